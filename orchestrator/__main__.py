@@ -1,0 +1,19 @@
+"""`python -m orchestrator sweep=…`."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+
+def main() -> int:
+    """The command line; returns the exit status."""
+    from orchestrator.app import main as app
+
+    if os.getcwd() not in sys.path and "" not in sys.path:  # as `python -m` has it: the user's own code is here
+        sys.path.insert(0, os.getcwd())
+    return app(sys.argv[1:])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

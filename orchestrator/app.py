@@ -1,0 +1,116 @@
+"""The command line: Hydra composes the config, all that is wrong with it is told at once, the driver does the rest."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from orchestrator.composition import PRIMARY, Composition, config_dir, is_search_path, with_search_path
+from orchestrator.interrupt import INTERRUPTED
+from orchestrator.machine import this_machine
+from orchestrator.overrides import rewritten
+from orchestrator.question import Question
+from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
+
+_SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
+"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
+
+WRONG_REQUEST = 2
+"""The exit status of a request that cannot be carried out; nothing was started."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out the command line without the program's name; the exit status."""
+    given = rewritten(arguments)
+    flags = get_args_parser().parse_args(given)
+    only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
+    if only_shows or flags.multirun or flags.experimental_rerun:
+        return _through_hydra(given)
+    # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
+    overrides, primary = with_search_path(flags.overrides, flags.config_dir), flags.config_name or PRIMARY
+    question = None
+    try:
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+            if flags.cfg:
+                Composition(overrides, primary)
+            else:
+                question = _checked(overrides, primary)
+                if question.request.mode != "run":
+                    return _answer(question)
+        return _through_hydra(given, question)
+    except MistakesError as error:
+        return _wrong(error)
+
+
+def _checked(overrides: Sequence[str], primary: str) -> Question:
+    question = Question(Composition(overrides, primary))
+    question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
+    return question
+
+
+def _through_hydra(arguments: Sequence[str], question: Question | None = None) -> int:
+    """Hydra's own main: its flags, its output folder, its multirun; the worst exit status of the sweeps it ran."""
+    statuses = [0]
+    unexpected: list[Exception] = []
+
+    def task(config: DictConfig) -> None:
+        try:
+            statuses.append(_answer(question or _checked(_multirun_overrides(), PRIMARY)))
+        except MistakesError as error:
+            statuses.append(_wrong(error))
+        except Exception as error:  # Hydra would cut its traceback short
+            unexpected.append(error)
+        if statuses[-1] in INTERRUPTED:
+            raise SystemExit(statuses[-1])  # of several sweeps, the ones to come are interrupted, too
+
+    sys.argv = [sys.argv[0], *arguments]
+    try:
+        hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
+    except SystemExit as left:  # Hydra has said what does not compose
+        return statuses[-1] if statuses[-1] in INTERRUPTED else (WRONG_REQUEST if left.code else 0)
+    if unexpected:
+        raise unexpected[0]
+    return max(statuses)
+
+
+def _multirun_overrides() -> list[str]:
+    """Those of the one sweep of several that Hydra runs now."""
+    given = HydraConfig.get().overrides
+    return [*given.task, *(override for override in given.hydra if is_search_path(override))]
+
+
+def _answer(question: Question) -> int:
+    """Do what the mode says; what only that needs is imported here, because asking for help is to be quick."""
+    request = question.request
+    if request.mode == "plan":
+        from orchestrator.plan import plan_now
+
+        print(
+            plan_now(request, question.asked(), question.trials_on).told(
+                request.plan_format, request.price_per_gpu_hour
+            )
+        )
+        return 0
+    from rich.console import Console
+
+    from orchestrator import driver
+    from orchestrator.lock import LockedError
+
+    console = Console(highlight=False)
+    if request.mode == "report":
+        return driver.report(request, console)
+    try:
+        return driver.run(request, question.asked(), question.trials_on, console)
+    except LockedError as error:
+        raise MistakesError([str(error)]) from error
+
+
+def _wrong(error: MistakesError) -> int:
+    print("\n".join(error.mistakes), file=sys.stderr)
+    return WRONG_REQUEST

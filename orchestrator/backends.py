@@ -1,0 +1,57 @@
+"""The choice of a back end."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from orchestrator.backend import Backend
+from orchestrator.machine import this_machine
+from orchestrator.ray_token import show_token_if_any
+from orchestrator.request import Request
+from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
+
+REACH_S = 10.0
+"""How long a cluster's head may take to accept a connection: Ray itself would try for a quarter of an hour."""
+
+
+def check_reachable(request: Request) -> None:
+    """MistakesError if nothing listens at a `host:port` that was given; `auto` is for Ray to find."""
+    host, _, port = (request.address or "").rpartition(":")
+    if request.backend != "ray" or not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    except OSError as error:
+        raise MistakesError([f"cluster.address={request.address}: no cluster answers there ({error})"]) from error
+
+
+def known_nodes(request: Request) -> tuple[Node, ...] | None:
+    """What there will be to run on, where nothing has to be started to know it; None where a cluster is asked."""
+    if request.backend == "inprocess":
+        return make_backend(request).nodes()
+    return None if request.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
+
+
+def make_backend(request: Request) -> Backend:
+    """The back end the user chose, started; MistakesError if no cluster answers at the address that was given."""
+    if request.backend == "inprocess":
+        from orchestrator.inprocess_backend import InProcessBackend
+
+        return InProcessBackend()
+    show_token_if_any()
+    from orchestrator.ray_backend import RayBackend
+
+    here = this_machine()
+    try:
+        return RayBackend(
+            address=request.address,
+            dashboard=request.dashboard,
+            workers=request.workers,
+            verbose=request.verbose,
+            cpus=int(here.cpus),
+            gpus=int(here.gpus),
+        )
+    except ConnectionError as error:
+        raise MistakesError([f"cluster.address: {error}"]) from error

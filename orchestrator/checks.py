@@ -1,0 +1,109 @@
+"""What is wrong with a config whatever nodes there are, a line each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
+from sweeps.axes import Axes
+from sweeps.mistakes import nearest, unknown
+
+REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": ("run", "plan", "report"),
+    "backend": ("ray", "inprocess"),
+    "workers": ("warm", "fresh"),
+    "rerun": ("none", "failed", "all"),
+    "sweep.scaling": ("auto", "weak", "strong"),
+    "plan.format": ("table", "json"),
+}
+"""Keys that say what to do, and whose value is one of a few words."""
+
+SETUP_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal"),
+    "resources.device": ("auto", "cuda", "cpu"),
+    "resources.timing": ("auto", "device", "exclusive", "shared"),
+}
+"""The same of keys that say what a trial is."""
+
+
+def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    """Of the part of the config that says what to do."""
+    yield from _choices(config, REQUEST_CHOICES)
+    name = config["sweep"].get("name")
+    if not isinstance(name, str) or not name or name.startswith(".") or set(name) & set("/\\\0") or len(name) > 100:
+        yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
+    if "://" in str(config["results_dir"]):
+        yield f"results_dir must be a folder, not {config['results_dir']!r}"
+    if value_at(config, "report.price_per_gpu_hour") is not None:
+        yield from _number(config, "report.price_per_gpu_hour", at_least=0)
+    if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
+        yield "backend=inprocess uses no cluster: leave cluster.address out"
+    yield from _baseline(config["sweep"]["baseline"] or {}, axes)
+
+
+def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    """Of how the sweep is written down, before its axes can be looked at as axes."""
+    for entry in config["sweep"]["exclude"]:
+        if not isinstance(entry, Mapping):
+            yield f"sweep.exclude takes combinations like {{gpus: 2, lr_rule: linear}}, not {entry!r}"
+    for group in config["sweep"]["zip"]:
+        if not isinstance(group, list):
+            yield f"sweep.zip takes lists of axes like [gpus, global_batch_size], not {group!r}"
+    for axis in axes:
+        section = axis.partition(".")[0]
+        if section in OWN_SECTIONS and section not in IDENTIFYING:
+            yield f"axis {axis!r} changes no trial"
+
+
+def setup_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+    """Of the part of the config that says what a trial is."""
+    yield from _choices(config, SETUP_CHOICES)
+    yield from _number(config, "warmup_epochs", at_least=0)
+    yield from _number(config, "grad_accum_steps", at_least=1, whole=True)
+    for key in ("resources.gpus_per_worker", "resources.cpus_per_worker"):
+        if value_at(config, key) != "auto":
+            yield from _number(config, key, above=0, whole=key.endswith("cpus_per_worker"))
+    yield from _budget(config)
+    target = value_at(config, "trainable._target_")
+    if not isinstance(target, str) or not all(target.partition(":")):
+        yield f"trainable._target_ must be package.module:function, not {target!r}"
+
+
+def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for key, valid in choices.items():
+        if value_at(config, key) not in valid:
+            yield unknown(key, value_at(config, key), valid)
+
+
+def _baseline(baseline: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    cell_axes = [axis for axis in axes if axis != "seed"]
+    for axis in baseline:
+        if axis not in cell_axes:
+            told = ", ".join(cell_axes)
+            yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {told}"
+
+
+def _budget(config: Mapping[str, Any]) -> Iterator[str]:
+    budget = {key: value for key, value in (config.get("budget") or {}).items() if value is not None}
+    if "budget" in config and len(budget) != 1:
+        told = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
+        yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {told}"
+    for key in budget:
+        yield from _number(config, f"budget.{key}", above=0, whole=key != "seconds" and key != "epochs")
+
+
+def _number(
+    config: Mapping[str, Any],
+    key: str,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    whole: bool = False,
+) -> Iterator[str]:
+    value = value_at(config, key)
+    fits = isinstance(value, int) or (isinstance(value, float) and not whole)
+    if not fits or isinstance(value, bool) or value <= above or value < at_least:
+        bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}"
+        yield f"{key} must be a {'whole ' if whole else ''}number{bound}, not {value!r}"

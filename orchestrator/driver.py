@@ -1,0 +1,110 @@
+"""Drives a sweep from its plan to its tables."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Mapping
+from contextlib import ExitStack
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.backend import Backend
+from orchestrator.backends import check_reachable, known_nodes, make_backend
+from orchestrator.ending import Ending
+from orchestrator.history import difference, ends_under, latest
+from orchestrator.interrupt import Interrupt
+from orchestrator.journal import Journal, Kind, replay
+from orchestrator.layout import Layout
+from orchestrator.live import Display
+from orchestrator.lock import DirectoryLock
+from orchestrator.plan import Plan, TrialsOn
+from orchestrator.ray_token import token_file
+from orchestrator.request import Request
+from orchestrator.session import Session
+from sweeps.mistakes import MistakesError
+
+
+def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console: Console) -> int:
+    """Run or continue the sweep, write and print its tables; the exit status.
+
+    `asked` is the config outside the axes: the journal of another question is refused with a MistakesError, one that
+    another driver owns with a LockedError.
+    """
+    check_reachable(request)
+    layout = Layout(request.results_dir)
+    try:
+        layout.create()
+    except OSError as error:
+        raise MistakesError([f"results_dir={request.results_dir} cannot be made: {error.strerror}"]) from error
+    with DirectoryLock(layout), Journal.open(layout.journal) as journal, Interrupt() as interrupt:
+        for damage in journal.damages:
+            console.print(f"journal: {damage}; moved to {layout.journal.name}.quarantine", style="red")
+        _check_unchanged(request, journal, asked)
+        with ExitStack() as started:
+            nodes = known_nodes(request)
+            backend = None if nodes else _start(request, started, console)
+            nodes = nodes or (backend.nodes() if backend else ())
+            planned = Plan.of(trials_on(nodes), ends_under(journal.records, asked), nodes, request.rerun)
+            journal.append(Kind.SWEEP, {"asked": asked, "driver": _driver()})
+            if planned.finished:
+                console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
+            if planned.to_run:
+                backend = backend or _start(request, started, console)
+            with Display(console, waiting=len(planned.to_run)) as display:
+                session = Session(layout, journal, display, interrupt)
+                for trial, reason in planned.without_room:
+                    session.found_infeasible(trial, reason)
+                if backend and planned.to_run:
+                    backend.run(planned.to_run, layout.root, session)
+        ends = ends_under(journal.records, asked)
+        ending = Ending.of(request, layout, planned.trials, ends)
+        ending.show(console)
+        return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
+
+
+def report(request: Request, console: Console) -> int:
+    """Rebuild the tables from the journal, running nothing; the exit status."""
+    layout = Layout(request.results_dir)
+    if not layout.journal.exists():
+        raise MistakesError([f"there are no results in {layout.root}"])
+    found = replay(layout.journal)
+    for damage in found.damages:
+        console.print(f"journal: {damage}; left out", style="red")
+    ends = ends_under(found.records, latest(found.records) or {})
+    ending = Ending.of(request, layout, (), ends)
+    ending.show(console)
+    return ending.exit_status
+
+
+def _start(request: Request, started: ExitStack, console: Console) -> Backend:
+    """The back end, which ends with `started`; starting one takes seconds, and so it is announced."""
+    if request.backend == "ray":
+        console.print("connecting to Ray …" if request.address else "starting Ray …")
+    backend = make_backend(request)
+    started.callback(backend.close)
+    if url := getattr(backend, "dashboard_url", ""):
+        console.print(f"Ray dashboard: {url} (it asks for the token in {token_file()})", soft_wrap=True)
+    return backend
+
+
+def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> None:
+    before = latest(journal.records)
+    changes = difference(before, asked) if before is not None and journal.terminal() else []
+    if changes and not request.allow_changed:
+        heading = f"{request.results_dir} holds results of another configuration or other code:"
+        raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])
+
+
+def _driver() -> dict[str, Any]:
+    packages = {name: _version(name) for name in ("sweep-orchestrator", "ray", "hydra-core", "torch")}
+    return {"host": platform.node(), "python": platform.python_version(), "packages": packages}
+
+
+def _version(package: str) -> str | None:
+    """None for a package that is used without being installed, as from a checkout on the path."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

@@ -1,0 +1,53 @@
+"""Numbers as people read them, and text that cannot break out of a table."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+Form = Callable[[float], str]
+"""How to write a number."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+
+
+def number(value: float) -> str:
+    """Three significant digits, all digits before the point: `0.0123`, `98.7`, `12,345`."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
+def times(value: float) -> str:
+    """A ratio without its sign: `1.87`."""
+    return f"{value:.2f}"
+
+
+def percent(value: float) -> str:
+    """A share without its sign: `93`."""
+    return f"{100 * value:.0f}"
+
+
+def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = "") -> str:
+    """`1.87× [1.71, 2.04]`, the sign behind the point; without an interval no brackets, without a point nothing."""
+    if math.isnan(point):
+        return ""
+    told = f"{form(point)}{sign}"
+    return told if math.isnan(lo) or math.isnan(hi) else f"{told} [{form(lo)}, {form(hi)}]"
+
+
+def plus_minus(point: float, hi: float) -> str:
+    """`0.971 ± 0.004`, of an interval that is as wide on either side."""
+    if math.isnan(point):
+        return ""
+    return f"{point:.3f}" if math.isnan(hi) else f"{point:.3f} ± {hi - point:.3f}"
+
+
+def plain(value: Any) -> str:
+    """A value as text on one line that is neither markup nor a terminal's control sequence."""
+    return _CONTROL.sub(" ", str(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").strip()
+
+
+def not_a_formula(value: Any) -> Any:
+    """Text that a spreadsheet would compute gets an apostrophe in front; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

@@ -1,0 +1,76 @@
+"""From how each rank of a gang ended to how the trial ended: its root cause, not what followed from it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.backend import Outcome
+from sweeps.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankEnd:
+    """How one rank of one attempt ended."""
+
+    rank: int
+    status: Status
+    note: str = ""
+    trace: str = ""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    reusable: bool = False
+    """Whether the rank's process may take another trial."""
+    answered: bool = True
+    """False where the process died, or was given up, before it could say what happened."""
+
+    @staticmethod
+    def told(answer: Mapping[str, Any]) -> RankEnd:
+        """What the rank itself said."""
+        return RankEnd(
+            rank=answer["rank"],
+            status=Status(answer["status"]),
+            note=answer["note"],
+            trace=answer["trace"],
+            metrics=answer["metrics"],
+            provenance=answer["provenance"],
+            reusable=answer["reusable"],
+        )
+
+    @staticmethod
+    def lost(rank: int, why: str, trace: str, *, status: Status = Status.FAILED) -> RankEnd:
+        """The rank's process is gone; `why` is one line, `trace` all that is known."""
+        return RankEnd(rank=rank, status=status, note=f"the process died: {why}", trace=trace, answered=False)
+
+
+def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Outcome:
+    """The trial's outcome from the ranks that ended, at least one; where one failed, others may be missing.
+
+    The first failure that is seen is often not the first that happened: the ranks that wait for a dead one see a closed
+    connection. So running out of memory explains more than a lost process, and that more than an error; among equals
+    the lowest rank speaks. Figures are those of the lowest rank that answered.
+    """
+    root = min(ends, key=_explains)
+    speaker = min((end for end in ends if end.answered), key=lambda end: end.rank, default=root)
+    named = world_size > 1 and root.status is not Status.OK
+    return Outcome(
+        status=root.status,
+        note=f"rank {root.rank}: {root.note}" if named or not root.answered else root.note,
+        trace=root.trace,
+        wall_s=wall_s,
+        metrics=speaker.metrics,
+        provenance=speaker.provenance,
+    )
+
+
+def _explains(end: RankEnd) -> tuple[int, int]:
+    """Sorts the end that explains the others first."""
+    order = (
+        end.status is Status.OOM,
+        not end.answered,
+        end.status is Status.DIVERGED,
+        end.status is not Status.OK,
+        True,
+    )
+    return order.index(True), end.rank

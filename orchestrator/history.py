@@ -1,0 +1,49 @@
+"""Continuing a sweep: what was asked before, and whether this is still the same question.
+
+The journal holds a `sweep` record for every time a driver took the sweep up, with the config outside `sweep.axes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from orchestrator.journal import Kind, Record, terminal
+from orchestrator.record import TrialRecord
+
+
+def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
+    """What was asked the last time; None in a fresh journal."""
+    asked = [record.value["asked"] for record in records if record.kind == Kind.SWEEP]
+    return asked[-1] if asked else None
+
+
+def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, TrialRecord]:
+    """How each trial ended that was run while the same was asked; widened axes ask the same."""
+    kept: list[Record] = []
+    same = False
+    for record in records:
+        if record.kind == Kind.SWEEP:
+            same = record.value["asked"] == asked
+        elif same:
+            kept.append(record)
+    return terminal(kept)
+
+
+def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
+    """A line for every dotted key that changed: `config.budget.epochs: 10 → 20`."""
+    old, new = dict(_flat(before)), dict(_flat(now))
+    changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
+    return [f"{key}: {_told(old, key)} → {_told(new, key)}" for key in changed]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for key, item in value.items():
+        if isinstance(item, Mapping) and item:
+            yield from _flat(item, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", item
+
+
+def _told(values: Mapping[str, Any], key: str) -> str:
+    return repr(values[key]) if key in values else "(absent)"

@@ -1,0 +1,70 @@
+"""Where everything of a sweep lies: the one object that names the paths of a results directory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.durable import make_directory
+
+_TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The results directory of one sweep. Names paths without touching them; only `create` makes directories."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """The ledger: everything else can be rebuilt from it."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Locked while a driver owns the directory; the file itself stays."""
+        return self.root / "lock"
+
+    @property
+    def owner(self) -> Path:
+        """Who holds the lock; stale if nobody does."""
+        return self.root / "owner.json"
+
+    @property
+    def trials(self) -> Path:
+        """A directory for each trial."""
+        return self.root / "trials"
+
+    @property
+    def tables(self) -> Path:
+        """Figures, for programs (CSV, Parquet) and for people (Markdown)."""
+        return self.root / "tables"
+
+    def table(self, name: str) -> Path:
+        """A file of the tables: `summary.csv`, `speedup.md`."""
+        return self.tables / name
+
+    def trial(self, trial_id: str) -> Path:
+        """One trial's directory. ValueError for an identity that could leave the results directory."""
+        if not _TRIAL_ID.fullmatch(trial_id):
+            raise ValueError(f"{trial_id!r} is no trial identity: 1 to 64 of letters, digits, '_' and '-'")
+        return self.trials / trial_id
+
+    def config(self, trial_id: str) -> Path:
+        """The resolved config of one trial."""
+        return self.trial(trial_id) / "config.yaml"
+
+    def trace(self, trial_id: str) -> Path:
+        """The whole account of why one trial's latest attempt failed."""
+        return self.trial(trial_id) / "trace.txt"
+
+    def metrics(self, trial_id: str) -> Path:
+        """The learning curve of one trial's latest attempt."""
+        return self.trial(trial_id) / "metrics.jsonl"
+
+    def create(self) -> None:
+        """Make the directories that every sweep has, for their owner's eyes only."""
+        for directory in (self.root, self.trials, self.tables):
+            make_directory(directory)

@@ -1,0 +1,54 @@
+"""The command line's overrides, before Hydra reads them: what its grammar cannot say."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sweeps.sweep import STANDARD_AXES
+
+ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
+    "sweep.axes": ("device_batch_size", "global_batch_size"),
+    "budget": ("epochs", "samples", "steps", "seconds"),
+}
+"""Keys of a section of which one at most is set: whoever sets one means it instead of the others."""
+
+_AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
+
+
+def rewritten(arguments: Sequence[str]) -> list[str]:
+    """The same arguments in Hydra's own grammar.
+
+    `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
+    dictionary; and one of several alternatives sets those to null that are not given themselves.
+    """
+    plain = [_axis(argument) for argument in arguments]
+    given = {argument.lstrip("+").partition("=")[0] for argument in plain}
+    result: list[str] = []
+    for argument in plain:
+        # Beside the override that asks for them, because Hydra's parser wants all overrides in one place.
+        nulls = [key for key in _alternatives(argument.lstrip("+").partition("=")[0]) if key not in given]
+        result += [argument, *(f"{key}=null" for key in nulls)]
+        given.update(nulls)
+    return result
+
+
+def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{dotted key: value} with the alternatives of what is set added as None."""
+    return {**{key: None for given in values for key in _alternatives(given)}, **values}
+
+
+def _alternatives(dotted: str) -> list[str]:
+    """The keys that this one rules out."""
+    section, _, key = dotted.rpartition(".")
+    keys = ALTERNATIVES.get(section, ())
+    return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
+
+
+def _axis(argument: str) -> str:
+    found = _AXIS.match(argument)
+    if not found:
+        return argument
+    key, value = found["key"], found["value"]
+    return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"

@@ -1,0 +1,193 @@
+"""What would run: the sweep's trials against what the journal has and what the nodes can hold."""
+
+from __future__ import annotations
+
+import functools
+import json
+import statistics
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.backends import check_reachable, known_nodes, make_backend
+from orchestrator.history import ends_under
+from orchestrator.journal import replay
+from orchestrator.layout import Layout
+from orchestrator.machine import this_machine
+from orchestrator.record import TrialRecord
+from orchestrator.request import Request
+from sweeps.feasibility import Node, why_infeasible
+from sweeps.order import in_order
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+TrialsOn = Callable[[Sequence[Node]], list[TrialSpec]]
+"""Expands the sweep for these nodes; MistakesError if it cannot."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """All trials of a sweep, in the order of their start, and what is to become of each."""
+
+    trials: Sequence[TrialSpec]
+    finished: Mapping[str, TrialRecord]
+    """Terminal records of the journal that stand, by trial id."""
+    infeasible: Mapping[str, str]
+    """Why a trial cannot run on these nodes, by trial id."""
+    nodes: Sequence[Node]
+
+    @staticmethod
+    def of(trials: Iterable[TrialSpec], records: Mapping[str, TrialRecord], nodes: Sequence[Node], rerun: str) -> Plan:
+        """The plan; `rerun` is `none`, `failed` (whatever is no result) or `all`."""
+        ordered = in_order(list(trials))
+        ids = {trial.trial_id for trial in ordered}
+        standing = {key: record for key, record in records.items() if key in ids and _stands(record.status, rerun)}
+        reasons = {t.trial_id: why_infeasible(t.gang, nodes) for t in ordered if t.trial_id not in standing}
+        infeasible = {key: reason for key, reason in reasons.items() if reason}
+        return Plan(trials=ordered, finished=standing, infeasible=infeasible, nodes=nodes)
+
+    @property
+    def to_run(self) -> list[TrialSpec]:
+        """The trials that are to start, in this order."""
+        return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
+
+    @property
+    def without_room(self) -> list[tuple[TrialSpec, str]]:
+        """The infeasible trials, each with its reason."""
+        return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
+
+    def expected_s(self, trial: TrialSpec) -> float | None:
+        """Median wall time of the finished trials of the trial's cell, else of its gang and batch; None: unknown."""
+        seconds = self._seconds.get(trial.cell_id) or self._seconds.get(
+            _shape(trial.gpus, trial.batch.global_batch_size)
+        )
+        return statistics.median(seconds) if seconds else None
+
+    @functools.cached_property
+    def _seconds(self) -> Mapping[str, list[float]]:
+        """Wall times of the ok trials by cell, and by gang and batch."""
+        found: dict[str, list[float]] = {}
+        for record in self.finished.values():
+            if record.status is Status.OK:
+                for key in (record.cell_id, _shape(record.gpus, record.global_batch_size)):
+                    found.setdefault(key, []).append(record.wall_s)
+        return found
+
+    def gpu_hours(self) -> tuple[float, int]:
+        """Expected GPU-hours of the trials to run whose duration is known, and how many are unknown."""
+        expected = [(trial.gpus, self.expected_s(trial)) for trial in self.to_run]
+        known = sum(gpus * seconds for gpus, seconds in expected if seconds is not None) / 3600
+        return known, sum(seconds is None for _, seconds in expected)
+
+    def rows(self) -> list[dict[str, Any]]:
+        """One row a trial, in order, with JSON values."""
+        return [self._row(trial) for trial in self.trials]
+
+    def _row(self, trial: TrialSpec) -> dict[str, Any]:
+        done = self.finished.get(trial.trial_id)
+        state = (
+            f"finished: {done.status}" if done else ("infeasible" if trial.trial_id in self.infeasible else "to run")
+        )
+        return {
+            "trial_id": trial.trial_id,
+            "state": state,
+            "axes": dict(trial.axes),
+            "gpus": trial.gpus,
+            "ranks": trial.gang.ranks,
+            "cpus_per_rank": trial.gang.cpus_per_rank,
+            "device": trial.device,
+            "global_batch_size": trial.batch.global_batch_size,
+            "device_batch_size": trial.batch.device_batch_size,
+            "lr": trial.lr.value,
+            "expected_s": None if done else self.expected_s(trial),
+            "note": self.infeasible.get(trial.trial_id, done.note if done else ""),
+        }
+
+    def told(self, form: str, price_per_gpu_hour: float | None) -> str:
+        """The plan in one of the forms `table` and `json`."""
+        return self.to_json(price_per_gpu_hour) if form == "json" else self.to_text(price_per_gpu_hour)
+
+    def to_json(self, price_per_gpu_hour: float | None) -> str:
+        """The plan as one JSON object."""
+        known, unknown = self.gpu_hours()
+        return json.dumps(
+            {
+                "trials": self.rows(),
+                "to_run": len(self.to_run),
+                "finished": len(self.finished),
+                "infeasible": len(self.infeasible),
+                "expected_gpu_hours": known,
+                "trials_of_unknown_duration": unknown,
+                "expected_cost": None if price_per_gpu_hour is None else known * price_per_gpu_hour,
+                "nodes": [vars(node) for node in self.nodes],
+            },
+            indent=2,
+        )
+
+    def to_text(self, price_per_gpu_hour: float | None) -> str:
+        """The plan as a table for people."""
+        from tabulate import tabulate
+
+        rows = [{"state": row["state"], **row["axes"]} | {key: row[key] for key in _SHOWN} for row in self.rows()]
+        return "\n".join(
+            [
+                tabulate([_readable(row) for row in rows], headers="keys", tablefmt="simple"),
+                "",
+                f"{len(self.to_run)} trials to run, {len(self.finished)} finished, {len(self.infeasible)} infeasible"
+                f" on {', '.join(describe(node) for node in self.nodes)}",
+                f"expected: {self._expected(price_per_gpu_hour)}",
+            ]
+        )
+
+    def _expected(self, price_per_gpu_hour: float | None) -> str:
+        hours, unknown = self.gpu_hours()
+        unit = "GPU" if any(trial.device == "cuda" for trial in self.trials) else "worker"
+        known = [f"{hours:.2f} {unit}-hours"] if hours or not unknown else []
+        if known and price_per_gpu_hour is not None:
+            known.append(f"a cost of {hours * price_per_gpu_hour:.2f}")
+        return ", ".join([*known, f"{unknown} trials of unknown duration"] if unknown else known)
+
+
+def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> Plan:
+    """What would run now, starting nothing and writing nothing; only a cluster is asked what it has."""
+    nodes = _nodes(request)
+    layout = Layout(request.results_dir)
+    records = ends_under(replay(layout.journal).records, asked) if layout.journal.exists() else {}
+    return Plan.of(trials_on(nodes), records, nodes, request.rerun)
+
+
+def _nodes(request: Request) -> Sequence[Node]:
+    found = None if request.address else known_nodes(request) or (this_machine(),)
+    if found:
+        return found
+    check_reachable(request)
+    backend = make_backend(request)
+    try:
+        return backend.nodes()
+    finally:
+        backend.close()
+
+
+_SHOWN = ("gpus", "global_batch_size", "lr", "expected_s", "note")
+
+
+def describe(node: Node) -> str:
+    """`host: 8 CPUs, 2 × NVIDIA H200`."""
+    gpus = f", {node.gpus:g} × {node.gpu_type or 'GPU'}" if node.gpus else ", no GPU"
+    return f"{node.name}: {node.cpus:g} CPUs{gpus}"
+
+
+def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
+    expected = row["expected_s"]
+    told = "" if row["state"] != "to run" else ("unknown" if expected is None else f"{expected:.1f}")
+    return {**row, "expected_s": told, "lr": f"{row['lr']:.4g}"}
+
+
+def _shape(gpus: float, global_batch_size: int) -> str:
+    return f"gpus={gpus:g}, batch={global_batch_size}"
+
+
+def _stands(status: Status, rerun: str) -> bool:
+    if rerun == "all" or not status.is_final():
+        return False
+    return rerun == "none" or status.is_result()

@@ -1,0 +1,63 @@
+"""A composed config as the question it asks: what to do, and with which trials on given nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from orchestrator.checks import axis_mistakes, request_mistakes, setup_mistakes
+from orchestrator.composition import Composition
+from orchestrator.request import Request
+from orchestrator.setup import asked, setup, with_gpus
+from orchestrator.versions import Versions
+from sweeps.axes import Point
+from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
+from sweeps.sweep import Setup, Sweep, trials
+from sweeps.trial import TrialSpec
+
+
+class Question:
+    """Reads a composition; MistakesError if it names no sweep at all."""
+
+    def __init__(self, composition: Composition) -> None:
+        self._composition = composition
+        self._versions = Versions()
+        self._config = composition.config
+        if self._config["sweep"].get("name") in (None, "???"):
+            choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
+            raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
+        self.request = Request.of(self._config, composition.axes())
+
+    def check(self, nodes: Sequence[Node]) -> None:
+        """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
+        mistakes = list(request_mistakes(self._config, self.request.axes))
+        if self.request.mode != "report":
+            try:
+                self.trials_on(nodes)
+            except MistakesError as error:
+                mistakes += error.mistakes
+        _raise(mistakes)
+
+    def asked(self) -> dict[str, Any]:
+        """What is asked outside the axes, by its content: what a continued sweep must not change."""
+        return asked(self._config, self._versions)
+
+    def trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
+        """The sweep's trials on these nodes; MistakesError with everything that is wrong with any of them."""
+        request = self.request
+
+        def setup_of(config_axes: Point) -> Setup:
+            config = self._composition.variant(config_axes) if config_axes else self._config
+            _raise(setup_mistakes(config))
+            return setup(config, nodes, self._versions)
+
+        _raise([*axis_mistakes(self._config, request.axes), *setup_mistakes(self._config)])
+        axes = with_gpus(request.axes, self._config, nodes)
+        return trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
+
+
+def _raise(mistakes: Iterable[str]) -> None:
+    found = list(mistakes)
+    if found:
+        raise MistakesError(found)

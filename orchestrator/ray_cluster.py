@@ -1,0 +1,109 @@
+"""A Ray cluster to run on: one that is started here, for as long as it is needed, or one that runs already."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray._private import ray_logging
+from ray.job_config import JobConfig
+
+from orchestrator.ray_code import CODE, stage
+from orchestrator.ray_token import keep_token_private, token_file
+from sweeps.feasibility import Node
+
+_LOCAL = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray would run the trials at a lower priority than everything around them
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the coming default, and else a warning in every log
+}
+_END_S = 5.0
+_ACCELERATOR = "accelerator_type:"
+
+
+class Cluster:
+    """A connection to Ray. `address` None starts a cluster on this machine, unless RAY_ADDRESS names one."""
+
+    def __init__(self, *, address: str | None, dashboard: bool, verbose: bool, cpus: int | None, gpus: int | None):
+        logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
+        if not verbose:  # Ray prints every process that dies, log_to_driver or not
+            ray_logging.stdout_deduplicator.skip_re = re.compile("")
+        shared: dict[str, Any] = {
+            "log_to_driver": verbose,
+            "logging_level": logging.INFO if verbose else logging.ERROR,
+        }
+        before = set(psutil.Process().children())
+        address = address or os.environ.get("RAY_ADDRESS")
+        with handler_kept(signal.SIGTERM):
+            if address:
+                context = _connect(address, shared)
+            else:
+                local = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": dashboard}
+                context = _start(local | shared)
+        self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
+        self._started = set(psutil.Process().children()) - before
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are alive, and all they have."""
+        return tuple(
+            Node(
+                name=node["NodeManagerHostname"],
+                cpus=node["Resources"].get("CPU", 0.0),
+                gpus=node["Resources"].get("GPU", 0.0),
+                gpu_type=_gpu_type(node["Resources"]),
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+        )
+
+    def close(self) -> None:
+        """Leave the cluster, and end it where it was started here: afterwards none of its processes is left."""
+        ours = {child for started in self._started for child in _family(started)}
+        ray.shutdown()
+        _, alive = psutil.wait_procs(list(ours), timeout=_END_S)
+        for process in alive:
+            process.kill()
+
+
+def _connect(address: str, options: Mapping[str, Any]) -> Any:
+    with tempfile.TemporaryDirectory() as staged:
+        return ray.init(address=address, runtime_env=stage(Path(staged), Path.cwd(), os.environ), **options)
+
+
+def _start(options: Mapping[str, Any]) -> Any:
+    os.environ.update(_LOCAL)
+    keep_token_private(token_file())
+    imports = JobConfig(_py_driver_sys_path=[str(CODE)])
+    return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+
+
+@contextmanager
+def handler_kept(number: int) -> Iterator[None]:
+    """Undo what Ray does to the driver's handler of this signal; only the main thread can, and there only Ray does."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
+
+
+def _gpu_type(resources: Mapping[str, float]) -> str:
+    return next((name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)), "")
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

@@ -1,0 +1,169 @@
+"""A gang, as a Tune trial: a supervisor without resources, and a rank actor in every bundle of its placement group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import ray
+from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+from ray.tune import PlacementGroupFactory, Trainable
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from orchestrator.backend import Outcome
+from orchestrator.gang_end import RankEnd, outcome_of
+from orchestrator.ray_rank import WATCH, Rank
+from sweeps.status import Status
+from sweeps.trial import Gang, TrialSpec
+
+POLL_S = 0.5
+"""How often a running gang is asked for rows; its end is noticed at once."""
+LAST_WORDS_S = 2.0
+"""How long the others may still say what they saw after one rank failed, before they are killed."""
+STOP_S = 2.0
+"""How long ranks that were asked to stop may take before they are killed."""
+
+NOTE_LENGTH = 200
+
+
+def bundles(gang: Gang) -> PlacementGroupFactory:
+    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first."""
+    each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
+    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK")
+
+
+class Supervisor(Trainable):  # type: ignore[misc]
+    """Runs one trial after another on its gang of ranks, and never imports what they compute with.
+
+    Its config is {"trial": TrialSpec, "trial_dir": str, "workers": "warm" or "fresh"}. The last of its results carries
+    the trial's "outcome", and every one the "rows" reported since the one before.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Start the first trial."""
+        self._ranks: list[Any] = []
+        self._start(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Start the next trial, of the same shape."""
+        self._start(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Wait until all ranks have ended, but not longer than a poll; returns what is new."""
+        ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
+        for answer in ended:
+            self._hear(self._running.pop(answer), answer)
+        if not self._running or time.monotonic() > self._deadline:
+            return {"rows": self._new_rows(), "outcome": self._finish(), "done": True}
+        return {"rows": self._new_rows()}
+
+    def cleanup(self) -> None:
+        """Give up a trial that still runs, and end the ranks."""
+        if self._running:
+            for rank in self._ranks:
+                rank.stop.options(concurrency_group=WATCH).remote()
+            ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
+        self._end_ranks()
+
+    def _start(self, config: Mapping[str, Any]) -> None:
+        self.config: dict[str, Any] = {}  # Tune would send it back with every result
+        self._started = time.monotonic()
+        self._trial: TrialSpec = config["trial"]
+        self._trial_dir = Path(config["trial_dir"])
+        self._fresh = config["workers"] == "fresh"
+        self._ends: list[RankEnd] = []
+        self._deadline = float("inf")
+        self._rows: list[dict[str, Any]] | None = None
+        self._seen = 0
+        if not self._ranks:
+            self._gang_id = uuid4().hex
+            self._ranks = _start_ranks(self._trial, self._gang_id)
+        shared = {"gang_id": self._gang_id, "trial_dir": str(self._trial_dir)}
+        # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
+        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
+        self._running = {
+            actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
+                self._trial.rank_request(rank) | shared, meeting
+            ): rank
+            for rank, actor in enumerate(self._ranks)
+        }
+
+    def _hear(self, rank: int, answer: Any) -> None:
+        """Take down how a rank ended; the first that failed sets the others a deadline."""
+        try:
+            told, rows = ray.get(answer)
+            end = RankEnd.told(told)
+            if rank == 0:
+                self._rows = rows
+        except RayError as error:
+            end = _end_by(error, rank, self._trial_dir)
+        self._ends.append(end)
+        if end.status is not Status.OK:
+            self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
+
+    def _new_rows(self) -> list[dict[str, Any]]:
+        if self._rows is not None:
+            rows = self._rows[self._seen :]
+        else:
+            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._seen)
+            try:
+                rows = ray.get(asked, timeout=POLL_S)
+            except RayError:  # too busy to answer, and then asked again; or dead, and then `run` says so
+                rows = []
+        self._seen += len(rows)
+        return rows
+
+    def _finish(self) -> Outcome:
+        wall_s = time.monotonic() - self._started
+        complete = len(self._ends) == len(self._ranks)
+        if self._fresh or not complete or not all(end.reusable for end in self._ends):
+            self._end_ranks()
+        self._running = {}
+        return outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
+
+    def _end_ranks(self) -> None:
+        for rank in self._ranks:
+            ray.kill(rank)
+        self._ranks = []
+
+
+def _start_ranks(trial: TrialSpec, gang_id: str) -> list[Any]:
+    """Rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
+    gang, group = trial.gang, ray.util.get_current_placement_group()
+    actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
+    return [
+        actor.options(
+            name=f"{trial.sweep}/{gang_id}/rank{rank}",
+            num_cpus=gang.cpus_per_rank,
+            num_gpus=gang.gpus_per_rank,
+            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
+        ).remote(gang.cpus_per_rank, gang.gpus_per_rank)
+        for rank in range(gang.ranks)
+    ]
+
+
+def _end_by(error: RayError, rank: int, trial_dir: Path) -> RankEnd:
+    """The end of a rank whose process did not answer, from Ray's account of it and the rank's own log."""
+    account = str(error)
+    last = account.strip().splitlines()[-1]
+    if isinstance(error, RayTaskError):
+        return RankEnd(rank=rank, status=Status.FAILED, note=last, trace=account)
+    if isinstance(error, OutOfMemoryError):
+        return RankEnd.lost(rank, "the node ran out of memory", account, status=Status.OOM)
+    crash = _crash(trial_dir / f"rank{rank}.log")
+    if crash:
+        return RankEnd.lost(rank, crash.splitlines()[0], crash)
+    if "End of file" in last:  # all that Ray sees of a process that goes without a word
+        return RankEnd.lost(rank, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer", account)
+    return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)
+
+
+def _crash(log: Path) -> str:
+    """Python's own report of a fatal signal at the end of the log, if there is one."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    _, found, report = text.rpartition("Fatal Python error: ")
+    return report.strip() if found else ""

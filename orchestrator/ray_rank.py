@@ -1,0 +1,91 @@
+"""One rank of a gang, as a Ray actor: one process with its own devices, serving trial after trial."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import socket
+import sys
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import ray
+
+from orchestrator.backend import RANK_ENTRY
+
+WATCH = "watch"
+"""The concurrency group of the methods that answer while a trial runs.
+
+With it, Ray calls every other method in one further thread, always the same, which is not the main thread.
+"""
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_RENDEZVOUS_PORTS = range(20_000, 30_000)
+"""Outside of what the kernel and Ray give out by themselves, so that nothing takes the port before rank 0 listens."""
+
+
+class Rank:
+    """The actor's class; it imports nothing that computes before its environment is as it should be."""
+
+    def __init__(self, threads: int, gpus: float) -> None:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
+        faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
+        self._rows: list[dict[str, Any]] = []
+        self._stopping = threading.Event()
+
+    def rendezvous(self) -> str:
+        """`tcp://host:port` of a free port of this rank's node."""
+        host = ray.util.get_node_ip_address()
+        return f"tcp://{host}:{_free_port(host)}"
+
+    def run(self, request: Mapping[str, Any], rendezvous: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        """Run one trial; returns the rank's outcome and all its rows. Its output goes to the log in its trial's folder.
+
+        Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
+        """
+        self._rows, self._stopping = [], threading.Event()
+        with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
+            entry = resolve_name(RANK_ENTRY)
+            outcome = entry({**request, "rendezvous": rendezvous}, self._rows.append, self._stopping.is_set)
+            sys.stderr.write(outcome["trace"])
+        return outcome, self._rows
+
+    def rows(self, since: int) -> list[dict[str, Any]]:
+        """The rows of the running trial from number `since` on."""
+        return self._rows[since:]
+
+    def stop(self) -> None:
+        """Ask the running trial to end early."""
+        self._stopping.set()
+
+
+def _free_port(host: str) -> int:
+    """A port nothing listens on. OSError if a hundred tries find none."""
+    for port in random.SystemRandom().sample(_RENDEZVOUS_PORTS, 100):
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) != 0:
+                return port
+    raise OSError(f"no free port in {_RENDEZVOUS_PORTS} on {host}")
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Send everything written to stdout and stderr, also by C code, to the end of this file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    with path.open("ab") as log:
+        for stream in kept:
+            os.dup2(log.fileno(), stream)
+    try:
+        yield
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)

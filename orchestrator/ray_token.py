@@ -1,0 +1,35 @@
+"""The token that a Ray cluster asks for: who may read it, and that it is shown. No ray here: that would be too late."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from pathlib import Path
+
+
+def token_file() -> Path:
+    """Where Ray keeps the token unless the environment names another place."""
+    return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
+
+
+def show_token_if_any() -> None:
+    """Authenticate with the token, if there is one: to an explicit address Ray would go without.
+
+    To be called before ray is imported, because Ray reads the mode then.
+    """
+    if "RAY_AUTH_TOKEN" in os.environ or token_file().exists():
+        os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def keep_token_private(path: Path) -> None:
+    """Make the file with Ray's token before Ray does, whole and for its owner alone; one that is there is closed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(f"{path.name}.{os.getpid()}")
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(secrets.token_hex(32))
+    try:
+        os.link(draft, path)  # fails, rather than replace a token that others already use
+    except FileExistsError:
+        path.chmod(0o600)
+    finally:
+        draft.unlink()

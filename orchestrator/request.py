@@ -1,0 +1,86 @@
+"""What the user asked for, read from the composed config."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from sweeps.axes import Axes
+
+OWN_SECTIONS = (
+    *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
+    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "hydra"),
+)
+"""Config sections the orchestrator reads; every other one belongs to the trainable."""
+
+IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
+"""Those of them that can change a trial's result; they identify it as they were asked for, `auto` as `auto`."""
+
+AUTO_GPUS = "auto"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """The part of the config that says what to do, as opposed to what a trial does."""
+
+    mode: str
+    backend: str
+    workers: str
+    rerun: str
+    results_dir: Path
+    """The folder of this sweep's results."""
+    allow_changed: bool
+    verbose: bool
+    name: str
+    axes: Axes
+    """As asked: the axis `gpus` may be the string `auto`."""
+    zip: Sequence[Sequence[str]]
+    exclude: Sequence[Mapping[str, Any]]
+    scaling: str
+    baseline: Mapping[str, Any] | None
+    address: str | None
+    dashboard: bool
+    price_per_gpu_hour: float | None
+    reference_batch_size: int | None
+    """The batch that accuracies are compared with; None where the trainable has none."""
+    plan_format: str
+
+    @staticmethod
+    def of(config: Mapping[str, Any], axes: Axes) -> Request:
+        """The request in a resolved config, whose axes were read already; `checks` say if it makes sense."""
+        sweep = config["sweep"]
+        return Request(
+            mode=config["mode"],
+            backend=config["backend"],
+            workers=config["workers"],
+            rerun=config["rerun"],
+            results_dir=Path(config["results_dir"]).expanduser() / str(sweep["name"]),
+            allow_changed=config["allow_changed"],
+            verbose=config["verbose"],
+            name=sweep["name"],
+            axes=axes,
+            zip=sweep["zip"],
+            exclude=sweep["exclude"],
+            scaling=_scaling(sweep["scaling"], axes),
+            baseline=sweep["baseline"],
+            address=config["cluster"]["address"],
+            dashboard=config["cluster"]["dashboard"],
+            price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
+            reference_batch_size=value_at(config, "trainable.reference_batch_size"),
+            plan_format=config["plan"]["format"],
+        )
+
+
+def _scaling(asked: str, axes: Axes) -> str:
+    """Whoever gives the global batch keeps it as GPUs are added: that is strong scaling."""
+    return asked if asked != "auto" else ("strong" if "global_batch_size" in axes else "weak")
+
+
+def value_at(config: Mapping[str, Any], dotted: str) -> Any:
+    """The value under a dotted key; None where a part of the path is absent."""
+    node: Any = config
+    for part in dotted.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node

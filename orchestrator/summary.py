@@ -1,0 +1,166 @@
+"""Trials to cells: what the seeds of a cell have in common, and how it compares with its baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.baseline import MIXED, Comparison
+from orchestrator.statistics import Interval, Moments, logs, student, welch
+from sweeps.status import Status
+
+COLUMNS = (
+    *("sweep", "cell_id", "baseline_cell_id", "gpus", "device", "strategy", "global_batch_size", "device_batch_size"),
+    *("lr_rule", "lr_multiplier", "lr", "status", "n_seeds", "n_ok"),
+    *("first_epoch_s", "epoch_s", "epoch_s_lo", "epoch_s_hi", "train_s"),
+    *("samples_per_s", "samples_per_s_lo", "samples_per_s_hi", "speedup", "speedup_lo", "speedup_hi"),
+    *("efficiency", "efficiency_lo", "efficiency_hi", "scaling", "accuracy", "accuracy_lo", "accuracy_hi"),
+    *("val_accuracy", "time_to_target_s", "speedup_to_target", "wall_s", "energy_j", "energy_j_per_sample", "cost"),
+    *("peak_memory_gb", "gpu_util", "power_w", "timing_valid", "note"),
+)
+"""Columns of `summary.csv` that other people's scripts rely on."""
+
+FURTHER = (
+    *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
+    "n_reached",
+)
+"""Columns behind those; then the further axes."""
+
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "wall_s")
+_MEANS = ("accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
+_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy")
+_ORDER = {status.value: order for order, status in enumerate(Status)}
+
+
+def summary_frame(
+    trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None
+) -> pd.DataFrame:
+    """One row a cell, in the order of their first trials: `COLUMNS`, `FURTHER`, the further axes.
+
+    Figures are those of the cell's ok seeds. Times and rates are geometric means and compared by ratios, so that
+    `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means; memory is the
+    largest. Intervals of comparisons are paired by seed where both cells have the same ok seeds, else Welch's.
+    A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
+    `cost` is what one trial of the cell costs, evaluation included.
+    """
+    ok = trials[trials["status"] == Status.OK.value]
+    ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
+    cells = _cells(trials, comparison)
+    _add_figures(cells, ok)
+    _add_speedup(cells, ok, comparison)
+    _add_accuracy_difference(cells, ok, comparison)
+    hours = cells["wall_s"] / 3600 * cells["gpus"].where(cells["device"] != "cpu")
+    cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    cells["note"] = _notes(cells, trials)
+    return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
+
+
+def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
+    """What is known of each cell without its figures, indexed by `cell_id`."""
+    groups = trials.groupby("cell_id", sort=False)
+    cells = groups.first()
+    models = groups["device_model"].agg(lambda seeds: " + ".join(sorted(set(seeds.dropna()))))
+    cells["device_model"] = models.where(models != "", cells["device"])
+    cells["device"] = cells["device_model"].where(cells["device"] != "cpu", "cpu")
+    cells[MIXED] = groups["device_model"].nunique() > 1
+    cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
+    cells["n_seeds"] = groups.size()
+    cells["n_ok"] = (trials["status"] == Status.OK.value).groupby(trials["cell_id"]).sum()
+    cells["scaling"] = comparison.scaling
+    return cells.rename_axis(index=None).assign(cell_id=cells.index)
+
+
+def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
+    means = {column: student(_moments(cells.index, ok, column)) for column in _MEANS}
+    means |= {column: student(_moments(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    for column, interval in means.items():
+        cells[column] = interval.point
+        if column in _WITH_INTERVAL:
+            cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
+    groups = ok.groupby("cell_id")
+    cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
+    cells["n_reached"] = groups["time_to_target_s"].count()
+    cells["n_reached"] = cells["n_reached"].fillna(0).astype("int64")
+    cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
+    valid = groups["timing_valid"].all().reindex(cells.index).astype("boolean")
+    cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
+
+
+def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    baseline = comparison.baselines(cells)
+    cells["baseline_cell_id"] = baseline
+    speedup = _difference(cells, ok, "log samples_per_s", baseline).map(np.exp)
+    growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
+    _put(cells, "speedup", speedup)
+    _put(cells, "efficiency", speedup.map(lambda times: times / growth))
+    at_baseline = cells["time_to_target_s"].reindex(baseline).to_numpy()
+    cells["speedup_to_target"] = at_baseline / cells["time_to_target_s"]
+
+
+def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    reference = comparison.references(cells)
+    cells["reference_cell_id"] = reference
+    _put(cells, "accuracy_difference", _difference(cells, ok, "accuracy", reference))
+
+
+def _difference(cells: pd.DataFrame, ok: pd.DataFrame, column: str, others: pd.Series[Any]) -> Interval:
+    """The mean of a column in each cell less that in its other one."""
+    own, other = _moments(cells.index, ok, column), _moments(others, ok, column)
+    seeds = ok[["cell_id", "seed", column]]
+    pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
+        seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
+    )
+    paired = _moments(cells.index, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference")
+    same_seeds = (paired.n == own.n) & (paired.n == other.n)
+    by_pairs, by_welch = student(paired), welch(own, other)
+    ends = {end: np.where(same_seeds, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
+    return Interval(**ends)
+
+
+def _moments(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Moments:
+    """The moments of a column over the seeds of each of these cells, NaN for a cell without."""
+    moments = ok.groupby("cell_id")[column].agg(["count", "mean", "var"]).reindex(cell_ids)
+    n, mean, variance = (moments[name].to_numpy(dtype="float64") for name in ("count", "mean", "var"))
+    return Moments(n=np.nan_to_num(n), mean=mean, variance=variance)
+
+
+def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
+    cells[column], cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.point, interval.lo, interval.hi
+
+
+def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
+    """What there is to say about each cell, worst first."""
+    valid_at_baseline = cells["timing_valid"].reindex(cells["baseline_cell_id"]).to_numpy(dtype=object)
+    parts = (
+        _seed_notes(trials).reindex(cells.index).fillna(""),
+        np.where(cells[MIXED], "seeds ran on different device models", ""),
+        [
+            f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
+            for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
+        ],
+        ["the baseline's timing is not valid" if valid is False else "" for valid in valid_at_baseline],
+    )
+    return ["; ".join(filter(None, told)) for told in zip(*parts, strict=True)]
+
+
+def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
+    """For each cell, a note of each status of its seeds, worst first: `1 of 3 seeds oom: CUDA out of memory`."""
+    noted = trials[["cell_id", "status"]].assign(
+        order=trials["status"].map(_ORDER),
+        size=trials.groupby("cell_id")["status"].transform("size"),
+        note=trials["note"].where(trials["note"] != ""),
+    )
+    ends = noted.groupby(["cell_id", "order"]).agg(
+        status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
+    )
+    told = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
+    joined = pd.Series(told, index=ends.index, dtype="object").groupby("cell_id")
+    return joined.agg(lambda notes: "; ".join(filter(None, notes)))
+
+
+def _seed_note(status: str, note: str, count: int, size: int) -> str:
+    if status == Status.OK.value or count == size:
+        return note
+    return f"{count} of {size} seeds {status}" + (f": {note}" if note else "")

@@ -1,0 +1,47 @@
+"""The frames as files: CSV and Parquet for programs, Markdown for people."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+
+import pandas as pd
+
+from orchestrator.accuracy_table import accuracy_markdown
+from orchestrator.durable import write_durably
+from orchestrator.figures import not_a_formula
+from orchestrator.layout import Layout
+from orchestrator.speedup_table import speedup_markdown
+
+__all__ = ["accuracy_markdown", "speedup_markdown", "write_tables"]
+
+
+def write_tables(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame) -> list[Path]:
+    """Write every table of the sweep, each whole or not at all; the paths written."""
+    contents = {
+        "trials.csv": _csv(trials),
+        "trials.parquet": _parquet(trials),
+        "summary.csv": _csv(cells),
+        "summary.parquet": _parquet(cells),
+        "speedup.md": speedup_markdown(cells).encode(),
+        "accuracy.md": accuracy_markdown(cells).encode(),
+    }
+    for name, content in contents.items():
+        write_durably(layout.table(name), content)
+    return [layout.table(name) for name in contents]
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    text = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+    safe = frame.assign(**{column: frame[column].map(not_a_formula) for column in text})
+    return safe.rename(columns=not_a_formula).to_csv(index=False).encode()
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    """A Parquet column has one type: values of an axis that has several become text."""
+    objects = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
+    mixed = [column for column in objects if frame[column].dropna().map(type).nunique() > 1]
+    one_type = frame.assign(**{column: frame[column].map(str, na_action="ignore") for column in mixed})
+    file = io.BytesIO()
+    one_type.to_parquet(file, index=False)
+    return file.getvalue()

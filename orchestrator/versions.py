@@ -1,0 +1,95 @@
+"""Content versions of what a trial depends on besides its config: source code and data files."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.util
+import re
+from collections.abc import Iterable, Mapping
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from sweeps.identity import LENGTH
+
+
+class Versions:
+    """The versions at one moment: each is read once, however many trials depend on it."""
+
+    def __init__(self) -> None:
+        self.source = functools.cache(source_version)
+        self._files: dict[tuple[Any, Any], str] = {}
+
+    def data(self, data: Mapping[str, Any]) -> str:
+        """As `data_version`."""
+        key = (data.get("name"), data.get("path"))
+        return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
+
+
+def source_version(dotted_path: str) -> str:
+    """A hash of the Python sources of the package a `package.module:function` lives in, or of a module's folder.
+
+    The content and not a commit, so that editing a README reruns nothing. ValueError if there is no such package.
+    """
+    top = dotted_path.partition(":")[0].partition(".")[0]
+    spec = importlib.util.find_spec(top)
+    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+        raise ValueError(f"trainable {dotted_path!r}: no package or module {top!r} is importable")
+    _check_name(dotted_path, spec)
+    if spec.submodule_search_locations:
+        roots = [Path(location) for location in spec.submodule_search_locations]
+        sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
+        return _outline(sources) if _is_installed(roots[0]) else _hash(sources)
+    assert spec.origin is not None
+    # What a script imports from beside itself belongs to it; the neighbours of an installed module do not.
+    module = Path(spec.origin)
+    siblings = [module] if _is_installed(module) else sorted(module.parent.glob("*.py"))
+    return _hash((path.relative_to(module.parent), path) for path in siblings)
+
+
+def _is_installed(path: Path) -> bool:
+    return bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
+def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
+    """ValueError if the module is not there, or never mentions the name; it is read, not imported."""
+    module, _, name = dotted_path.partition(":")
+    file = Path(spec.origin) if spec.origin else None
+    for root in spec.submodule_search_locations or ():
+        inside = Path(root).joinpath(*module.split(".")[1:])
+        file = next((each for each in (inside.with_suffix(".py"), inside / "__init__.py") if each.is_file()), None)
+    if file is None or file.suffix != ".py":
+        if spec.submodule_search_locations:
+            raise ValueError(f"{dotted_path!r}: there is no module {module!r}")
+        return
+    text = file.read_text(errors="replace")
+    if "import *" not in text and not re.search(rf"\b{re.escape(name)}\b", text):
+        raise ValueError(f"{dotted_path!r}: {file} has no {name!r}")
+
+
+def data_version(data: Mapping[str, Any]) -> str:
+    """A hash of the data files that the config names, so that another file under the same name is other data.
+
+    Sets known by name are what their name says. A file that this machine does not have is `absent`: the trial itself
+    will say so.
+    """
+    if data.get("path"):
+        path = Path(data["path"]).expanduser()
+        return _hash([(Path(), path)]) if path.is_file() else "absent"
+    return str(data.get("name", ""))
+
+
+def _outline(named: Iterable[tuple[Path, Path]]) -> str:
+    """Names and sizes: enough for a package that is installed and not edited, and that may have thousands of files."""
+    told = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
+    return hashlib.sha256(told.encode()).hexdigest()[:LENGTH]
+
+
+def _hash(named: Iterable[tuple[Path, Path]]) -> str:
+    whole = hashlib.sha256()
+    for name, path in named:
+        with path.open("rb") as file:
+            part = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{name.as_posix()}\0{part}\n".encode())
+    return whole.hexdigest()[:LENGTH]

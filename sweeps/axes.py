@@ -1,0 +1,82 @@
+"""Axes to points: the grid of a sweep, with axes that advance together and combinations left out."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from sweeps.mistakes import nearest
+
+Axes = Mapping[str, Sequence[Any]]
+Point = dict[str, Any]
+"""One combination, {axis: value}, in the order of the axes."""
+
+
+def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[Mapping[str, Any]] = ()) -> list[Point]:
+    """Every combination of the axes, the last varying fastest; zipped axes advance together, excluded points are out.
+
+    An `exclude` entry leaves out the points that match all its axes; its values may be lists of values.
+    Expects axes in which `axes_mistakes` finds nothing.
+    """
+    grid = itertools.product(*_columns(axes, zipped))
+    combined = ({axis: value for part in parts for axis, value in part.items()} for parts in grid)
+    in_order = ({axis: point[axis] for axis in axes} for point in combined)
+    return [point for point in in_order if not any(_matches(point, entry) for entry in exclude)]
+
+
+def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """A line for everything that keeps these axes from being a grid."""
+    for axis, values in axes.items():
+        if not values:
+            yield f"sweep.axes.{axis} has no values"
+        for value in _repeated(values):
+            yield f"sweep.axes.{axis} has {value!r} more than once"
+    named = itertools.chain(
+        (("sweep.zip", axis) for group in zipped for axis in group),
+        (("sweep.exclude", axis) for entry in exclude for axis in entry),
+    )
+    for where, axis in named:
+        if axis not in axes:
+            yield f"{where} names {axis!r}, which is no axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
+    for axis in _repeated([axis for group in zipped for axis in group]):
+        yield f"sweep.zip has {axis!r} more than once"
+    for group in zipped:
+        lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
+        if len(set(lengths.values())) > 1:
+            told = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
+            yield f"sweep.zip: axes that advance together need equally many values, but {told}"
+    for entry in exclude:
+        for axis, value in entry.items():
+            for one in _as_list(value):
+                if axis in axes and one not in axes[axis]:
+                    yield f"sweep.exclude leaves out {axis}={one!r}, which the axis does not have: {list(axes[axis])}"
+
+
+def distinct(values: Sequence[Any]) -> list[Any]:
+    """The values without repeats, in order; they need not be hashable."""
+    return [value for index, value in enumerate(values) if value not in values[:index]]
+
+
+def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:
+    """The factors of the product: a single axis's values, or the joint values of a zipped group."""
+    group_of = {axis: tuple(group) for group in zipped for axis in group}
+    seen: set[str] = set()
+    for axis in axes:
+        if axis in seen:
+            continue
+        group = group_of.get(axis, (axis,))
+        seen.update(group)
+        yield [dict(zip(group, values, strict=True)) for values in zip(*(axes[name] for name in group), strict=True)]
+
+
+def _matches(point: Point, entry: Mapping[str, Any]) -> bool:
+    return all(point[axis] in _as_list(value) for axis, value in entry.items())
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, (list, tuple)) else [value]
+
+
+def _repeated(values: Sequence[Any]) -> list[Any]:
+    return [value for index, value in enumerate(values) if value in values[:index] and value not in values[index + 1 :]]

@@ -1,0 +1,51 @@
+"""From a number of GPUs to the processes that use them."""
+
+from __future__ import annotations
+
+from sweeps.trial import Gang
+
+ONE_PROCESS = ("single", "data_parallel")
+"""Strategies in which a single process drives all of a trial's GPUs."""
+
+
+def gang(
+    gpus: float,
+    *,
+    strategy: str,
+    device: str,
+    gpus_per_worker: float | None,
+    cpus_per_worker: int | None,
+    cores_per_gpu: int,
+) -> Gang:
+    """The gang of a trial with that many GPUs; on `cpu`, `gpus` counts worker processes.
+
+    Where `cpus_per_worker` is None, a rank has its GPUs' share of the cores, or one core without GPUs.
+
+    gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
+    ValueError where no such gang exists.
+    """
+    if isinstance(gpus, bool) or not isinstance(gpus, (int, float)) or gpus <= 0:
+        raise ValueError(f"gpus must be a number above 0, not {gpus!r}")
+    if strategy == "data_parallel" and device == "cpu":
+        raise ValueError("strategy=data_parallel drives GPUs from one process, and there are none here: use ddp")
+    if strategy == "single" and gpus > 1:
+        raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
+    per_rank = gpus_per_worker or (gpus if strategy in ONE_PROCESS else min(1, gpus))
+    ranks = gpus / per_rank
+    if ranks != int(ranks):
+        raise ValueError(f"gpus={gpus:g} is no whole number of workers with {per_rank:g} GPUs each")
+    if ranks > 1 and per_rank < 1:
+        raise ValueError(
+            f"gpus={gpus:g} with resources.gpus_per_worker={per_rank:g} would put several ranks on one GPU;"
+            f" a fraction is for a single rank: sweep.axes.gpus=[{per_rank:g}]"
+        )
+    if per_rank > 1 and per_rank != int(per_rank):
+        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
+    if strategy in ONE_PROCESS and ranks > 1:
+        raise ValueError(f"strategy={strategy} is one process, so resources.gpus_per_worker={per_rank:g} does not fit")
+    if device == "cpu" and per_rank != 1:
+        raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
+    if device == "cpu":
+        return Gang(ranks=int(ranks), gpus_per_rank=0, cpus_per_rank=cpus_per_worker or 1)
+    cores = cpus_per_worker or max(1, int(cores_per_gpu * per_rank))
+    return Gang(ranks=int(ranks), gpus_per_rank=per_rank, cpus_per_rank=cores)

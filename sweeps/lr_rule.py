@@ -1,0 +1,150 @@
+"""Learning-rate rules: what becomes of a reference rate when the batch is κ times the reference batch.
+
+Every rule's result is multiplied by `lr_multiplier`, because a comparison of rules at one untuned rate is an artefact
+(Shallue et al. 2019, "Measuring the effects of data parallelism on neural network training").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeps.mistakes import unknown
+from sweeps.trial import LearningRate
+
+SGD = ("sgd", "unknown")
+ADAM = ("adam", "adamw")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scaled:
+    """What a rule decides."""
+
+    lr: float
+    warmup: bool = False
+    """Whether the rate grows linearly from the reference rate during the first `warmup_epochs`."""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """Optimizer settings that change with the batch."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rule:
+    """A rule, and the optimizers for which its argument holds."""
+
+    scale: Callable[[float, float, Mapping[str, Any]], Scaled]
+    """`(reference lr, κ, optimizer config) -> Scaled`; ValueError outside the rule's domain."""
+    optimizers: tuple[str, ...] | None = None
+    """None: any optimizer."""
+
+
+def none(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η. The rate stays, whatever the batch and the optimizer."""
+    return Scaled(lr=lr)
+
+
+def linear(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η·κ, after a linear warm-up from η.
+
+    Goyal et al. 2017, "Accurate, large minibatch SGD", section 2.1 and 2.2. Assumes SGD (with or without momentum), and
+    a loss whose gradient changes little over κ steps; the warm-up bridges the first epochs, where it does not.
+    """
+    return Scaled(lr=lr * kappa, warmup=True)
+
+
+def sqrt(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η·√κ, which keeps the variance of an update.
+
+    Krizhevsky 2014, "One weird trick for parallelizing convolutional neural networks", section 5; Hoffer et al. 2017,
+    "Train longer, generalize better", section 4. Assumes that samples are independent and SGD updates linear in them.
+    """
+    return Scaled(lr=lr * math.sqrt(kappa))
+
+
+def adam_sqrt(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η·√κ, 1−βᵢ(κ) = κ·(1−βᵢ), ε(κ) = ε/√κ.
+
+    Malladi et al. 2022, "On the SDEs and scaling rules for adaptive gradient algorithms", definition 5.3. Assumes Adam
+    where gradient noise dominates; refused where κ·(1−βᵢ) ≥ 1, since no such decay rate exists.
+    """
+    if "betas" not in optimizer or "eps" not in optimizer:
+        raise ValueError("adam_sqrt changes the optimizer's betas and eps, and its config has none")
+    shares = [kappa * (1 - beta) for beta in optimizer["betas"]]
+    if max(shares) > 1 - 1e-9:  # κ·(1−0.9) at κ = 10 is 0.9999999999999998
+        told = ", ".join(f"{share:.3g}" for share in shares)
+        raise ValueError(f"adam_sqrt needs κ·(1−β) < 1, but at κ={kappa:g} it is {told}")
+    changed = {"betas": [1 - share for share in shares], "eps": optimizer["eps"] / math.sqrt(kappa)}
+    return Scaled(lr=lr * math.sqrt(kappa), optimizer=changed)
+
+
+def lars(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η·κ with warm-up, and a layer-wise trust ratio on top of it.
+
+    You et al. 2017, "Large batch training of convolutional networks". Takes the place of SGD with momentum.
+    """
+    return Scaled(lr=lr * kappa, warmup=True, optimizer={"name": "lars"})
+
+
+def lamb(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η(κ) = η·√κ with warm-up, and a layer-wise trust ratio on top of it.
+
+    You et al. 2019, "Large batch optimization for deep learning: training BERT in 76 minutes", section 4. Takes the
+    place of Adam or AdamW.
+    """
+    return Scaled(lr=lr * math.sqrt(kappa), warmup=True, optimizer={"name": "lamb"})
+
+
+def adascale(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
+    """η stays; the training multiplies it by its gain r = (σ² + μ²) / (σ²/κ + μ²) all along, and progresses by r.
+
+    Johnson et al. 2020, "AdaScale SGD: a user-friendly algorithm for distributed training", equation 4. σ² is the
+    variance of a gradient over a reference batch and μ² its squared mean, both estimated from the gradients of a
+    step's ranks, or accumulation steps; where a step has one of each, r stays 1. Assumes SGD, with or without
+    momentum.
+    """
+    return Scaled(lr=lr)
+
+
+RULES: Mapping[str, Rule] = {
+    "none": Rule(scale=none),
+    "linear": Rule(scale=linear, optimizers=SGD),
+    "sqrt": Rule(scale=sqrt, optimizers=SGD + ADAM),
+    "adam_sqrt": Rule(scale=adam_sqrt, optimizers=ADAM),
+    "lars": Rule(scale=lars, optimizers=("sgd",)),
+    "lamb": Rule(scale=lamb, optimizers=ADAM),
+    "adascale": Rule(scale=adascale, optimizers=("sgd",)),
+}
+
+
+def learning_rate(
+    rule: str,
+    *,
+    reference: float,
+    reference_batch_size: int,
+    global_batch_size: int,
+    multiplier: float,
+    warmup_epochs: float,
+    optimizer: Mapping[str, Any],
+) -> LearningRate:
+    """The rate that `rule` gives at this batch; ValueError for an unknown rule or one that does not fit the optimizer.
+
+    `optimizer` is the optimizer's config with its `name`; κ = global_batch_size / reference_batch_size.
+    """
+    if rule not in RULES:
+        raise ValueError(unknown("lr_rule", rule, RULES))
+    fits = RULES[rule].optimizers
+    if fits is not None and optimizer["name"] not in fits:
+        raise ValueError(f"lr_rule={rule} assumes one of the optimizers {', '.join(fits)}, not {optimizer['name']}")
+    scaled = RULES[rule].scale(reference, global_batch_size / reference_batch_size, optimizer)
+    return LearningRate(
+        rule=rule,
+        reference=reference,
+        reference_batch_size=reference_batch_size,
+        multiplier=multiplier,
+        value=scaled.lr * multiplier,
+        # Below the reference batch the rate shrinks, and there is nothing to warm up to.
+        warmup_from=min(reference if scaled.warmup else scaled.lr, scaled.lr) * multiplier,
+        warmup_epochs=warmup_epochs if scaled.warmup else 0,
+        optimizer=dict(scaled.optimizer),
+    )

@@ -1,0 +1,31 @@
+"""What became of a trial."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+
+class Status(StrEnum):
+    """The end of a trial; ordered from worst to best, which is how a cell's status follows from its seeds'."""
+
+    FAILED = "failed"
+    INFEASIBLE = "infeasible"
+    OOM = "oom"
+    DIVERGED = "diverged"
+    TIMEOUT = "timeout"
+    SKIPPED = "skipped"
+    OK = "ok"
+
+    def is_result(self) -> bool:
+        """Whether this end is an answer about the cell, and not an accident or a choice not to look."""
+        return self not in (Status.FAILED, Status.SKIPPED)
+
+    def is_final(self) -> bool:
+        """Whether continuing the sweep leaves such a trial alone; a larger cluster tries an infeasible one again."""
+        return self is not Status.INFEASIBLE
+
+    @staticmethod
+    def worst(statuses: list[Status]) -> Status:
+        """The status of a cell whose trials ended so."""
+        order = list(Status)
+        return min(statuses, key=order.index)

@@ -1,0 +1,191 @@
+"""A sweep, and the trials it stands for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from sweeps import batch as batches
+from sweeps.axes import Axes, Point, axes_mistakes, distinct, points
+from sweeps.gang import gang
+from sweeps.identity import digest, without
+from sweeps.lr_rule import learning_rate
+from sweeps.mistakes import MistakesError
+from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
+
+STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
+"""Axes with a meaning of their own; every other axis is a config key or a config group."""
+
+DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
+"""The value of a standard axis that a sweep does not have."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """What to vary. The axes hold plain lists of values."""
+
+    name: str
+    axes: Axes
+    zip: Sequence[Sequence[str]] = ()
+    exclude: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What does not vary between the trials of one point's config axes: the resolved config, read once."""
+
+    trainable: str
+    config: Mapping[str, Any]
+    """The sections a trainable may read; `optimizer` is one of them where the trainable has an optimizer section."""
+    reference_lr: float
+    reference_batch_size: int
+    optimizer: Mapping[str, Any]
+    """The optimizer's config with its `name`; `unknown` for code that keeps its optimizer to itself."""
+    strategy: str
+    """`auto`: one process for one rank, DDP for several."""
+    device: str
+    gpus_per_worker: float | None
+    cpus_per_worker: int | None
+    """None: a rank's GPUs' share of the cores."""
+    cores_per_gpu: int
+    timing: str
+    grad_accum_steps: int
+    uneven_batch: bool
+    warmup_epochs: float
+    identity: Mapping[str, Any]
+    """What identifies the config's part of a trial: the request as it was made, source and data versions."""
+
+
+def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
+    """Every trial of the sweep, in grid order.
+
+    `setup_of` gives the setup for a point's config axes; it is called once for each of their combinations.
+    MistakesError with everything that is wrong with any of them.
+    """
+    mistakes = list(axes_mistakes(sweep.axes, sweep.zip, sweep.exclude))
+    if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
+        raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
+    # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
+    axes = {axis: distinct(values) for axis, values in sweep.axes.items() if values}
+    grid = points(axes) if mistakes else points(axes, sweep.zip, sweep.exclude)
+    setups: dict[str, Setup] = {}
+    found: list[TrialSpec] = []
+    for point in grid:
+        config_axes = {axis: value for axis, value in point.items() if axis not in STANDARD_AXES}
+        try:
+            key = digest(config_axes)
+            setup = setups[key] if key in setups else setups.setdefault(key, setup_of(config_axes))
+            found.append(_trial(sweep.name, point, setup))
+        except MistakesError as error:
+            mistakes += error.mistakes
+        except ValueError as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise MistakesError(mistakes)
+    return found
+
+
+_BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")
+
+
+def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
+    asked = {**DEFAULTS, **point}
+    mistakes = list(_value_mistakes(asked, setup))
+    if mistakes:  # with sound numbers in their places, what is wrong besides them still shows
+        asked |= {"lr_multiplier": 1.0}
+        setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
+    held, batch, lr = None, None, None
+    try:
+        held = _gang(asked, setup)
+    except ValueError as error:
+        mistakes.append(str(error))
+    try:
+        # Without a gang, one rank's batch still shows whether the batch itself makes sense.
+        batch = _batch(asked, held or _ONE_RANK, setup)
+    except ValueError as error:
+        mistakes.append(str(error))
+    try:
+        size = batch.global_batch_size if batch else setup.reference_batch_size
+        lr = _learning_rate(asked, size, setup)
+    except ValueError as error:
+        mistakes.append(str(error))
+    if mistakes or held is None or batch is None or lr is None:
+        raise MistakesError(mistakes)
+    strategy = setup.strategy if setup.strategy != "auto" else ("single" if held.ranks == 1 else "ddp")
+    return TrialSpec(
+        trial_id=digest({"is": "trial", "axes": asked, "setup": setup.identity}),
+        cell_id=digest({"is": "cell", "axes": without(asked, ["seed"]), "setup": setup.identity}),
+        sweep=sweep,
+        axes=point,
+        gpus=asked["gpus"],
+        gang=held,
+        device=setup.device,
+        strategy=strategy,
+        timing=setup.timing,
+        batch=batch,
+        lr=lr,
+        seed=asked["seed"],
+        trainable=setup.trainable,
+        config={**setup.config, "optimizer": {**setup.optimizer, **lr.optimizer}},
+    )
+
+
+def _gang(asked: Mapping[str, Any], setup: Setup) -> Gang:
+    return gang(
+        asked["gpus"],
+        strategy=setup.strategy,
+        device=setup.device,
+        gpus_per_worker=setup.gpus_per_worker,
+        cpus_per_worker=setup.cpus_per_worker,
+        cores_per_gpu=setup.cores_per_gpu,
+    )
+
+
+def _learning_rate(asked: Mapping[str, Any], global_batch_size: int, setup: Setup) -> LearningRate:
+    return learning_rate(
+        asked["lr_rule"],
+        reference=setup.reference_lr,
+        reference_batch_size=setup.reference_batch_size,
+        global_batch_size=global_batch_size,
+        multiplier=asked["lr_multiplier"],
+        warmup_epochs=setup.warmup_epochs,
+        optimizer=setup.optimizer,
+    )
+
+
+_ONE_RANK = Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1)
+
+
+def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
+    ranks, each, accumulate = held.ranks, held.devices_per_rank, setup.grad_accum_steps
+    if asked.get("device_batch_size") is None:
+        return batches.divide_global(
+            asked["global_batch_size"],
+            ranks,
+            devices_per_rank=each,
+            grad_accum_steps=accumulate,
+            uneven=setup.uneven_batch or setup.strategy == "ddp_unequal",
+        )
+    size = asked["device_batch_size"]
+    batch = batches.multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)
+    if asked.get("global_batch_size") not in (None, batch.global_batch_size):
+        devices = f"{ranks} ranks" if each == 1 else f"{ranks * each} devices"
+        raise ValueError(
+            f"device_batch_size={size} × {devices} × {accumulate} accumulation steps is"
+            f" {batch.global_batch_size}, not global_batch_size={asked['global_batch_size']}"
+        )
+    return batch
+
+
+def _value_mistakes(asked: Mapping[str, Any], setup: Setup) -> Iterator[str]:
+    for key, value in (("lr_multiplier", asked["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
+        if not _is_number(value) or value <= 0:
+            yield f"{key} must be a number above 0, not {value!r}"
+    for key, value, least in (("seed", asked["seed"], 0), ("reference_batch_size", setup.reference_batch_size, 1)):
+        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+            yield f"{key} must be a whole number of at least {least}, not {value!r}"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)

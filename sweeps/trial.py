@@ -1,0 +1,110 @@
+"""One trial, as a plain value: everything that is decided before it starts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """What a trial holds while it runs: `ranks` processes, all of them or none."""
+
+    ranks: int
+    gpus_per_rank: float
+    """0 on a machine without GPUs; below 1 only for a single rank."""
+    cpus_per_rank: int
+
+    @property
+    def devices_per_rank(self) -> int:
+        """Devices that one process drives; a fraction of one counts whole."""
+        return max(1, int(self.gpus_per_rank))
+
+    @property
+    def gpus(self) -> float:
+        """GPUs held in total."""
+        return self.ranks * self.gpus_per_rank
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """How one optimizer step's samples are divided: global = Σ shares × grad_accum_steps."""
+
+    global_batch_size: int
+    grad_accum_steps: int
+    shares: tuple[int, ...]
+    """Samples a rank takes in one forward pass, a number for each rank."""
+    devices_per_rank: int = 1
+    """Over which a rank divides its share evenly."""
+
+    @property
+    def device_batch_size(self) -> int:
+        """The largest part of any device: what has to fit into its memory."""
+        return math.ceil(max(self.shares) / self.devices_per_rank)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRate:
+    """What a learning-rate rule makes of the reference rate, before any schedule."""
+
+    rule: str
+    reference: float
+    reference_batch_size: int
+    multiplier: float
+    value: float
+    """The rate the schedule starts from once any warm-up is over."""
+    warmup_from: float
+    """The rate at sample 0; equal to `value` where the rule has no warm-up."""
+    warmup_epochs: float
+    optimizer: Mapping[str, Any]
+    """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialSpec:
+    """One trial. `trial_id` identifies everything that can change its result; `cell_id` the same without the seed."""
+
+    trial_id: str
+    cell_id: str
+    sweep: str
+    axes: Mapping[str, Any]
+    """The point of the grid as it was asked for, {axis: value}."""
+    gpus: float
+    gang: Gang
+    device: str
+    """`cuda` or `cpu`; on `cpu`, `gpus` counts worker processes."""
+    strategy: str
+    timing: str
+    """`device`, `exclusive` or `shared`."""
+    batch: Batch
+    lr: LearningRate
+    seed: int
+    trainable: str
+    """Dotted path `package.module:function` of a function `(config, context) -> None`."""
+    config: Mapping[str, Any]
+    """The resolved config sections a trainable may read; JSON values only."""
+
+    @property
+    def label(self) -> str:
+        """A name for people: `batch_scaling/gpus=2,device_batch_size=128,lr_rule=linear,seed=0`."""
+        return f"{self.sweep}/" + ",".join(f"{axis}={value}" for axis, value in self.axes.items())
+
+    def rank_request(self, rank: int) -> dict[str, Any]:
+        """What one rank of the gang is told, as JSON values; the back end adds where to meet and where to write."""
+        return {
+            "trial_id": self.trial_id,
+            "label": self.label,
+            "trainable": self.trainable,
+            "config": dict(self.config),
+            "rank": rank,
+            "world_size": self.gang.ranks,
+            "device": self.device,
+            "gpus_per_rank": self.gang.gpus_per_rank,
+            "threads": self.gang.cpus_per_rank,
+            "strategy": self.strategy,
+            "seed": self.seed,
+            "batch": asdict(self.batch) | {"shares": list(self.batch.shares)},
+            "lr": asdict(self.lr),
+        }

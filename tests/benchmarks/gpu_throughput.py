@@ -1,0 +1,234 @@
+"""Is the whole loop as fast as the bare step, and do more GPUs pay? Our trials on real, augmented CIFAR-10.
+
+    python tests/benchmarks/gpu_throughput.py cifar10.npz --out gpu_throughput.json [--cases resnet18:128:graph …]
+    python tests/benchmarks/gpu_throughput.py cifar10.npz --gpus 2 --cases resnet18:128:compile-graph …
+
+A case is model:batch:kind as in yardstick.py, or model:batch:kind/ours where ours is another kind: `tuned/graph` asks
+whether our graph is as fast as the plain step that people write. Each trial goes through `trainables.rank.run`, as a
+back end would start it: images shuffled, cropped and flipped, schedule, metrics, test at the end. Its figure is its own
+`samples_per_s`, over a window of at least 2 s; beside it stands the median of its epochs from the second on.
+
+The baseline on one GPU is plain PyTorch in the same process just before (median of 3 windows, random images), and on
+several GPUs our own trial on one of them at the same batch a GPU: the ratio is the efficiency then.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import pairwise
+from multiprocessing import get_context
+from multiprocessing.connection import Connection
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+
+from tests.benchmarks.yardstick import Case  # noqa: E402
+from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
+
+SETTINGS: dict[str, dict[str, Any]] = {
+    "naive": {"precision": "fp32"},
+    "tuned": {"precision": "bf16", "memory_format": "channels_last"},
+}
+SETTINGS["graph"] = SETTINGS["tuned"] | {"cuda_graph": "on"}
+SETTINGS["compile"] = SETTINGS["tuned"] | {"compile": "default"}
+SETTINGS["compile-graph"] = SETTINGS["graph"] | SETTINGS["compile"]
+
+CASES = [
+    "resnet18:1024:tuned",
+    "resnet18:1024:tuned/graph",
+    "resnet50:512:tuned/graph",
+    "wrn28_10:512:tuned/graph",
+    "cnn10:1024:tuned/graph",
+    "resnet18:1024:compile/compile-graph",
+    "cnn10:1024:compile/compile-graph",
+    "resnet18:128:compile-graph",
+    "resnet50:128:compile-graph",
+    "cnn10:128:compile-graph",
+]
+WANTED = {"naive": 1.0, "tuned": 1.0, "compile": 0.97, "graph": 0.97, "compile-graph": 0.97}
+"""Of the plain PyTorch of each kind."""
+LARGE = 512
+"""Samples a GPU from which on more is wanted."""
+
+
+def wanted(yardstick: Case, gpus: int) -> float:
+    """The least ratio."""
+    if gpus == 1:
+        return WANTED[yardstick.kind]
+    if yardstick.batch_size < LARGE:
+        return 0.93
+    return 0.98 if gpus == 2 else 0.97
+
+
+class Ranks:
+    """Processes with one GPU each, which call functions together."""
+
+    def __init__(self, count: int, device: str) -> None:
+        spawn, visible = get_context("spawn"), os.environ.get("CUDA_VISIBLE_DEVICES")
+        own = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
+        self._ends: list[Connection] = []
+        for rank in range(count):
+            here, there = spawn.Pipe()
+            with _environment(CUDA_VISIBLE_DEVICES=own[rank] if device == "cuda" else ""):
+                spawn.Process(target=_serve, args=(there,), daemon=True).start()
+            self._ends.append(here)
+
+    def close(self) -> None:
+        """End the processes."""
+        for end in self._ends:
+            end.send(None)
+
+    def call(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """`function(*arguments[i])` in process i. Raises RuntimeError with the text of what any of them raised."""
+        for end, own in zip(self._ends, arguments, strict=False):
+            end.send((function, own))
+        answers = [end.recv() for end, _ in zip(self._ends, arguments, strict=False)]
+        if errors := [error for _, error in answers if error]:
+            raise RuntimeError(errors[0])
+        return [answer for answer, _ in answers]
+
+
+def _serve(end: Connection) -> None:
+    while (call := end.recv()) is not None:
+        function, arguments = call
+        try:
+            end.send((function(*arguments), ""))
+        except Exception:
+            end.send((None, traceback.format_exc()))
+
+
+@contextmanager
+def _environment(**values: str) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(values)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+def plain(text: str, device: str) -> list[float]:
+    """The yardstick's windows; its memory and compiled code are given back."""
+    from tests.benchmarks import yardstick
+    from trainables import clean_slate
+
+    try:
+        return yardstick.images_per_s(Case.of(text), device=device)
+    finally:
+        clean_slate.leave()
+
+
+def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting: str | None) -> dict[str, Any]:
+    """What a back end would tell this rank."""
+    timing = {"val_fraction": 0.0, "window_s": given.window_s, "window_steps": 50, "warmup_steps": 20}
+    return request(
+        rank=rank,
+        shares=(case.batch_size,) * count,
+        lr=0.1,
+        config={
+            "trainable": SETTINGS[case.kind] | timing,
+            "model": case.model_config,
+            "data": {"name": "npz", "path": str(given.data), "augment": {"crop_padding": 4, "flip": True}},
+            "optimizer": {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4},
+            "budget": {"epochs": given.epochs},
+        },
+        device=given.device,
+        gpus_per_rank=1,
+        threads=4,
+        rendezvous=meeting,
+    )
+
+
+def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) -> dict[str, Any]:
+    """Our trial's figures; `status` and `note` say what became of it."""
+    meeting = rendezvous() if count > 1 else None
+    answers = ranks.call(run, [(asked(case, rank, count, given, meeting),) for rank in range(count)])
+    answer = next((each for each in answers if each["status"] != "ok"), answers[0])
+    metrics = answer["metrics"]
+    if answer["status"] != "ok":
+        return {key: answer[key] for key in ("status", "note", "trace", "provenance")}
+    speeds = [(row["samples"] - before["samples"]) / row["epoch_s"] for before, row in pairwise(answers[0]["rows"])]
+    keys = ("samples_per_s", "window_s", "window_steps", "first_epoch_s", "peak_memory_gb", "accuracy")
+    return {
+        "status": "ok",
+        "epoch_samples_per_s": median(speeds) if speeds else math.nan,
+        "provenance": answer["provenance"],
+    } | {key: metrics[key] for key in keys if key in metrics}
+
+
+def compare(text: str, ranks: Ranks, given: argparse.Namespace) -> dict[str, Any]:
+    """One row of the table."""
+    plain_text, _, own = text.partition("/")
+    plain_case = Case.of(plain_text)
+    case = dataclasses.replace(plain_case, kind=own or plain_case.kind)
+    row: dict[str, Any] = {"case": text, "gpus": given.gpus, "wanted": wanted(plain_case, given.gpus)}
+    if given.gpus == 1:
+        row["windows"] = ranks.call(plain, [(plain_text, given.device)])[0]
+        row["baseline"] = median(row["windows"])
+    else:
+        alone = Ranks(1, given.device)
+        row["alone"] = measured(case, alone, 1, given)
+        row["alone"].pop("provenance", None)
+        alone.close()
+        row["baseline"] = given.gpus * row["alone"].get("samples_per_s", math.nan)
+    row["ours"] = measured(case, ranks, given.gpus, given)
+    row["ratio"] = row["ours"].get("samples_per_s", math.nan) / row["baseline"]
+    return row
+
+
+def table(rows: Sequence[Mapping[str, Any]], gpus: int) -> str:
+    """Markdown; what went wrong stands in the place of the figure."""
+    baseline = "plain PyTorch, images/s" if gpus == 1 else f"ours on one GPU × {gpus}, samples/s"
+    lines = [
+        f"| model : batch : kind / ours | {baseline} | ours, samples/s | ours by epochs | ratio | wanted |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        speeds = [row["ours"].get(key, math.nan) for key in ("samples_per_s", "epoch_samples_per_s")]
+        shown = [f"{speed:,.0f}" for speed in (row["baseline"], *speeds)]
+        wrong = row["ours"].get("note", "")
+        lines.append(f"| {row['case']} | {' | '.join(shown)} | {row['ratio']:.3f}{wrong} | {row['wanted']:.2f} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("data", type=lambda text: Path(text).resolve(), help="x_train, y_train, x_test, y_test")
+    arguments.add_argument("--out", type=Path, help="where the figures go, as JSON")
+    arguments.add_argument("--cases", nargs="+", default=CASES)
+    arguments.add_argument("--gpus", type=int, default=1)
+    arguments.add_argument("--epochs", type=int, default=3, help="of training before the window")
+    arguments.add_argument("--window-s", type=float, default=2.0)
+    arguments.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to rehearse")
+    given = arguments.parse_args()
+    ranks = Ranks(given.gpus, given.device)
+    figures: dict[str, Any] = {"command": " ".join(sys.argv), "rows": []}
+    for text in given.cases:
+        try:
+            row = compare(text, ranks, given)
+        except RuntimeError as error:  # of the yardstick: the other cases may still be measured
+            print(f"{text}: {error}", flush=True)
+            continue
+        figures["rows"].append(row)
+        figures["about"] = row["ours"].pop("provenance", None) or figures.get("about")
+        print(table([row], given.gpus).splitlines()[-1], row["ours"].get("trace", ""), flush=True)
+        if given.out:
+            given.out.write_text(json.dumps(figures, indent=2) + "\n")
+    ranks.close()
+    print(table(figures["rows"], given.gpus))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,98 @@
+"""Do kept workers time a cell as new ones do? The same sweep with workers=warm and workers=fresh, in turn.
+
+    python -m tests.benchmarks.warm_vs_fresh FILE.json [--rounds 5] [--seeds 1] [overrides of the sweep …]
+
+Every round is one or more seeds of the whole sweep with kept workers, and the same with new ones, the order turning
+from round to round, so that drift hits both alike. A cell's ratio is warm over fresh throughput: the geometric mean
+over the seeds, with a 95% interval by Student's t on paired log ratios. Wanted: within 2% of 1.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.statistics import ratio
+
+ROOT = Path(__file__).parents[2]
+DEFAULTS = ("sweep=batch_scaling", "sweep.axes.lr_rule=[none]", "budget.epochs=3", "cluster.dashboard=false")
+WANTED = 0.02
+
+
+def sweep(workers: str, seeds: list[int], folder: Path, overrides: list[str]) -> None:
+    """These seeds of the sweep; its results join those of the seeds before."""
+    command = [
+        sys.executable,
+        "-m",
+        "orchestrator",
+        *DEFAULTS,
+        f"workers={workers}",
+        f"sweep.axes.seed={json.dumps(seeds)}",
+    ]
+    subprocess.run(
+        [*command, f"results_dir={folder / workers}", *overrides],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+        stdout=subprocess.DEVNULL,
+        check=True,
+    )
+
+
+def trials(folder: Path, workers: str) -> pd.DataFrame:
+    (table,) = (folder / workers).glob("*/tables/trials.csv")
+    return pd.read_csv(table).set_index(["gpus", "device_batch_size", "seed"])["samples_per_s"]
+
+
+def compare(folder: Path) -> list[dict[str, Any]]:
+    """A row a cell, and one for all of them together."""
+    both = pd.DataFrame({workers: trials(folder, workers) for workers in ("warm", "fresh")})
+    cells = [(f"gpus={gpus}, batch={batch}", cell) for (gpus, batch), cell in both.groupby(level=[0, 1])]
+    return [_row(name, cell) for name, cell in [*cells, ("all cells", both)]]
+
+
+def _row(name: str, cell: pd.DataFrame) -> dict[str, Any]:
+    found = ratio(np.array(cell["warm"]), np.array(cell["fresh"]), paired=True)
+    return {"cell": name, "seeds": len(cell), "ratio": found.point, "lo": found.lo, "hi": found.hi}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("json", type=Path, help="where the figures go")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--seeds", type=int, default=1, help="in a round")
+    parser.add_argument("overrides", nargs="*")
+    asked = parser.parse_intermixed_args()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for turn in range(asked.rounds):
+            seeds = list(range(turn * asked.seeds, (turn + 1) * asked.seeds))
+            for workers in ("warm", "fresh") if turn % 2 == 0 else ("fresh", "warm"):
+                sweep(workers, seeds, folder, asked.overrides)
+        rows = compare(folder)
+        (table,) = (folder / "warm").glob("*/tables/trials.csv")
+        first = pd.read_csv(table).iloc[0]
+    about = {
+        "device": first["device_model"],
+        "torch": first["provenance.torch"],
+        "cores": os.cpu_count(),
+        "python": platform.python_version(),
+        "overrides": asked.overrides,
+    }
+    for row in rows:
+        print(f"{row['cell']:<24} warm/fresh {row['ratio']:.4f} [{row['lo']:.4f}, {row['hi']:.4f}] n={row['seeds']}")
+    print(json.dumps(about))
+    asked.json.write_text(json.dumps({"about": about, "wanted": WANTED, "cells": rows}, indent=2) + "\n")
+
+
+if __name__ == "__main__":
+    main()

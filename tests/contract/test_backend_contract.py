@@ -1,0 +1,224 @@
+"""What every back end promises, checked on each of them; below, what only gangs of processes can show."""
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from orchestrator.backend import Backend
+from orchestrator.inprocess_backend import InProcessBackend
+from orchestrator.ray_backend import RayBackend
+from sweeps.feasibility import why_infeasible
+from sweeps.status import Status
+from tests.contract.trials import Recorder, trial
+
+TRIALS = [
+    trial("first", "quick", rows=100),
+    trial("second", "quick", rows=12, pace_s=0.1),
+    trial("raises", "failing", how="raise"),
+    trial("diverges", "failing", how="diverge"),
+    trial("fills", "failing", how="oom"),
+    trial("last", "quick", rows=3),
+]
+
+
+@pytest.fixture(scope="module")
+def ray_backend() -> Iterator[RayBackend]:
+    before = set(psutil.Process().children(recursive=True))
+    handler = signal.getsignal(signal.SIGTERM)
+    backend = RayBackend(dashboard=False, cpus=2)
+    assert signal.getsignal(signal.SIGTERM) is handler
+    yield backend
+    backend.close()
+    left = set(psutil.Process().children(recursive=True)) - before
+    assert not left
+
+
+@pytest.fixture(scope="module", params=["inprocess", "ray"])
+def backend(request: pytest.FixtureRequest) -> Backend:
+    return InProcessBackend() if request.param == "inprocess" else request.getfixturevalue("ray_backend")
+
+
+@pytest.fixture(scope="module")
+def results_dir(tmp_path_factory: pytest.TempPathFactory, backend: Backend) -> Path:
+    return tmp_path_factory.mktemp("results")
+
+
+@pytest.fixture(scope="module")
+def played(backend: Backend, results_dir: Path) -> Recorder:
+    recorder = Recorder()
+    backend.run(TRIALS, results_dir, recorder)
+    return recorder
+
+
+def test_trials_run_in_order_and_each_starts_reports_and_finishes(played: Recorder) -> None:
+    order = [(event, name) for event, name in played.events if event != "reported"]
+    assert order == [(event, each.trial_id) for each in TRIALS for event in ("started", "finished")]
+    reporting = [name for event, name in played.events if event == "reported"]
+    assert sorted(reporting, key=[each.trial_id for each in TRIALS].index) == reporting
+    assert played.ticks > 0
+
+
+@pytest.mark.parametrize(("name", "count"), [("first", 100), ("second", 12), ("raises", 1), ("last", 3)])
+def test_every_row_arrives_once_and_in_order(played: Recorder, name: str, count: int) -> None:
+    assert [row["epoch"] for row in played.rows[name]] == list(range(1, count + 1))
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "note"),
+    [
+        ("first", Status.OK, ""),
+        ("raises", Status.FAILED, "ValueError: no such luck"),
+        ("diverges", Status.DIVERGED, "the loss is nan"),
+        ("fills", Status.OOM, "CUDA out of memory"),
+        ("last", Status.OK, ""),
+    ],
+)
+def test_the_outcome_says_how_and_why_it_ended(played: Recorder, name: str, status: Status, note: str) -> None:
+    outcome = played.outcomes[name]
+    assert outcome.status is status
+    assert note in outcome.note and len(outcome.note.splitlines()) <= 1
+
+
+def test_figures_and_provenance_come_back(played: Recorder) -> None:
+    outcome = played.outcomes["second"]
+    assert outcome.metrics["accuracy"] == 0.5
+    assert outcome.provenance["python"]
+    assert 12 * 0.1 <= outcome.wall_s < 10
+
+
+def test_the_trace_of_a_failure_is_in_the_ranks_log(played: Recorder, results_dir: Path) -> None:
+    assert "trainables_for_tests.py" in played.outcomes["raises"].trace
+    assert played.outcomes["raises"].trace in (results_dir / "trials" / "raises" / "rank0.log").read_text()
+
+
+def test_a_process_is_kept_after_success(played: Recorder) -> None:
+    assert played.outcomes["first"].metrics["pid"] == played.outcomes["second"].metrics["pid"]
+
+
+@pytest.mark.parametrize("backend", ["ray"], indirect=True)
+def test_a_process_is_replaced_after_a_failure(played: Recorder) -> None:
+    assert played.outcomes["first"].metrics["pid"] != played.outcomes["last"].metrics["pid"]
+
+
+def test_stopping_gives_up_what_runs_and_starts_nothing_more(backend: Backend, tmp_path: Path) -> None:
+    recorder = Recorder(stop_at_row=True)
+    started = time.monotonic()
+    backend.run([trial("runs", "polite"), trial("waits", "quick")], tmp_path, recorder)
+    assert time.monotonic() - started < 20
+    assert recorder.events == [("started", "runs"), ("reported", "runs")]
+
+
+def test_what_the_listener_raises_ends_the_sweep(backend: Backend, tmp_path: Path) -> None:
+    def fill_the_disk() -> None:
+        raise OSError(28, "No space left on device")
+
+    recorder = Recorder(on_row=fill_the_disk)
+    with pytest.raises(OSError, match="No space left"):
+        backend.run([trial("reports", "quick"), trial("waits", "quick")], tmp_path, recorder)
+    assert recorder.events == [("started", "reports"), ("reported", "reports")]
+
+
+def test_nothing_to_run_is_nothing(backend: Backend, tmp_path: Path) -> None:
+    backend.run([], tmp_path, Recorder())
+
+
+def test_one_process_holds_one_rank() -> None:
+    nodes = InProcessBackend().nodes()
+    assert why_infeasible(trial("one", "quick").gang, nodes) == ""
+    assert why_infeasible(trial("two", "quick", ranks=2).gang, nodes) != ""
+
+
+@pytest.fixture(scope="module")
+def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> tuple[Recorder, Path]:
+    recorder, results_dir = Recorder(), tmp_path_factory.mktemp("gangs")
+    trials = [
+        trial("speaks", "quick", ranks=2),
+        trial("sums", "collective", ranks=2),
+        trial("sums again", "collective", ranks=2),
+        trial("breaks", "collective", ranks=2, who=1),
+        trial("killed", "failing", ranks=2, how="kill", who=1),
+        trial("crashed", "failing", ranks=2, how="crash", who=0),
+    ]
+    ray_backend.run(trials, results_dir, recorder)
+    return recorder, results_dir
+
+
+def test_output_of_every_rank_goes_to_its_log(gangs: tuple[Recorder, Path]) -> None:
+    logs = [(gangs[1] / "trials" / "speaks" / f"rank{rank}.log").read_text() for rank in range(2)]
+    assert logs == [f"this is rank {rank} of speaks\nwritten past Python\n" for rank in range(2)]
+
+
+def test_a_gang_computes_together_and_stays_together(gangs: tuple[Recorder, Path]) -> None:
+    once, again = gangs[0].outcomes["sums"], gangs[0].outcomes["sums again"]
+    assert (once.status, again.status) == (Status.OK, Status.OK)
+    assert once.metrics == again.metrics
+    assert once.metrics["total"] == 1.0 + 2.0
+
+
+@pytest.mark.parametrize(
+    ("name", "note"),
+    [
+        ("breaks", "rank 1: ValueError: no such luck"),
+        ("killed", "rank 1: the process died: killed from outside"),
+        ("crashed", "rank 0: the process died: Segmentation fault"),
+    ],
+)
+def test_the_rank_at_the_root_of_a_failure_is_named(gangs: tuple[Recorder, Path], name: str, note: str) -> None:
+    outcome = gangs[0].outcomes[name]
+    assert outcome.status is Status.FAILED
+    assert outcome.note.startswith(note)
+
+
+def test_a_crash_leaves_its_stack(gangs: tuple[Recorder, Path]) -> None:
+    assert "trainables_for_tests.py" in gangs[0].outcomes["crashed"].trace
+
+
+def test_trials_that_share_run_side_by_side_and_make_room_for_a_larger_one(
+    ray_backend: RayBackend, tmp_path: Path
+) -> None:
+    folder = tmp_path / "meeting"
+    folder.mkdir()
+    pair = [trial(name, "meeting", timing="shared", folder=str(folder), trials=2) for name in ("a", "b")]
+    recorder = Recorder()
+    ray_backend.run([*pair, trial("larger", "quick", ranks=2, timing="shared")], tmp_path, recorder)
+    assert {outcome.status for outcome in recorder.outcomes.values()} == {Status.OK}
+    assert [name for event, name in recorder.events if event == "started"][-1] == "larger"
+
+
+def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Path) -> None:
+    recorder = Recorder(stop_at_row=True)
+    ray_backend.run([trial("runs", "stubborn")], tmp_path, recorder)
+    assert recorder.events == [("started", "runs"), ("reported", "runs")]
+    assert not _processes("contract/gpus=1,name=runs")
+
+
+@pytest.mark.slow
+def test_a_supervisor_that_dies_is_a_failed_trial(ray_backend: RayBackend, tmp_path: Path) -> None:
+    def kill_supervisors() -> None:
+        for process in _processes("Supervisor"):
+            process.kill()
+
+    recorder = Recorder(on_row=kill_supervisors)
+    ray_backend.run([trial("orphan", "stubborn")], tmp_path, recorder)
+    assert recorder.outcomes["orphan"].status is Status.FAILED
+    assert "supervisor" in recorder.outcomes["orphan"].note
+
+
+@pytest.mark.slow
+def test_fresh_workers_are_new_for_every_trial(
+    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_backend, "_workers", "fresh")
+    recorder = Recorder()
+    ray_backend.run([trial("one", "quick"), trial("two", "quick")], tmp_path, recorder)
+    assert recorder.outcomes["one"].metrics["pid"] != recorder.outcomes["two"].metrics["pid"]
+
+
+def _processes(title: str) -> list[psutil.Process]:
+    children = {child.pid for child in psutil.Process().children(recursive=True)}
+    everybody = psutil.process_iter(["cmdline"])
+    return [each for each in everybody if each.pid in children and title in " ".join(each.info["cmdline"] or ())]

@@ -1,0 +1,78 @@
+"""Trainables of the contract suite: they do what their config says, in whichever process they are called."""
+
+import faulthandler
+import os
+import signal
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables.context import Context, DivergedError
+
+
+def quick(config: Mapping[str, Any], context: Context) -> None:
+    """Report `rows` rows, `pace_s` apart, and leave the process's id."""
+    print(f"this is rank {context.rank} of {context.trial_id}")
+    os.write(2, b"written past Python\n")
+    for epoch in range(1, config.get("rows", 1) + 1):
+        time.sleep(config.get("pace_s", 0))
+        context.report({"epoch": epoch, "samples": epoch * 8})
+    context.summarize({"accuracy": 0.5, "pid": os.getpid()})
+
+
+def failing(config: Mapping[str, Any], context: Context) -> None:
+    """Report a row, then end as `how` says in rank `who`; the other ranks hang as in a collective."""
+    context.report({"epoch": 1})
+    if context.rank != config.get("who", 0):
+        _hang()
+    match config["how"]:
+        case "raise":
+            raise ValueError("no such luck")
+        case "diverge":
+            raise DivergedError("the loss is nan")
+        case "oom":
+            raise MemoryError("CUDA out of memory. Tried to allocate 80 GiB")
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "crash":
+            faulthandler._sigsegv()
+
+
+def collective(config: Mapping[str, Any], context: Context) -> None:
+    """All-reduce over gloo; where `who` names a rank, that one raises instead of joining in."""
+    import torch
+
+    from trainables import process_group
+
+    gang = process_group.join(context)
+    if context.rank == config.get("who"):
+        raise ValueError("no such luck")
+    total = gang.sum(torch.tensor([float(context.rank + 1)]))
+    context.summarize({"total": total.item(), "threads": torch.get_num_threads(), "pid": os.getpid()})
+
+
+def meeting(config: Mapping[str, Any], context: Context) -> None:
+    """Leave a file in `folder` and wait for the others': ends only if as many trials run at the same time."""
+    folder = Path(config["folder"])
+    (folder / context.trial_id).touch()
+    while len(list(folder.iterdir())) < config["trials"]:
+        time.sleep(0.01)
+
+
+def polite(config: Mapping[str, Any], context: Context) -> None:
+    """Run until asked to stop."""
+    context.report({"epoch": 1})
+    while not context.should_stop():
+        time.sleep(0.01)
+
+
+def stubborn(config: Mapping[str, Any], context: Context) -> None:
+    """Run for ever."""
+    context.report({"epoch": 1})
+    _hang()
+
+
+def _hang() -> None:
+    while True:
+        time.sleep(1)

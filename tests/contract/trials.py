@@ -1,0 +1,68 @@
+"""Trials to run and a listener that takes down what it is told."""
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from orchestrator.backend import Outcome
+from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
+
+
+def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclusive", **config: Any) -> TrialSpec:
+    """A trial on CPUs that calls a function of trainables_for_tests with this config."""
+    return TrialSpec(
+        trial_id=trial_id,
+        cell_id=trial_id,
+        sweep="contract",
+        axes={"gpus": ranks, "name": trial_id},
+        gpus=ranks,
+        gang=Gang(ranks=ranks, gpus_per_rank=0, cpus_per_rank=1),
+        device="cpu",
+        strategy="ddp" if ranks > 1 else "single",
+        timing=timing,
+        batch=Batch(global_batch_size=8 * ranks, grad_accum_steps=1, shares=(8,) * ranks),
+        lr=LearningRate(
+            rule="none",
+            reference=0.1,
+            reference_batch_size=8,
+            multiplier=1.0,
+            value=0.1,
+            warmup_from=0.1,
+            warmup_epochs=0.0,
+            optimizer={},
+        ),
+        seed=0,
+        trainable=f"tests.contract.trainables_for_tests:{function}",
+        config=config,
+    )
+
+
+class Recorder:
+    """A listener that keeps everything, and calls `on_row` at every report."""
+
+    def __init__(self, *, stop_at_row: bool = False, on_row: Callable[[], None] = lambda: None) -> None:
+        self.events: list[tuple[str, str]] = []
+        self.rows: dict[str, list[Mapping[str, Any]]] = {}
+        self.outcomes: dict[str, Outcome] = {}
+        self.ticks = 0
+        self._stop_at_row = stop_at_row
+        self._lock = threading.Lock()  # real listeners hold displays and files: nothing may copy or pickle them
+        self._on_row = on_row
+
+    def started(self, trial: TrialSpec) -> None:
+        self.events.append(("started", trial.trial_id))
+
+    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+        self.events.append(("reported", trial.trial_id))
+        self.rows.setdefault(trial.trial_id, []).extend(rows)
+        self._on_row()
+
+    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+        self.events.append(("finished", trial.trial_id))
+        self.outcomes[trial.trial_id] = outcome
+
+    def ticked(self) -> None:
+        self.ticks += 1
+
+    def stopping(self) -> bool:
+        return self._stop_at_row and bool(self.rows)

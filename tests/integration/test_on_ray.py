@@ -1,0 +1,143 @@
+"""The command line with real Ray: the README's own sweep, a driver that is killed, a cluster that runs already."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import psutil
+import pytest
+
+from tests.integration.test_command_line import ROOT, Place, wait_for
+
+COLUMNS = """
+    sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule lr_multiplier lr
+    status n_seeds n_ok first_epoch_s epoch_s epoch_s_lo epoch_s_hi train_s samples_per_s samples_per_s_lo
+    samples_per_s_hi speedup speedup_lo speedup_hi efficiency efficiency_lo efficiency_hi scaling
+    accuracy accuracy_lo accuracy_hi val_accuracy time_to_target_s speedup_to_target wall_s
+    energy_j energy_j_per_sample cost peak_memory_gb gpu_util power_w timing_valid note
+""".split()
+"""Other people's scripts rely on these, in this order."""
+
+
+def orchestrate(folder, *arguments, **environment):
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{folder}"} | environment,
+        capture_output=True,
+        text=True,
+        timeout=200,
+    )
+
+
+def test_batch_scaling_with_one_and_two_workers(tmp_path):
+    ended = orchestrate(
+        tmp_path,
+        "sweep=batch_scaling",
+        "sweep.axes.gpus=[1,2]",
+        "sweep.axes.device_batch_size=[256]",
+        "sweep.axes.lr_rule=[linear]",
+        "sweep.axes.seed=[0,1]",
+        "resources.device=cpu",
+        "trainable.window_s=0.2",
+        "budget.epochs=3",
+        "cluster.dashboard=false",
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stderr == ""
+    tables = tmp_path / "results/batch_scaling/tables"
+    summary = pd.read_csv(tables / "summary.csv")
+    assert list(summary.columns[: len(COLUMNS)]) == COLUMNS
+    assert summary.gpus.tolist() == [1, 2] and (summary.n_ok == 2).all() and (summary.device == "cpu").all()
+    assert summary.speedup.tolist()[0] == 1 and summary.speedup.tolist()[1] > 0.2
+    assert summary.global_batch_size.tolist() == [256, 512] and summary.strategy.tolist() == ["single", "ddp"]
+    trials = pd.read_csv(tables / "trials.csv")
+    assert trials["provenance.torch"].notna().all() and trials["provenance.host"].notna().all()
+    for trial_id, ranks in zip(trials.trial_id, trials.ranks, strict=True):
+        folder = tmp_path / "results/batch_scaling/trials" / trial_id
+        assert {f"rank{rank}.log" for rank in range(ranks)} | {"config.yaml", "metrics.jsonl"} <= {
+            path.name for path in folder.iterdir()
+        }
+        assert len((folder / "metrics.jsonl").read_text().splitlines()) == 3
+
+
+def on_ray(place, *arguments):
+    return place.start("sweep=traced", "backend=ray", "cluster.dashboard=false", "resources.device=cpu", *arguments)
+
+
+@pytest.mark.slow
+def test_kill_9_of_the_driver_on_ray(tmp_path):
+    place = Place(tmp_path)
+    finished = set()
+    for _ in range(2):
+        before = len(place.executed())
+        process = on_ray(place, "trainable.pause_s=0.2")
+        wait_for(lambda: len(place.executed()) >= before + 3, process)  # noqa: B023
+        ours = psutil.Process(process.pid).children(recursive=True)
+        process.kill()
+        process.communicate()
+        psutil.wait_procs(ours, timeout=60)
+        assert not finished & set(place.executed()[before:])
+        finished = set(place.finished())
+        assert len(finished) >= 2
+    executed = len(place.executed())
+    process = on_ray(place, "trainable.pause_s=0.2")
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, out + err
+    assert len(place.finished()) == 12 == len(set(place.finished()))
+    assert not finished & set(place.executed()[executed:])
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """A cluster that somebody started, with the address to reach it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--num-cpus=2",
+        "--num-gpus=0",
+    ]
+    process = subprocess.Popen(
+        [*command, f"--port={port}", "--include-dashboard=false"],
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "EXECUTIONS": str(tmp_path / "executions.txt")},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd="/",
+    )
+    deadline = time.monotonic() + 60
+    while "--address" not in process.stdout.readline():
+        assert time.monotonic() < deadline and process.poll() is None
+    yield f"127.0.0.1:{port}"
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    process.communicate()
+    psutil.wait_procs(children, timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["config", "environment"])
+def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, cluster, how):
+    place = Place(tmp_path)
+    (tmp_path / ".env").write_text("SECRET=1")
+    search = f"hydra.searchpath=[file://{tmp_path}/my]"
+    given = {"RAY_ADDRESS": cluster} if how == "environment" else {}
+    address = [] if given else [f"cluster.address={cluster}"]
+    ended = orchestrate(
+        tmp_path,
+        *("sweep=traced", search, "sweep.axes.seed=[0]", "sweep.axes.gpus=[1,2]", "resources.device=cpu", *address),
+        **given,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(pd.read_csv(place.results / "tables/trials.csv")) == 8
+    assert len(place.executed()) == 4 + 2 * 4  # each rank leaves its trace

@@ -1,0 +1,62 @@
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.axes import axes_mistakes, distinct, points
+
+AXES = {"gpus": [1, 2], "lr_rule": ["none", "linear"], "seed": [0, 1]}
+
+
+def test_the_last_axis_varies_fastest():
+    assert [tuple(point.values()) for point in points({"a": [1, 2], "b": ["x", "y"]})] == [
+        (1, "x"),
+        (1, "y"),
+        (2, "x"),
+        (2, "y"),
+    ]
+
+
+def test_zipped_axes_advance_together_and_keep_their_place():
+    found = points({"gpus": [1, 2], "seed": [0, 1], "global_batch_size": [128, 256]}, [["gpus", "global_batch_size"]])
+    assert [tuple(point.values()) for point in found] == [(1, 0, 128), (1, 1, 128), (2, 0, 256), (2, 1, 256)]
+    assert list(found[0]) == ["gpus", "seed", "global_batch_size"]
+
+
+def test_exclude_leaves_out_what_matches_every_axis_of_an_entry():
+    found = points(AXES, exclude=[{"gpus": 2, "lr_rule": ["linear"]}, {"seed": 1, "gpus": 1}])
+    assert [(p["gpus"], p["lr_rule"], p["seed"]) for p in found] == [
+        (1, "none", 0),
+        (1, "linear", 0),
+        (2, "none", 0),
+        (2, "none", 1),
+    ]
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
+def test_a_grid_has_the_product_of_its_lengths_and_no_point_twice(lengths):
+    axes = {f"axis{index}": list(range(length)) for index, length in enumerate(lengths)}
+    found = points(axes)
+    product = 1
+    for length in lengths:
+        product *= length
+    assert len(found) == product == len({tuple(point.items()) for point in found})
+
+
+def test_every_mistake_is_told():
+    told = list(axes_mistakes({"a": [], "b": [1, 1, 2], "c": [1]}, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}]))
+    assert told == [
+        "sweep.axes.a has no values",
+        "sweep.axes.b has 1 more than once",
+        "sweep.zip names 'nope', which is no axis; axes: a, b, c",
+        "sweep.exclude names 'd', which is no axis; axes: a, b, c",
+        "sweep.zip has 'b' more than once",
+        "sweep.zip: axes that advance together need equally many values, but b has 3, c has 1",
+        "sweep.exclude leaves out a=1, which the axis does not have: []",
+    ]
+
+
+def test_a_grid_in_order_has_no_mistakes():
+    assert not list(axes_mistakes(AXES, [["gpus", "seed"]], [{"lr_rule": "none", "seed": [0, 1]}]))
+
+
+def test_distinct_takes_values_that_cannot_be_hashed():
+    assert distinct([[1], [2], [1], {"a": 1}, {"a": 1}]) == [[1], [2], {"a": 1}]

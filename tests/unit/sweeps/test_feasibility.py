@@ -1,0 +1,43 @@
+import itertools
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.feasibility import Node, ranks_that_fit, why_infeasible
+from sweeps.trial import Gang
+
+
+def gang(ranks, gpus=0.0, cpus=1):
+    return Gang(ranks=ranks, gpus_per_rank=gpus, cpus_per_rank=cpus)
+
+
+def node(cpus, gpus=0.0, name="n"):
+    return Node(name=name, cpus=cpus, gpus=gpus)
+
+
+def test_fractions_fill_a_gpu():
+    assert ranks_that_fit(gang(1, gpus=0.1), node(100, 0.3)) == 3
+
+
+def test_a_gang_may_span_nodes_but_a_rank_may_not():
+    two = [node(4, 1, "a"), node(4, 1, "b")]
+    assert not why_infeasible(gang(2, gpus=1), two)
+    assert why_infeasible(gang(1, gpus=2), two)
+
+
+def test_the_reason_says_what_is_needed_and_what_there_is():
+    assert why_infeasible(gang(4, gpus=1, cpus=2), [node(8, 2, "host")]) == (
+        "needs 4 ranks of 2 CPUs and 1 GPUs; there is room for 2 (host: 8 CPUs, 2 GPUs)"
+    )
+    assert why_infeasible(gang(1), []).endswith("there is room for 0 (no nodes)")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3), st.integers(1, 4), st.integers(1, 2))
+def test_against_trying_every_placement(sizes, ranks, cpus):
+    nodes = [node(cores, gpus, f"n{index}") for index, (cores, gpus) in enumerate(sizes)]
+    wanted = gang(ranks, gpus=1, cpus=cpus)
+    possible = any(
+        all(placed.count(i) * cpus <= n.cpus and placed.count(i) <= n.gpus for i, n in enumerate(nodes))
+        for placed in itertools.product(range(len(nodes)), repeat=ranks)
+    )
+    assert possible == (why_infeasible(wanted, nodes) == "")

@@ -1,0 +1,94 @@
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from sweeps.lr_rule import RULES, learning_rate
+
+ADAM = {"name": "adam", "betas": [0.9, 0.999], "eps": 1e-8}
+SGD = {"name": "sgd", "momentum": 0.9}
+
+
+def rate(rule, batch, optimizer=SGD, reference=0.1, multiplier=1.0, reference_batch=128):
+    return learning_rate(
+        rule,
+        reference=reference,
+        reference_batch_size=reference_batch,
+        global_batch_size=batch,
+        multiplier=multiplier,
+        warmup_epochs=5,
+        optimizer=optimizer,
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimizer", "value", "warmup_from", "warmup_epochs"),
+    [
+        ("none", SGD, 0.1, 0.1, 0),
+        ("linear", SGD, 0.8, 0.1, 5),
+        ("sqrt", SGD, 0.1 * 2.8284271247461903, 0.1 * 2.8284271247461903, 0),
+        ("adascale", SGD, 0.1, 0.1, 0),
+        ("lars", SGD, 0.8, 0.1, 5),
+        ("lamb", ADAM, 0.1 * 2.8284271247461903, 0.1, 5),
+    ],
+)
+def test_at_eight_times_the_reference_batch(rule, optimizer, value, warmup_from, warmup_epochs):
+    found = rate(rule, 1024, optimizer)
+    assert found.value == pytest.approx(value, rel=1e-12)
+    assert found.warmup_from == pytest.approx(warmup_from, rel=1e-12)
+    assert found.warmup_epochs == warmup_epochs
+
+
+def test_adam_sqrt_by_hand():
+    found = rate("adam_sqrt", 512, ADAM, reference=1e-3)
+    assert found.value == pytest.approx(2e-3, rel=1e-12)
+    assert found.optimizer["betas"] == pytest.approx([0.6, 0.996], rel=1e-12)
+    assert found.optimizer["eps"] == pytest.approx(5e-9, rel=1e-12)
+
+
+def test_adam_sqrt_is_refused_where_no_decay_rate_exists():
+    with pytest.raises(ValueError, match="κ·"):
+        rate("adam_sqrt", 1280, ADAM)
+
+
+@pytest.mark.parametrize(
+    ("rule", "optimizer"),
+    [
+        ("adam_sqrt", "sgd"),
+        ("linear", "adam"),
+        ("lars", "adamw"),
+        ("lamb", "sgd"),
+        ("sqrt", "adadelta"),
+        ("adascale", "adam"),
+    ],
+)
+def test_a_rule_refuses_optimizers_its_argument_does_not_hold_for(rule, optimizer):
+    with pytest.raises(ValueError, match=f"lr_rule={rule} assumes one of the optimizers .*, not {optimizer}"):
+        rate(rule, 256, {**ADAM, "name": optimizer})
+
+
+def test_an_unknown_rule_is_told_with_the_nearest_right_one():
+    with pytest.raises(ValueError, match="did you mean 'linear'"):
+        rate("linaer", 256)
+
+
+def test_below_the_reference_batch_nothing_warms_up():
+    found = rate("linear", 64)
+    assert found.warmup_from == found.value == pytest.approx(0.05)
+
+
+@given(st.sampled_from(sorted(RULES)), st.floats(0.01, 100), st.sampled_from([32, 128, 256]))
+def test_the_multiplier_scales_the_whole_rate(rule, multiplier, batch):
+    optimizer = SGD if rule in ("none", "linear", "sqrt", "adascale", "lars") else ADAM
+    one, many = rate(rule, batch, optimizer), rate(rule, batch, optimizer, multiplier=multiplier)
+    assert math.isclose(many.value, one.value * multiplier) and math.isclose(
+        many.warmup_from, one.warmup_from * multiplier
+    )
+
+
+@given(st.sampled_from(sorted(RULES)))
+def test_at_the_reference_batch_every_rule_gives_the_reference_rate(rule):
+    optimizer = SGD if rule in ("none", "linear", "sqrt", "adascale", "lars") else ADAM
+    found = rate(rule, 128, optimizer)
+    assert found.value == pytest.approx(0.1) and found.warmup_from == pytest.approx(0.1)

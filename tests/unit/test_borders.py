@@ -1,0 +1,68 @@
+"""The arrows between the rooms, as Python itself sees them."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+OWNERS = {
+    "ray": ("orchestrator/ray_",),
+    "hydra": ("orchestrator/app.py", "orchestrator/composition.py"),
+    "omegaconf": ("orchestrator/app.py", "orchestrator/composition.py"),
+    "pynvml": ("orchestrator/telemetry.py",),
+    "torch": ("trainables/",),
+    "torchvision": ("trainables/",),
+    "trainables": ("trainables/",),
+    "orchestrator": ("orchestrator/",),
+    "sweeps": ("sweeps/", "orchestrator/"),
+    "pandas": ("orchestrator/",),
+    "numpy": ("orchestrator/", "trainables/"),
+}
+"""Who may import what: path prefixes within the checkout."""
+
+
+def imported(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            yield node.module.partition(".")[0]
+
+
+@pytest.mark.parametrize("room", ["sweeps", "trainables", "orchestrator"])
+def test_every_import_is_made_by_its_owner(room):
+    crossed = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sorted((ROOT / room).rglob("*.py"))
+        for name in imported(path)
+        if name in OWNERS and not path.relative_to(ROOT).as_posix().startswith(OWNERS[name])
+    ]
+    assert crossed == []
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--help"], ["--cfg", "job"], ["sweep=batch_scaling", "mode=plan"], ["sweep=batch_scaling", "nope=1"]]
+)
+def test_answers_come_without_torch_ray_or_pandas(arguments, tmp_path):
+    code = (
+        "import sys\n"
+        "from orchestrator.app import main\n"
+        "try:\n"
+        "    main(sys.argv[1:])\n"
+        "finally:\n"
+        "    heavy = {'torch', 'ray', 'pandas', 'numpy', 'scipy', 'sklearn', 'matplotlib'} & set(sys.modules)\n"
+        "    assert not heavy, heavy\n"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        cwd=tmp_path,
+        env={"PATH": "", "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,13 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.unit.trainables.ranks import Processes
+
+
+@pytest.fixture(scope="session")
+def pair() -> Iterator[Processes]:
+    """Two warm processes, which serve every test that needs two ranks."""
+    processes = Processes(2)
+    yield processes
+    processes.close()

@@ -1,0 +1,103 @@
+"""Trainables that leave behind whatever a trial can leave behind."""
+
+import gc
+import os
+import random
+import subprocess
+import sys
+import threading
+
+import numpy
+import torch
+
+from trainables.context import Context
+
+STARTED: list[threading.Event | subprocess.Popen[bytes]] = []
+
+
+def change_flags(config: object, context: Context) -> None:
+    torch.set_default_dtype(torch.float64)
+    torch.set_default_device("meta")
+    torch.set_grad_enabled(False)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    torch.set_float32_matmul_precision("medium")
+    torch.backends.mkldnn.matmul.fp32_precision = "bf16"
+    torch.backends.cudnn.benchmark = True
+    torch.set_num_threads(2)
+    torch.set_flush_denormal(True)
+    torch.set_autocast_enabled("cpu", True)
+    numpy.random.seed(9)
+    random.seed(9)
+    os.environ["LEFT_BEHIND"] = "1"
+    os.chdir("/")
+    gc.disable()
+
+
+def fail(config: object, context: Context) -> None:
+    torch.set_grad_enabled(False)
+    raise RuntimeError("on purpose\nand with a second line")
+
+
+def run_out_of_memory(config: object, context: Context) -> None:
+    torch.empty(2**60, dtype=torch.uint8)
+
+
+def exit_early(config: object, context: Context) -> None:
+    sys.exit("enough")
+
+
+def say_nan(config: object, context: Context) -> None:
+    context.summarize({"accuracy": float("nan"), "loss": torch.tensor(0.5), "epochs": numpy.int64(3)})
+
+
+def say_an_object(config: object, context: Context) -> None:
+    context.summarize({"accuracy": object()})
+
+
+def remark(config: object, context: Context) -> None:
+    context.remark("slower than others")
+    context.remark("and old")
+
+
+def leave_a_thread(config: object, context: Context) -> None:
+    ended = threading.Event()
+    STARTED.append(ended)
+    threading.Thread(target=ended.wait).start()
+
+
+def leave_a_child(config: object, context: Context) -> None:
+    STARTED.append(subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE))
+
+
+def state(config: object, context: Context) -> None:
+    """Tell everything that `change_flags` changes."""
+    context.report(
+        {
+            "dtype": str(torch.get_default_dtype()),
+            "device": str(torch.get_default_device()),
+            "grad": torch.is_grad_enabled(),
+            "deterministic": torch.get_deterministic_debug_mode(),
+            "precision": torch.get_float32_matmul_precision(),
+            "mkldnn": torch.backends.mkldnn.matmul.fp32_precision,
+            "benchmark": torch.backends.cudnn.benchmark,
+            "threads": torch.get_num_threads(),
+            "denormal": (torch.tensor([1e-40]) * 1).item(),
+            "autocast": torch.is_autocast_enabled("cpu"),
+            "numpy": float(numpy.random.rand()),
+            "random": random.random(),
+            "torch": torch.rand(1).item(),
+            "environment": os.environ.get("LEFT_BEHIND", ""),
+            "directory": os.getcwd(),
+            "collects": gc.isenabled(),
+        }
+    )
+
+
+def end_what_was_left() -> None:
+    """Set the threads free, and end the children."""
+    for left in STARTED:
+        if isinstance(left, threading.Event):
+            left.set()
+        else:
+            left.communicate()
+    STARTED.clear()

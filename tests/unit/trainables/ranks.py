@@ -1,0 +1,115 @@
+"""Requests to ranks, and real processes to send them to."""
+
+import multiprocessing
+import socket
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from multiprocessing.connection import Connection
+from typing import Any
+
+CONFIG: dict[str, Any] = {
+    "trainable": {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1},
+    "model": {"name": "mlp", "hidden": [16]},
+    "data": {"name": "digits"},
+    "optimizer": {"name": "sgd", "momentum": 0.9},
+    "schedule": {"name": "cosine"},
+    "budget": {"steps": 20},
+}
+TIMES = {"first_epoch_s", "epoch_s", "train_s", "samples_per_s", "window_s", "window_steps", "time_to_target_s"}
+
+
+def request(
+    trainable: str = "trainables.supervised:train",
+    *,
+    rank: int = 0,
+    shares: Sequence[int] = (64,),
+    grad_accum_steps: int = 1,
+    lr: float = 0.05,
+    config: dict[str, Any] | None = None,
+    **other: Any,
+) -> dict[str, Any]:
+    """What a back end tells one rank; `config` replaces sections of CONFIG."""
+    rates = {"reference": lr, "value": lr, "warmup_from": lr / 10, "warmup_epochs": 1.0}
+    return {
+        "trial_id": "trial",
+        "label": "trial",
+        "trainable": trainable,
+        "config": CONFIG | (config or {}),
+        "rank": rank,
+        "world_size": len(shares),
+        "device": "cpu",
+        "gpus_per_rank": 0,
+        "threads": 1,
+        "strategy": "ddp" if len(shares) > 1 else "single",
+        "seed": 1,
+        "batch": {
+            "global_batch_size": sum(shares) * grad_accum_steps,
+            "grad_accum_steps": grad_accum_steps,
+            "shares": list(shares),
+        },
+        "lr": {"rule": "linear", "reference_batch_size": 64, "multiplier": 1.0, "optimizer": {}} | rates,
+        "rendezvous": None,
+        "gang_id": "gang",
+        "trial_dir": None,
+    } | other
+
+
+def rendezvous() -> str:
+    """A port that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+
+
+class Processes:
+    """Several processes that call functions together, each with arguments of its own."""
+
+    def __init__(self, count: int) -> None:
+        spawn = multiprocessing.get_context("spawn")
+        self._ends, self._members = [], []
+        for _ in range(count):
+            here, there = spawn.Pipe()
+            self._ends.append(here)
+            self._members.append(spawn.Process(target=_serve, args=(there,)))
+        for member in self._members:
+            member.start()
+
+    def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
+        """`function(*arguments[i])` in process i; raises what one of them raised, as text."""
+        for end, own in zip(self._ends, arguments, strict=True):
+            end.send((function, own))
+        with ThreadPoolExecutor(len(self._ends)) as pool:
+            answers = list(pool.map(Connection.recv, self._ends))
+        errors = [error for _, error in answers if error]
+        assert not errors, errors
+        return [answer for answer, _ in answers]
+
+    def close(self) -> None:
+        for end in self._ends:
+            end.send(None)
+        for member in self._members:
+            member.join()
+
+
+def _serve(end: Connection) -> None:
+    while (call := end.recv()) is not None:
+        function, arguments = call
+        try:
+            end.send((function(*arguments), ""))
+        except Exception as error:
+            end.send((None, repr(error)))
+
+
+def run(asked: dict[str, Any]) -> dict[str, Any]:
+    """The rank's entry; the rows it emitted stand beside its answer."""
+    from trainables import rank
+
+    rows: list[dict[str, Any]] = []
+    return rank.run(asked, rows.append, lambda: False) | {"rows": rows}
+
+
+def without_times(answer: dict[str, Any]) -> dict[str, Any]:
+    """What of an answer is the same whenever the trial runs."""
+    metrics = {key: value for key, value in answer["metrics"].items() if key not in TIMES}
+    rows = [{key: value for key, value in row.items() if key not in TIMES} for row in answer["rows"]]
+    return {"status": answer["status"], "metrics": metrics, "rows": rows}

@@ -1,0 +1,65 @@
+"""The shipped configs name what there is, with the keys and defaults it has."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import yaml
+
+from trainables import data, models, optimizers, schedules
+from trainables.augmentation import Augmentation
+
+CONF = Path(__file__).parents[3] / "conf"
+
+
+def configs(group: str) -> dict[str, dict[str, Any]]:
+    return {path.stem: yaml.safe_load(path.read_text()) for path in (CONF / group).glob("*.yaml")}
+
+
+@pytest.mark.parametrize(
+    ("group", "families"),
+    [
+        ("model", models.FAMILIES),
+        ("data", data.FAMILIES),
+        ("optimizer", optimizers.FAMILIES),
+        ("schedule", schedules.FAMILIES),
+    ],
+)
+def test_every_family_has_a_config_of_its_name(group: str, families: dict[str, str]) -> None:
+    assert {file: config["name"] for file, config in configs(group).items()} == {name: name for name in families}
+
+
+@pytest.mark.parametrize("name", sorted(models.FAMILIES))
+def test_models(name: str) -> None:
+    config = configs("model")[name] | ({"arch": "resnet18"} if name == "torchvision" else {})
+    with torch.device("meta"):
+        models.build(config, input_shape=(3, 32, 32), num_classes=10)
+
+
+@pytest.mark.parametrize("name", sorted(optimizers.FAMILIES))
+def test_optimizers(name: str) -> None:
+    config = configs("optimizer")[name]
+    optimizers.build(torch.nn.Linear(2, 2), config, lr=config["lr"])
+
+
+@pytest.mark.parametrize("name", sorted(schedules.FAMILIES))
+def test_schedules(name: str) -> None:
+    assert 0 <= schedules.resolve(configs("schedule")[name])(1, 2) <= 1
+
+
+@pytest.mark.parametrize("name", sorted(data.FAMILIES))
+def test_augmentation(name: str) -> None:
+    augmentation = Augmentation(**configs("data")[name]["augment"])
+    assert augmentation == (Augmentation(crop_padding=4, flip=True) if name.startswith("cifar") else Augmentation())
+
+
+@pytest.mark.parametrize("name", sorted(data.FAMILIES))
+def test_data(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    config = configs("data")[name] | ({"train_size": 10, "test_size": 10} if name == "synthetic" else {})
+    if name in ("digits", "synthetic"):
+        assert data.load(config).num_classes == 10
+    else:
+        with pytest.raises(data.DataError, match=r"^data '.*': (no|there is no) .*: "):
+            data.load(config)

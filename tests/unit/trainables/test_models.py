@@ -1,0 +1,150 @@
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+
+from trainables.models import FAMILIES, build
+from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
+
+DIGITS, MNIST, CIFAR, NUCLEI = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 256, 256)
+
+
+def parameters(module: nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
+@pytest.mark.parametrize(
+    ("config", "input_shape", "num_classes", "count"),
+    [
+        ({"name": "mnist_cnn"}, MNIST, 10, 1_199_882),
+        ({"name": "cnn10"}, CIFAR, 10, 1_925_258),
+        ({"name": "cnn10", "bias": False}, CIFAR, 10, 1_925_258 - 3 * (64 + 128 + 256)),
+        ({"name": "resnet18"}, CIFAR, 10, 11_173_962),
+        ({"name": "resnet50"}, CIFAR, 10, 23_520_842),
+        ({"name": "resnet101"}, CIFAR, 10, 42_512_970),
+        ({"name": "wrn28_10"}, CIFAR, 10, 36_479_194),
+        ({"name": "vgg"}, CIFAR, 10, 14_728_266),
+        ({"name": "unet"}, NUCLEI, 2, 31_036_546),
+        ({"name": "small_cnn"}, DIGITS, 10, 160 + 4_640 + 5_130),
+        ({"name": "mlp", "hidden": [32]}, DIGITS, 10, 65 * 32 + 33 * 10),
+        ({"name": "conv2d", "filter_size": 10, "channels": 10}, (1, 100, 100), 10, 1_000),
+        ({"name": "torchvision", "arch": "resnet18"}, (3, 64, 64), 1000, 11_689_512),
+        ({"name": "torchvision", "arch": "resnet18"}, (1, 64, 64), 1000, 11_689_512 - 2 * 64 * 49),
+    ],
+)
+def test_parameter_counts(
+    config: Mapping[str, Any], input_shape: tuple[int, int, int], num_classes: int, count: int
+) -> None:
+    with torch.device("meta"):
+        assert parameters(build(config, input_shape=input_shape, num_classes=num_classes)) == count
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"unet", "conv2d", "torchvision"}))
+def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> None:
+    with torch.device("meta"):
+        module = build({"name": name}, input_shape=(channels, 32, 32), num_classes=7)
+        assert module(torch.empty(2, channels, 32, 32)).shape == (2, 7)
+
+
+@pytest.mark.parametrize(
+    ("arch", "device"),
+    [("mobilenet_v3_small", "cpu"), ("regnet_x_400mf", "cpu"), ("vit_b_16", "meta"), ("googlenet", "meta")],
+)
+def test_torchvision_models_follow_channels_and_classes(arch: str, device: str) -> None:
+    with torch.device(device):
+        module = build({"name": "torchvision", "arch": arch}, input_shape=(1, 64, 64), num_classes=7)
+        assert module.training
+        assert module.eval()(torch.rand(1, 1, 64, 64)).shape == (1, 7)
+
+
+def test_unet_gives_logits_for_every_pixel_and_all_its_layers_learn() -> None:
+    module = build({"name": "unet", "width": 4, "depth": 2}, input_shape=(1, 32, 16), num_classes=2)
+    logits = module(torch.rand(2, 1, 32, 16))
+    assert logits.shape == (2, 2, 32, 16)
+    functional.cross_entropy(logits, torch.ones(2, 32, 16, dtype=torch.int64)).backward()
+    assert all(parameter.grad is not None for parameter in module.parameters())
+
+
+@pytest.mark.parametrize("filter_size", [3, 10])
+def test_conv2d_keeps_the_size_and_is_one_correlation(filter_size: int) -> None:
+    module = build({"name": "conv2d", "filter_size": filter_size}, input_shape=(1, 12, 12), num_classes=1)
+    image = torch.zeros(1, 1, 12, 12)
+    image[0, 0, 6, 6] = 1
+    with torch.no_grad():
+        (weight,) = module.parameters()
+        first = 6 - filter_size // 2
+        found = module(image)[0, 0, first : first + filter_size, first : first + filter_size]
+    assert torch.equal(found, weight[0, 0].flip(0, 1))
+
+
+def test_the_seed_decides_the_weights() -> None:
+    def weights() -> list[torch.Tensor]:
+        torch.manual_seed(3)
+        return list(build({"name": "small_cnn"}, input_shape=DIGITS, num_classes=10).parameters())
+
+    assert all(map(torch.equal, weights(), weights()))
+
+
+@pytest.mark.parametrize(
+    ("config", "input_shape", "message"),
+    [
+        ({"name": "resnet19"}, CIFAR, r"model 'resnet19' is not one of small_cnn, .*, nor package\.module:factory"),
+        ({"name": "mlp", "hiden": [3]}, CIFAR, r"model 'mlp' has no key hiden; its keys are: hidden"),
+        ({"name": "torchvision"}, CIFAR, r"model 'torchvision' needs a value for arch"),
+        ({"name": "torchvision", "arch": "resnet19"}, CIFAR, r"no arch 'resnet19'; it is one of alexnet, "),
+        ({"name": "torchvision", "arch": "alexnet"}, CIFAR, r"'alexnet' takes no images of 3×32×32: .* too small"),
+        ({"name": "torchvision", "arch": "vit_b_16"}, (3, 40, 40), r"'vit_b_16' takes no images of 3×40×40: .*patch"),
+        ({"name": "small_cnn"}, (1, 8, 7), r"model 'small_cnn' takes images of at least 8×8 pixels, not 8×7"),
+        ({"name": "vgg"}, DIGITS, r"model 'vgg' takes images of at least 32×32 pixels, not 8×8"),
+        ({"name": "vgg", "depth": 12}, CIFAR, r"model 'vgg' has depths 11, 13, 16, 19, not 12"),
+        ({"name": "unet"}, (1, 24, 32), r"model 'unet' takes images whose sides are multiples of 16, not 24×32"),
+        ({"name": "absent.module:factory"}, CIFAR, r"model 'absent\.module:factory' cannot be imported"),
+        ({"name": "math:pi"}, CIFAR, r"model 'math:pi' is a float, not a function or class"),
+        ({"name": f"{__name__}:no_module"}, CIFAR, r"made a str, not a torch\.nn\.Module"),
+        ({"name": "cnn10", "batch_norm": "ghost:0"}, CIFAR, r"'ghost:0' is not one of replica, sync, ghost:SIZE"),
+        ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"'sync' asks for batch norm, and the model has none"),
+    ],
+)
+def test_what_does_not_fit_is_told_in_one_line(
+    config: Mapping[str, Any], input_shape: tuple[int, int, int], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message) as caught:
+        build(config, input_shape=input_shape, num_classes=10)
+    assert "\n" not in str(caught.value)
+
+
+def no_module(*, input_shape: tuple[int, int, int], num_classes: int) -> str:
+    return "nothing"
+
+
+def own_model(*, input_shape: tuple[int, int, int], num_classes: int, scale: int = 1) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(math.prod(input_shape), scale * num_classes))
+
+
+def test_a_dotted_path_is_a_model_of_the_users_own() -> None:
+    module = build({"name": f"{__name__}:own_model", "scale": 2}, input_shape=DIGITS, num_classes=5)
+    assert module(torch.rand(3, *DIGITS)).shape == (3, 10)
+
+
+def test_ghost_batch_norm_normalises_each_ghost_batch_like_a_batch_of_its_own() -> None:
+    x = torch.randn(10, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    plain = nn.BatchNorm2d(3)
+    ghost = convert_batch_norm(nn.Sequential(nn.BatchNorm2d(3)), "ghost:4")
+    assert isinstance(ghost[0], GhostBatchNorm2d)
+    expected = torch.cat([plain(x[:4]), plain(x[4:8]), plain(x[8:])])
+    assert torch.equal(ghost(x), expected)
+    assert torch.equal(ghost.eval()(x), plain.eval()(x))
+
+
+def test_conversion_keeps_parameters_and_their_names() -> None:
+    module = build({"name": "cnn10"}, input_shape=CIFAR, num_classes=10)
+    before = {key: value.clone() for key, value in module.state_dict().items()}
+    for kind in ("ghost:8", "sync"):
+        after = convert_batch_norm(module, kind).state_dict()
+        assert before.keys() == after.keys()
+        assert all(torch.equal(before[key], after[key]) for key in before)

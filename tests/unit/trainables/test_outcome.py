@@ -1,0 +1,35 @@
+import pytest
+import torch
+
+from trainables.context import DivergedError
+from trainables.outcome import Ending
+
+
+def wrapped(error: Exception) -> Exception:
+    outer = ValueError("the compiler failed")
+    outer.__cause__ = error
+    return outer
+
+
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "oom"),
+        (RuntimeError("CUDA error: out of memory"), "oom"),
+        (RuntimeError("cuBLAS: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "oom"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "oom"),
+        (MemoryError(), "oom"),
+        (wrapped(torch.OutOfMemoryError("CUDA out of memory")), "oom"),
+        (DivergedError("the loss is nan"), "diverged"),
+        (ArithmeticError("division"), "failed"),
+        (ValueError("the text says out of memory, but it is no runtime error"), "failed"),
+        (RuntimeError("Connection closed by peer"), "failed"),
+    ],
+)
+def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
+    assert Ending.of(error).status == status
+
+
+def test_a_note_is_one_short_line() -> None:
+    ending = Ending.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
+    assert len(ending.note) == 300 and ending.note.startswith("RuntimeError: first") and "second" in ending.trace

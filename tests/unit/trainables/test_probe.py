@@ -1,0 +1,28 @@
+import itertools
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.trainables.test_inputs import IMAGES, LABELS, form
+from trainables import probe
+from trainables.clock import Clock
+from trainables.precision import PRECISIONS
+from trainables.probe import Probe
+from trainables.split import Part
+
+
+def test_it_tells_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe, "LEAST_S", 0.0)
+    model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)).double()
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    lengths = itertools.chain.from_iterable((0.0, second) for second in [9.0, 5.0, 2.0] + [3.0] * 7)
+    clock = Clock("cpu", monotonic=itertools.accumulate(lengths).__next__)
+    part = Part(images=IMAGES, targets=LABELS)
+    timed = Probe(model, part, form=form(), precision=PRECISIONS["fp64"], clock=clock)
+    assert timed.pass_s(8) == pytest.approx(2.0)
+    assert seen == [8] * (probe.WARMUP_PASSES + probe.LEAST_PASSES)
+    assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
+    assert all(parameter.grad is None for parameter in model.parameters())

@@ -1,0 +1,33 @@
+import pytest
+
+from tests.unit.trainables.ranks import Processes, rendezvous, request, run
+from trainables import process_group
+from trainables.context import Context
+from trainables.process_group import Gang
+
+
+def both(pair: Processes, **other: object) -> list[dict]:
+    return pair.call(
+        run, *((request("trainables.noop:train", rank=rank, shares=(4, 4), **other),) for rank in range(2))
+    )
+
+
+def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
+    first = both(pair, gang_id="a", rendezvous=rendezvous())
+    assert [answer["status"] for answer in first] == ["ok", "ok"], first[0]["trace"]
+    assert first[0]["rows"][0]["ranks"] == 2 and first[1]["rows"] == []
+    # Without a place to meet only a connection that is still there can serve.
+    assert [answer["status"] for answer in both(pair, gang_id="a")] == ["ok", "ok"]
+    assert [answer["status"] for answer in both(pair, gang_id="b")] == ["failed", "failed"]
+    assert [answer["status"] for answer in both(pair, gang_id="b", rendezvous=rendezvous())] == ["ok", "ok"]
+
+
+def test_ranks_need_a_place_to_meet() -> None:
+    with pytest.raises(ValueError, match="tcp://host:port"):
+        process_group.join(Context.alone(world_size=2))
+
+
+@pytest.mark.parametrize(("count", "ranks"), [(7, 2), (1, 3), (12, 4), (0, 2)])
+def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
+    gangs = [Gang(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
+    assert [place for gang in gangs for place in range(count)[gang.share_of(count)]] == list(range(count))

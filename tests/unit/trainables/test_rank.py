@@ -1,0 +1,95 @@
+import json
+import subprocess
+import sys
+
+import pytest
+
+from tests.unit.trainables import polluters
+from tests.unit.trainables.ranks import request, run
+from trainables import rank
+
+
+def test_a_noop_of_one_rank_imports_no_torch() -> None:
+    code = (
+        "import json, sys; from trainables.rank import run\n"
+        "answer = run(json.loads(sys.argv[1]), print, lambda: False)\n"
+        "assert answer['status'] == 'ok' and answer['reusable'], answer\n"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules"
+    )
+    asked = json.dumps(request("trainables.noop:train"))
+    subprocess.run([sys.executable, "-c", code, asked], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+
+
+@pytest.mark.parametrize(
+    ("trainable", "status", "note"),
+    [
+        ("tests.unit.trainables.polluters:fail", "failed", "RuntimeError: on purpose"),
+        ("tests.unit.trainables.polluters:run_out_of_memory", "oom", "can't allocate memory"),
+        ("tests.unit.trainables.polluters:exit_early", "failed", "SystemExit: enough"),
+        ("tests.unit.trainables.polluters:say_an_object", "failed", "'accuracy' is a object"),
+        ("tests.unit.trainables.polluters:absent", "failed", "absent"),
+        ("no_such_module:train", "failed", "no_such_module"),
+        ("tests", "failed", "package.module:function"),
+        ("tests.unit.trainables.polluters:STARTED", "failed", "not a function"),
+    ],
+)
+def test_what_goes_wrong_is_an_answer(trainable: str, status: str, note: str) -> None:
+    answer = run(request(trainable))
+    assert answer["status"] == status
+    assert note in answer["note"] and "\n" not in answer["note"]
+    assert "Traceback" in answer["trace"] and not answer["reusable"]
+
+
+def test_a_loss_that_is_not_finite_is_a_result() -> None:
+    answer = run(request(lr=1e30))
+    assert answer["status"] == "diverged" and "learning rate 1" in answer["note"]
+
+
+def test_figures_become_json_and_what_is_not_a_number_is_absent() -> None:
+    assert run(request("tests.unit.trainables.polluters:say_nan"))["metrics"] == {"loss": 0.5, "epochs": 3}
+
+
+@pytest.mark.parametrize("leave", ["leave_a_thread", "leave_a_child"])
+def test_who_leaves_company_behind_is_not_reusable(leave: str) -> None:
+    try:
+        answer = run(request(f"tests.unit.trainables.polluters:{leave}"))
+        assert answer["status"] == "ok" and not answer["reusable"]
+        assert run(request("tests.unit.trainables.polluters:say_nan"))["reusable"]
+    finally:
+        polluters.end_what_was_left()
+
+
+def test_the_context_is_what_was_asked_for() -> None:
+    asked = request(rank=1, shares=(3, 2), grad_accum_steps=2, trial_dir="/some/where")
+    context = rank.context_of(asked, print, lambda: True)
+    assert (context.rank, context.world_size, context.device) == (1, 2, "cpu")
+    assert (context.batch.global_batch_size, context.batch.shares) == (10, (3, 2))
+    assert (context.lr.value, context.lr.warmup_epochs) == (0.05, 1.0)
+    assert context.should_stop() and str(context.trial_dir) == "/some/where"
+    assert context.devices == ("cpu",)
+
+
+@pytest.mark.parametrize(("gpus", "devices"), [(1, ("cuda:0",)), (0.25, ("cuda:0",)), (2, ("cuda:0", "cuda:1"))])
+def test_a_rank_counts_the_gpus_it_sees_from_0(gpus: float, devices: tuple[str, ...]) -> None:
+    context = rank.context_of(request(device="cuda", gpus_per_rank=gpus), print, lambda: True)
+    assert (context.device, context.devices) == ("cuda:0", devices)
+
+
+def test_a_remark_is_the_note_of_a_trial_that_is_ok() -> None:
+    answer = run(request("tests.unit.trainables.polluters:remark"))
+    assert (answer["status"], answer["note"], answer["trace"]) == ("ok", "slower than others; and old", "")
+
+
+def test_where_it_ran_is_known() -> None:
+    about = run(request("tests.unit.trainables.polluters:say_nan"))["provenance"]
+    assert {"host", "python", "torch", "cpu_cores", "cpu_model", "device_model"} <= set(about)
+
+
+def test_a_device_in_an_error_state_does_not_hide_what_the_trial_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    def sticky() -> None:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(rank.clean_slate, "leave", sticky)
+    answers = [run(request(f"tests.unit.trainables.polluters:{name}")) for name in ("fail", "say_nan")]
+    assert [(answer["status"], answer["reusable"]) for answer in answers] == [("failed", False)] * 2
+    assert [answer["note"].partition(": ")[2][:10] for answer in answers] == ["on purpose", "CUDA error"]

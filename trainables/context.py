@@ -1,0 +1,130 @@
+"""What a trainable is told, and how it answers.
+
+A trainable is a plain function `train(config, context) -> None`, called once in every rank's process:
+
+    def train(config: Mapping[str, Any], context: Context) -> None:
+        for epoch in range(1, 11):
+            ...                                  # train with context.batch and context.lr on context.device
+            context.report({"epoch": epoch, "loss": loss, "val_accuracy": accuracy})
+        context.summarize({"accuracy": test_accuracy, "samples_per_s": throughput})
+
+It needs nothing of the orchestrator to run: `Context.alone()` makes a context for a single process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+_log = logging.getLogger(__name__)
+
+
+class DivergedError(ArithmeticError):
+    """The loss is no longer finite. Raise it: the trial ends as `diverged`, which is a result."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Batch:
+    """How one optimizer step's samples are divided: global = Σ shares × grad_accum_steps."""
+
+    global_batch_size: int
+    grad_accum_steps: int = 1
+    shares: tuple[int, ...]
+    """Samples a rank takes in one forward pass, a number for each rank."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearningRate:
+    """The rate after the trial's learning-rate rule, before any schedule; the warm-up is linear in samples."""
+
+    rule: str = "none"
+    value: float
+    warmup_from: float
+    warmup_epochs: float = 0.0
+    reference_batch_size: int | None = None
+    """The global batch that the rule starts from; None: the trial's own."""
+    optimizer: Mapping[str, Any] = field(default_factory=dict)
+    """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
+
+
+_OF_THE_TRIAL = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy"}
+"""Figures of the last row that are also the trial's, by their name there."""
+
+
+@dataclass(kw_only=True)
+class Context:
+    """One rank's view of its trial."""
+
+    trial_id: str
+    rank: int
+    world_size: int
+    device: str
+    """`cpu`, or `cuda:0` for the rank's own device: a rank sees only its own GPUs."""
+    gpus_per_rank: float = 1
+    """GPUs that the rank has; a fraction of one is shared with others. Without meaning where `device` is `cpu`."""
+    threads: int
+    """CPU cores this rank may keep busy."""
+    seed: int
+    strategy: str
+    batch: Batch
+    lr: LearningRate
+    rendezvous: str | None = None
+    """`tcp://host:port` where the ranks of this trial meet; None for a single rank."""
+    gang_id: str = ""
+    """Stays the same while the same processes stay together, so that a process group can outlive a trial."""
+    trial_dir: Path | None = None
+    """Where checkpoints may be written; None where nothing is kept."""
+    emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
+    stop_requested: Callable[[], bool] = field(default=lambda: False, repr=False)
+    metrics: dict[str, Any] = field(default_factory=dict)
+    """What `summarize` has collected; rank 0's becomes the trial's row."""
+    remarks: list[str] = field(default_factory=list)
+    """What `remark` has collected."""
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        """All devices of the rank: `device` first, and any further GPUs that strategy or command may drive from it."""
+        if self.device == "cpu":
+            return (self.device,)
+        return tuple(f"cuda:{index}" for index in range(max(1, int(self.gpus_per_rank))))
+
+    def report(self, row: Mapping[str, Any]) -> None:
+        """Hand over one row of the learning curve, usually one an epoch; only rank 0's are kept.
+
+        The last row's `epoch`, `loss` and `val_accuracy` are also the trial's, unless `summarize` says otherwise.
+        """
+        self.metrics |= {name: row[key] for key, name in _OF_THE_TRIAL.items() if key in row}
+        if self.rank == 0:
+            self.emit(dict(row))
+
+    def summarize(self, metrics: Mapping[str, Any]) -> None:
+        """Set figures of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
+        self.metrics.update(metrics)
+
+    def remark(self, text: str) -> None:
+        """Say something that a reader of the trial's row should know: it goes to the log, and rank 0's to the note."""
+        _log.warning(text)
+        self.remarks.append(text)
+
+    def should_stop(self) -> bool:
+        """Whether the trial was asked to end early; all ranks must agree on it before they act."""
+        return self.stop_requested()
+
+    @staticmethod
+    def alone(batch_size: int = 32, lr: float = 0.1, seed: int = 0, device: str = "cpu", **other: Any) -> Context:
+        """A context for one process, to run or test a trainable by itself."""
+        given: dict[str, Any] = {
+            "trial_id": "alone",
+            "rank": 0,
+            "world_size": 1,
+            "device": device,
+            "threads": 1,
+            "seed": seed,
+            "strategy": "single",
+            "batch": Batch(global_batch_size=batch_size, shares=(batch_size,)),
+            "lr": LearningRate(value=lr, warmup_from=lr),
+        }
+        return Context(**given | other)

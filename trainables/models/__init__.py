@@ -1,0 +1,45 @@
+"""Models by name. A family is a function of the data's shape and of its own config keys."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+from trainables.models.batch_norm import convert_batch_norm
+from trainables.options import check_keys, choose
+
+FAMILIES = {
+    "small_cnn": "trainables.models.small_cnn:small_cnn",
+    "mlp": "trainables.models.mlp:mlp",
+    "mnist_cnn": "trainables.models.mnist_cnn:mnist_cnn",
+    "cnn10": "trainables.models.cnn10:cnn10",
+    "vgg": "trainables.models.vgg:vgg",
+    "resnet18": "trainables.models.resnet:resnet18",
+    "resnet50": "trainables.models.resnet:resnet50",
+    "resnet101": "trainables.models.resnet:resnet101",
+    "wrn28_10": "trainables.models.wide_resnet:wrn28_10",
+    "unet": "trainables.models.unet:unet",
+    "conv2d": "trainables.models.conv2d:conv2d",
+    "torchvision": "trainables.models.from_torchvision:from_torchvision",
+}
+
+
+def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    """The model `config["name"]` for images of `input_shape` (C, H, W), in float32 on the default device.
+
+    Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W. A name of the form
+    `package.module:factory` calls a factory of the user's own with `input_shape`, `num_classes` and the config's other
+    keys. `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) says over which samples batch norm is taken.
+
+    Raises ValueError, in one line, for unknown names and keys, and for a model that cannot take such images.
+    """
+    options = {key: value for key, value in config.items() if key not in ("name", "batch_norm")}
+    subject = f"model {config['name']!r}"
+    factory = choose(FAMILIES, config["name"], subject="model")
+    check_keys(factory, options, subject=subject, given=("input_shape", "num_classes"))
+    module = factory(input_shape=input_shape, num_classes=num_classes, **options)
+    if not isinstance(module, nn.Module):
+        raise ValueError(f"{subject} made a {type(module).__name__}, not a torch.nn.Module")
+    return convert_batch_norm(module, config.get("batch_norm", "replica"))

@@ -1,0 +1,58 @@
+"""Over which samples batch norm is taken: those of a replica, of all ranks, or of a ghost batch."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+KINDS = "replica, sync, ghost:SIZE"
+
+
+class GhostBatchNorm2d(nn.BatchNorm2d):
+    """Batch norm over `size` samples at a time, as if the batch were that small.
+
+    Hoffer et al. 2017, "Train longer, generalize better", algorithm 1; the running statistics take in one ghost batch
+    after the other. A last ghost batch may be smaller.
+    """
+
+    def __init__(self, num_features: int, *, size: int) -> None:
+        super().__init__(num_features)
+        self.size = size
+
+    def forward(self, input: torch.Tensor) -> torch.Tensor:
+        """N×C×H×W to N×C×H×W."""
+        normalise = super().forward
+        if not self.training:
+            return normalise(input)
+        return torch.cat([normalise(ghost) for ghost in torch.split(input, self.size)])
+
+
+def convert_batch_norm(module: nn.Module, kind: str) -> nn.Module:
+    """The module with its 2-D batch norms of this kind: `replica` (as built), `sync`, or `ghost:SIZE` (samples).
+
+    `sync` takes the statistics over all ranks, and needs GPUs when it trains. Parameters and statistics are kept.
+    Raises ValueError for other kinds, and where there is no batch norm to convert.
+    """
+    name, _, size = kind.partition(":")
+    ghost = name == "ghost" and size.isdecimal() and int(size) > 0
+    if kind not in ("replica", "sync") and not ghost:
+        raise ValueError(f"batch_norm {kind!r} is not one of {KINDS}")
+    if kind == "replica":
+        return module
+    if not any(isinstance(child, nn.BatchNorm2d) for child in module.modules()):
+        raise ValueError(f"batch_norm {kind!r} asks for batch norm, and the model has none")
+    if ghost:
+        return _with_ghosts(module, int(size))
+    synchronised: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)
+    return synchronised
+
+
+def _with_ghosts(module: nn.Module, size: int) -> nn.Module:
+    if isinstance(module, nn.BatchNorm2d):
+        ghost = GhostBatchNorm2d(module.num_features, size=size)
+        ghost.eps, ghost.momentum = module.eps, module.momentum
+        ghost.load_state_dict(module.state_dict())
+        return ghost
+    for name, child in module.named_children():
+        setattr(module, name, _with_ghosts(child, size))
+    return module

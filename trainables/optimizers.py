@@ -1,0 +1,44 @@
+"""Optimizers by name. A family is a class that takes the parameters, a learning rate and its own config keys."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainables.options import check_keys, choose
+
+FAMILIES = {
+    "sgd": "torch.optim:SGD",
+    "adam": "torch.optim:Adam",
+    "adamw": "torch.optim:AdamW",
+    "adadelta": "torch.optim:Adadelta",
+    "lars": "trainables.lars:LARS",
+    "lamb": "trainables.lamb:LAMB",
+}
+
+
+def build(
+    module: nn.Module, config: Mapping[str, Any], *, lr: float, capturable: bool = False
+) -> torch.optim.Optimizer:
+    """The optimizer `config["name"]` of a module that is already on its device, fused where torch has it fused.
+
+    `config["lr"]` is the reference rate, from which the caller has made `lr`. `capturable` (on GPUs only) makes the
+    rate a float32 tensor in every parameter group: a step captured in a CUDA graph follows `group["lr"].fill_(value)`.
+    A name of the form `package.module:Class` is an optimizer of the user's own. The config's other keys go to it.
+
+    Raises ValueError for unknown names and keys, and for values outside their range.
+    """
+    options = {key: value for key, value in config.items() if key not in ("name", "lr")}
+    family = choose(FAMILIES, config["name"], subject="optimizer")
+    check_keys(family, options, subject=f"optimizer {config['name']!r}", given=("params", "lr"))
+    speed = {"fused": True, "capturable": capturable}
+    taken = {key: value for key, value in speed.items() if key in inspect.signature(family).parameters}
+    rate = torch.tensor(lr, device=next(module.parameters()).device) if capturable else lr
+    optimizer = family(module.parameters(), lr=rate, **taken | options)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise ValueError(f"optimizer {config['name']!r} made a {type(optimizer).__name__}, not a torch.optim.Optimizer")
+    return optimizer

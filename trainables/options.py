@@ -1,0 +1,46 @@
+"""A config section handed to what it configures: its keys are the keyword arguments of a factory."""
+
+from __future__ import annotations
+
+import inspect
+import pkgutil
+from collections.abc import Callable, Mapping
+from typing import Any
+
+
+def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
+    """The factory behind a family's name, or behind a dotted path `package.module:factory`; imported only now.
+
+    Raises ValueError with the valid choices where there is none.
+    """
+    path = families.get(str(name), str(name))
+    if ":" not in path:
+        raise ValueError(f"{subject} {name!r} is not one of {', '.join(families)}, nor package.module:factory")
+    try:
+        factory = pkgutil.resolve_name(path)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"{subject} {name!r} cannot be imported: {error}") from error
+    if not callable(factory):
+        raise ValueError(f"{subject} {name!r} is a {type(factory).__name__}, not a function or class")
+    return factory  # type: ignore[no-any-return]
+
+
+def check_keys(
+    factory: Callable[..., Any], options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
+) -> None:
+    """Raise ValueError where `options` holds keys that the factory does not take, or lacks keys that it needs.
+
+    `given` names the arguments that come from elsewhere than the config.
+    """
+    parameters = inspect.signature(factory).parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    own = {key: parameter for key, parameter in parameters.items() if key not in given}
+    unknown = ", ".join(sorted(set(options) - set(own)))
+    if unknown:
+        raise ValueError(f"{subject} has no key {unknown}; its keys are: {', '.join(own) or 'none'}")
+    missing = ", ".join(
+        key for key, parameter in own.items() if parameter.default is parameter.empty and key not in options
+    )
+    if missing:
+        raise ValueError(f"{subject} needs a value for {missing}")

@@ -1,0 +1,96 @@
+"""The ranks of a gang, and how they talk; the connection outlives a trial while the same processes stay together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from trainables.context import Context
+
+PATIENCE = timedelta(minutes=10)
+"""How long a rank waits for the others: longer than any of them compiles, shorter than anybody waits for a hang."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Gang:
+    """The place of one rank among those it computes with. A gang of one talks to nobody."""
+
+    rank: int
+    world_size: int
+    device: str
+    gang_id: str
+
+    def sum(self, values: torch.Tensor) -> torch.Tensor:
+        """The element-wise sum over the ranks, in place, on the rank's own device."""
+        if self.world_size > 1:
+            dist.all_reduce(values)
+        return values
+
+    def largest(self, *values: float) -> tuple[float, ...]:
+        """For each figure the largest of any rank's."""
+        if self.world_size == 1:
+            return values
+        largest = torch.tensor(values, dtype=torch.float64, device=self.device)
+        dist.all_reduce(largest, dist.ReduceOp.MAX)
+        return tuple(largest.tolist())
+
+    def each(self, value: float) -> tuple[float, ...]:
+        """Every rank's figure, by rank."""
+        values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)
+        values[self.rank] = value
+        return tuple(self.sum(values).tolist())
+
+    def scatter(self, parts: list[torch.Tensor] | None, mine: torch.Tensor) -> torch.Tensor:
+        """Rank 0's part for this rank, written into `mine`; all are of one shape, and only rank 0 has parts to give."""
+        if self.world_size == 1 and parts is not None:
+            return parts[0]
+        dist.scatter(mine, parts)
+        return mine
+
+    def share_of(self, count: int) -> slice:
+        """The rank's part of `count` things: contiguous, disjoint, and together all of them."""
+        return slice(count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size)
+
+
+_connected: Gang | None = None
+
+
+def join(context: Context) -> Gang:
+    """Connect to the trial's other ranks, through gloo or NCCL; at once where the same gang is connected already.
+
+    Rank 0 serves the rendezvous `tcp://host:port`. Raises ValueError if several ranks have none.
+    """
+    global _connected
+    gang = Gang(rank=context.rank, world_size=context.world_size, device=context.device, gang_id=context.gang_id)
+    if gang == _connected:
+        return gang
+    leave()
+    if gang.world_size > 1:
+        _connect(gang, context.rendezvous)
+        _connected = gang
+    return gang
+
+
+def leave() -> None:
+    """Give up the connection of the last gang, if there is one."""
+    global _connected
+    if _connected is not None:
+        _connected = None
+        dist.destroy_process_group()
+
+
+def _connect(gang: Gang, rendezvous: str | None) -> None:
+    if not (rendezvous or "").startswith("tcp://"):
+        raise ValueError(f"rendezvous={rendezvous!r}: {gang.world_size} ranks need tcp://host:port to meet at")
+    on_gpu = gang.device.startswith("cuda")
+    dist.init_process_group(
+        "nccl" if on_gpu else "gloo",
+        init_method=rendezvous,
+        rank=gang.rank,
+        world_size=gang.world_size,
+        timeout=PATIENCE,
+        device_id=torch.device(gang.device) if on_gpu else None,  # connects now, not within the first step
+    )

@@ -1,0 +1,68 @@
+"""The hardware and software of this process."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import socket
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+
+def collect(device: str) -> dict[str, Any]:
+    """What produced a trial's figures; a key is absent where its answer is not to be had without importing torch."""
+    about = _machine() | (_torch_build() if "torch" in sys.modules else {})
+    model = _gpu_model() if device.startswith("cuda") else about.get("cpu_model")
+    return about | ({"device_model": model} if model else {})
+
+
+@cache
+def _machine() -> dict[str, Any]:
+    about = {
+        "host": socket.gethostname(),
+        "os": platform.platform(),
+        "python": platform.python_version(),
+        "torch": _torch_version(),
+        "cpu_cores": os.cpu_count(),
+        "cpu_model": _first_match("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor(),
+        "driver": _first_match("/proc/driver/nvidia/version", r"\s(\d+\.[\d.]+)\s"),
+    }
+    return {key: value for key, value in about.items() if value}
+
+
+@cache
+def _torch_build() -> dict[str, Any]:
+    import torch
+
+    if not torch.cuda.is_available():
+        return {}
+    return {
+        "cuda": torch.version.cuda,
+        "cudnn": torch.backends.cudnn.version(),
+        "nccl": ".".join(map(str, torch.cuda.nccl.version())),
+    }
+
+
+def _gpu_model() -> str | None:
+    if "torch" not in sys.modules:
+        return None
+    import torch
+
+    return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None
+
+
+def _torch_version() -> str | None:
+    try:
+        return version("torch")
+    except PackageNotFoundError:  # built from source and put on the path
+        return None
+
+
+def _first_match(path: str, pattern: str) -> str | None:
+    file = Path(path)
+    found = re.search(pattern, file.read_text()) if file.exists() else None
+    return found.group(1).strip() if found else None

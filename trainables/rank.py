@@ -1,0 +1,110 @@
+"""One rank's process: from a request to what became of it.
+
+The process sees only its own devices. A trainable's module imports what it computes with at its top: torch and numpy
+are seeded for every trial once they are there, and a trainable that needs neither does not pay for their import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from trainables import clean_slate, provenance
+from trainables.clean_slate import Company
+from trainables.context import Batch, Context, LearningRate
+from trainables.outcome import Ending, plain
+
+Emit = Callable[[dict[str, Any]], None]
+Trainable = Callable[[Mapping[str, Any], Context], None]
+
+
+def run(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> dict[str, Any]:
+    """Call the trainable as this rank, from a clean slate; never raises for what the trainable did.
+
+    Returns JSON values: `status` (ok, oom, diverged, failed), `note`, `trace`, `rank`, `metrics`, `provenance`, and
+    `reusable`: whether this process may take another trial.
+    """
+    before = Company.now()
+    context = context_of(request, emit, should_stop)
+    try:
+        metrics = _train(request, context)
+        ending = Ending(status="ok", note="; ".join(context.remarks))
+    except (Exception, SystemExit) as error:
+        ending, metrics = Ending.of(error), {}
+    about, broken = _leave(context)
+    if broken and ending.status == "ok":
+        ending, metrics = broken, {}
+    return {
+        "status": ending.status,
+        "note": ending.note,
+        "trace": ending.trace,
+        "rank": context.rank,
+        "metrics": metrics,
+        "provenance": about,
+        "reusable": ending.status == "ok" and not Company.now().grown_since(before),
+    }
+
+
+def _leave(context: Context) -> tuple[dict[str, Any], Ending | None]:
+    """What the trial ran on, and the end of a process that cannot be tidied: some CUDA errors meet all that follows."""
+    about: dict[str, Any] = {}
+    try:
+        about = provenance.collect(context.device)
+        clean_slate.leave()
+    except Exception as error:
+        return about, Ending.of(error)
+    return about, None
+
+
+def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    trainable = resolve(request["trainable"])
+    clean_slate.enter(request["trainable"], seed=context.seed, threads=context.threads)
+    trainable(request["config"], context)
+    return plain(context.metrics)
+
+
+def resolve(path: str) -> Trainable:
+    """The function at `package.module:function`. Raises ValueError, ImportError or AttributeError, naming the path."""
+    module_name, _, name = path.partition(":")
+    if not module_name or not name:
+        raise ValueError(f"trainable={path!r} is not of the form package.module:function")
+    function = getattr(import_module(module_name), name)
+    if not callable(function):
+        raise ValueError(f"trainable={path!r} is a {type(function).__name__}, not a function")
+    trainable: Trainable = function
+    return trainable
+
+
+def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> Context:
+    """The rank's view of its trial; rows it reports are made JSON values on their way out."""
+    batch, lr, trial_dir = request["batch"], request["lr"], request["trial_dir"]
+    return Context(
+        trial_id=request["trial_id"],
+        rank=request["rank"],
+        world_size=request["world_size"],
+        device="cuda:0" if request["device"] == "cuda" else "cpu",
+        gpus_per_rank=request["gpus_per_rank"],
+        threads=request["threads"],
+        seed=request["seed"],
+        strategy=request["strategy"],
+        batch=Batch(
+            global_batch_size=batch["global_batch_size"],
+            grad_accum_steps=batch["grad_accum_steps"],
+            shares=tuple(batch["shares"]),
+        ),
+        lr=LearningRate(
+            rule=lr["rule"],
+            value=lr["value"],
+            warmup_from=lr["warmup_from"],
+            warmup_epochs=lr["warmup_epochs"],
+            reference_batch_size=lr["reference_batch_size"],
+            optimizer=dict(lr["optimizer"]),
+        ),
+        rendezvous=request["rendezvous"],
+        gang_id=request["gang_id"],
+        trial_dir=Path(trial_dir) if trial_dir else None,
+        emit=lambda row: emit(plain(row)),
+        stop_requested=should_stop,
+    )

@@ -1,0 +1,75 @@
+"""The `trainable` section of the config, as `trainables.supervised` reads it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+CHOICES = {
+    "compile": ("off", "default", "max-autotune"),
+    "cuda_graph": ("off", "on"),
+    "micro_batch": ("off", "auto"),
+    "memory_format": ("contiguous", "channels_last"),
+    "input": ("resident", "loader", "shared_loader"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """How to train, evaluate and time. Raises ValueError naming the valid choices."""
+
+    precision: str = "fp32"
+    """fp32, tf32, bf16, fp16 or fp64: see `trainables.precision`."""
+    input: str = "resident"
+    """resident: the training set lies on the device and is augmented there; loader: every rank has worker processes
+    that load and augment; shared_loader: rank 0 alone has them, and feeds the others."""
+    loader: Mapping[str, Any] = field(default_factory=dict)
+    """Of the loaders: see `trainables.loader_inputs.Workers`."""
+    slow_down: Mapping[str, float] | None = None
+    """`rank` and `factor`: passes of this rank, where there is one, take that many times as long, on purpose."""
+    compile: str = "off"
+    """off, default or max-autotune: torch.compile of the model, for fixed shapes."""
+    compile_fallback: bool = False
+    """Whether a model that cannot be compiled is trained all the same; else the trial fails."""
+    cuda_graph: str = "off"
+    """off, or on: the whole optimizer step is captured once and replayed, for steps shorter than their launches."""
+    micro_batch: str = "off"
+    """off, or auto: shares that do not fit into memory are taken in several passes, as few as fit on every rank."""
+    memory_format: str = "contiguous"
+    """contiguous (N×C×H×W) or channels_last, which tensor cores prefer."""
+    noise_scale: bool = False
+    """Whether the gradient noise scale is estimated, where a step has several ranks or passes."""
+    val_fraction: float = 0.1
+    """Of the training set, held out by the trial's seed; 0 measures no `val_accuracy`."""
+    target_accuracy: float | None = None
+    """`val_accuracy` whose first reaching `time_to_target_s` measures."""
+    eval_batch_size: int = 1024
+    """Samples a rank evaluates at once; changes no figure."""
+    window_s: float = 2.0
+    """Seconds of steady state that throughput is measured over, at least."""
+    window_steps: int = 50
+    """Optimizer steps of the same, at least; 0 with window_s=0 measures no throughput beyond the epochs'."""
+    warmup_steps: int = 10
+    """Steps that pass untimed before a window that follows the training."""
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Settings:
+        """The settings among the section's keys; the others are the orchestrator's."""
+        return Settings(**{each.name: config[each.name] for each in fields(Settings) if each.name in config})
+
+    def slowed_down(self, rank: int) -> float:
+        """How many times as long this rank's passes are to take."""
+        return self.slow_down["factor"] if self.slow_down and self.slow_down["rank"] == rank else 1.0
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            if getattr(self, name) not in choices:
+                raise ValueError(f"trainable.{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
+        slow = self.slow_down
+        if slow is not None and (set(slow) != {"rank", "factor"} or slow["factor"] < 1 or slow["rank"] < 0):
+            raise ValueError(f"trainable.slow_down={dict(slow)} is not a rank, and a factor of at least 1")
+        if not 0 <= self.val_fraction < 1:
+            raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
+        if self.eval_batch_size < 1 or self.window_steps < 1:
+            raise ValueError("trainable.eval_batch_size and trainable.window_steps are at least 1")

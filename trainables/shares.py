@@ -1,0 +1,38 @@
+"""Unequal shares of a batch: each rank's in proportion to its speed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from trainables.context import Context
+from trainables.process_group import Gang
+
+
+def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
+    """`total` samples divided in proportion to `speeds` (all above 0), each share at least 1.
+
+    The largest remainders are rounded up (Hamilton's method). Raises ValueError for fewer samples than ranks.
+    """
+    if total < len(speeds):
+        raise ValueError(f"{total} samples are too few for {len(speeds)} ranks")
+    spare = total - len(speeds)  # one each is given already
+    exact = [max(0.0, total * speed / sum(speeds) - 1) for speed in speeds]
+    exact = [spare * part / (sum(exact) or 1.0) for part in exact]
+    shares = [1 + int(part) for part in exact]
+    by_remainder = sorted(range(len(speeds)), key=lambda rank: int(exact[rank]) - exact[rank])
+    for rank in by_remainder[: total - sum(shares)]:
+        shares[rank] += 1
+    return tuple(shares)
+
+
+def share_by_speed(context: Context, gang: Gang, pass_s: float) -> None:
+    """Give every rank of the context's batch its share by speed; the global batch stays.
+
+    `pass_s` is this rank's time for a pass of its share so far. The metrics `shares` and `rank_samples_per_s` tell, by
+    rank, the new shares and the speeds that they follow.
+    """
+    batch = context.batch
+    speeds = gang.each(batch.shares[gang.rank] / pass_s)
+    context.batch = replace(batch, shares=proportional(sum(batch.shares), speeds))
+    context.summarize({"shares": list(context.batch.shares), "rank_samples_per_s": list(speeds)})

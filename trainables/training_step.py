@@ -1,0 +1,84 @@
+"""One optimizer step: forward and backward passes over a rank's share, one update. The host waits for nothing here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import nullcontext
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from trainables.inputs import Minibatch
+from trainables.objective import loss_sum
+from trainables.precision import Precision
+from trainables.strategies import Strategy
+
+
+class Step(Protocol):
+    """Trains on one global batch at a time."""
+
+    @property
+    def loss(self) -> Tensor:
+        """Σ over steps since it was last zeroed of the rank's scaled losses; float64, on the device."""
+
+    def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
+        """Take as many minibatches as a step has forward passes, and update the model once."""
+
+
+class TrainingStep:
+    """Everything a step needs, made once."""
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        optimizer: torch.optim.Optimizer,
+        *,
+        precision: Precision,
+        grad_accum_steps: int,
+        device: str,
+    ) -> None:
+        self._strategy, self._optimizer, self.grad_accum_steps = strategy, optimizer, grad_accum_steps
+        self._casting = precision.casting(device)
+        self._scaler = torch.amp.GradScaler(torch.device(device).type, enabled=precision.scales_loss)
+        self._lr: float | None = None
+        self.loss = torch.zeros((), dtype=torch.float64, device=device)
+        """See `Step`; never read here."""
+
+    def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
+        """See `Step`."""
+        self.set_rate(lr)
+        self.update(batches)
+
+    def require_capturable(self) -> None:
+        """Raise ValueError where the host must know whether gradients overflowed before it can update the model."""
+        if self._scaler.is_enabled() and not getattr(self._optimizer, "_step_supports_amp_scaling", False):
+            name = type(self._optimizer).__name__
+            raise ValueError(f"cuda_graph=on with precision=fp16 needs SGD, Adam or AdamW, which are fused, not {name}")
+
+    def set_rate(self, lr: float) -> None:
+        """Set the rate of the coming updates; a rate that is a tensor keeps its place in memory."""
+        if lr == self._lr:
+            return
+        self._lr = lr
+        for group in self._optimizer.param_groups:
+            if isinstance(group["lr"], Tensor):
+                group["lr"].fill_(lr)
+            else:
+                group["lr"] = lr
+
+    def update(self, batches: Iterator[Minibatch]) -> None:
+        """The step's work at the rate set before; gradients are None before and after it."""
+        for remaining in reversed(range(self.grad_accum_steps)):
+            with self._strategy.without_exchange() if remaining else nullcontext():
+                loss = self._loss(*next(batches))
+                self._scaler.scale(loss).backward()
+            self.loss += loss.detach()
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        self._optimizer.zero_grad()
+
+    def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
+        with self._casting:
+            outputs = self._strategy.forward(images)
+            return loss_sum(outputs, targets, scale=self._strategy.loss_scale)
