@@ -13,6 +13,7 @@ from omegaconf import DictConfig
 from orchestrator.composition import PRIMARY, Composition, config_dir, is_search_path, with_search_path
 from orchestrator.interrupt import INTERRUPTED
 from orchestrator.machine import this_machine
+from orchestrator.modes import MODES
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
 from sweeps.feasibility import Node
@@ -42,7 +43,7 @@ def main(arguments: Sequence[str]) -> int:
             else:
                 question = _checked(overrides, primary)
                 if question.request.mode != "run":
-                    return _answer(question)
+                    return MODES[question.request.mode](question)
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
@@ -61,7 +62,8 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
 
     def task(config: DictConfig) -> None:
         try:
-            statuses.append(_answer(question or _checked(_multirun_overrides(), PRIMARY)))
+            asked = question or _checked(_multirun_overrides(), PRIMARY)
+            statuses.append(MODES[asked.request.mode](asked))
         except MistakesError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short
@@ -83,32 +85,6 @@ def _multirun_overrides() -> list[str]:
     """Those of the one sweep of several that Hydra runs now."""
     given = HydraConfig.get().overrides
     return [*given.task, *(override for override in given.hydra if is_search_path(override))]
-
-
-def _answer(question: Question) -> int:
-    """Do what the mode says; what only that needs is imported here, because asking for help is to be quick."""
-    request = question.request
-    if request.mode == "plan":
-        from orchestrator.plan import plan_now
-
-        print(
-            plan_now(request, question.asked(), question.trials_on).told(
-                request.plan_format, request.price_per_gpu_hour
-            )
-        )
-        return 0
-    from rich.console import Console
-
-    from orchestrator import driver
-    from orchestrator.lock import LockedError
-
-    console = Console(highlight=False)
-    if request.mode == "report":
-        return driver.report(request, console)
-    try:
-        return driver.run(request, question.asked(), question.trials_on, console)
-    except LockedError as error:
-        raise MistakesError([str(error)]) from error
 
 
 def _wrong(error: MistakesError) -> int:

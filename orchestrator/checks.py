@@ -6,12 +6,13 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.modes import MODES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
 REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": ("run", "plan", "report"),
+    "mode": tuple(MODES),
     "backend": ("ray", "inprocess"),
     "workers": ("warm", "fresh"),
     "rerun": ("none", "failed", "all"),

@@ -1,0 +1,48 @@
+"""What `mode=` can say, and who carries it out; each imports what only it needs, because help is to come quickly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING
+
+from sweeps.mistakes import MistakesError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from orchestrator.question import Question
+
+
+def _run(question: Question) -> int:
+    from orchestrator import driver
+    from orchestrator.lock import LockedError
+
+    try:
+        return driver.run(question.request, question.asked(), question.trials_on, _console())
+    except LockedError as error:
+        raise MistakesError([str(error)]) from error
+
+
+def _plan(question: Question) -> int:
+    from orchestrator.plan import plan_now
+
+    request = question.request
+    plan = plan_now(request, question.asked(), question.trials_on)
+    print(plan.told(request.plan_format, request.price_per_gpu_hour))
+    return 0
+
+
+def _report(question: Question) -> int:
+    from orchestrator import driver
+
+    return driver.report(question.request, _console())
+
+
+MODES: Mapping[str, Callable[[Question], int]] = {"run": _run, "plan": _plan, "report": _report}
+"""By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False)
