@@ -9,15 +9,26 @@ A trainable is a plain function `train(config, context) -> None`, called once in
         context.summarize({"accuracy": test_accuracy, "samples_per_s": throughput})
 
 It needs nothing of the orchestrator to run: `Context.alone()` makes a context for a single process.
+
+A trial that was interrupted is started again with the same `trial_id` and `trial_dir`, and may go on from where it was:
+
+    state = context.restored() or {"epoch": 0}
+    for epoch in range(state["epoch"] + 1, 11):
+        ...
+        context.checkpoint({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()})
 """
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from trainables.checkpoints import Checkpoints
+from trainables.plain import plain
 
 _log = logging.getLogger(__name__)
 
@@ -76,13 +87,17 @@ class Context:
     gang_id: str = ""
     """Stays the same while the same processes stay together, so that a process group can outlive a trial."""
     trial_dir: Path | None = None
-    """Where checkpoints may be written; None where nothing is kept."""
+    """The trial's folder, which all ranks share; checkpoints are under it. None where nothing is kept."""
     emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
     stop_requested: Callable[[], bool] = field(default=lambda: False, repr=False)
     metrics: dict[str, Any] = field(default_factory=dict)
     """What `summarize` has collected; rank 0's becomes the trial's row."""
     remarks: list[str] = field(default_factory=list)
     """What `remark` has collected."""
+    rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
+    """What `report` has handed over."""
+    stopping: bool = False
+    """Whether `should_stop` has ever said so."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -98,6 +113,7 @@ class Context:
         """
         self.metrics |= {name: row[key] for key, name in _OF_THE_TRIAL.items() if key in row}
         if self.rank == 0:
+            self.rows.append(dict(row))
             self.emit(dict(row))
 
     def summarize(self, metrics: Mapping[str, Any]) -> None:
@@ -106,12 +122,68 @@ class Context:
 
     def remark(self, text: str) -> None:
         """Say something that a reader of the trial's row should know: it goes to the log, and rank 0's to the note."""
-        _log.warning(text)
-        self.remarks.append(text)
+        if text not in self.remarks:
+            _log.warning(text)
+            self.remarks.append(text)
 
     def should_stop(self) -> bool:
-        """Whether the trial was asked to end early; all ranks must agree on it before they act."""
-        return self.stop_requested()
+        """Whether the trial was asked to end early; all ranks must agree on it before they act.
+
+        Who can goes through `checkpoint` then, and returns: the trial may be started again.
+        """
+        self.stopping = self.stopping or self.stop_requested()
+        return self.stopping
+
+    def checkpoint(self, state: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> None:
+        """Keep where the trial is, as all of its ranks do at the same point; the one before stays for the worst case.
+
+        `state` is what all ranks have in common, and is written by rank 0; `own` is this rank's. Both hold tensors,
+        numbers, strings, and lists and dicts of them; TypeError names what is none of these. The metrics, rows and
+        remarks so far are kept, too. A disk that takes no file costs the checkpoint, not the trial: it is remarked.
+        """
+        if self._checkpoints is None:
+            return
+        rows = [plain(row) for row in self.rows]
+        told = {"metrics": plain(self.metrics), "rows": rows, "remarks": list(self.remarks)}
+        try:
+            self._checkpoints.keep(state, own or {}, told)
+        except OSError as error:
+            self.remark(f"checkpoint not written: {error.strerror or error}")
+
+    def restored(self) -> dict[str, Any] | None:
+        """`state` and `own` of this trial's last checkpoint in one, tensors on the device; None: it begins anew.
+
+        Call it once, in every rank, before the first report: metrics, remarks and rows are then as they were, and the
+        rows are handed over again. A damaged checkpoint is passed over for the one before, and remarked.
+        """
+        if self._checkpoints is None:
+            return None
+        found = self._checkpoints.last()
+        if found is not None:
+            for row in found.told["rows"]:
+                self.report(row)
+            self.metrics |= found.told["metrics"]
+            self.remarks += found.told["remarks"]
+        for name in self._checkpoints.damaged():
+            self.remark(f"checkpoint {name} is damaged, and was passed over")
+        return None if found is None else dict(found.state)
+
+    def forget(self) -> None:
+        """Delete this rank's checkpoints: the trial is over."""
+        if self._checkpoints is not None:
+            self._checkpoints.clear()
+
+    @functools.cached_property
+    def _checkpoints(self) -> Checkpoints | None:
+        if self.trial_dir is None:
+            return None
+        return Checkpoints(
+            self.trial_dir / "checkpoint",
+            trial_id=self.trial_id,
+            rank=self.rank,
+            world_size=self.world_size,
+            device=self.device,
+        )
 
     @staticmethod
     def alone(batch_size: int = 32, lr: float = 0.1, seed: int = 0, device: str = "cpu", **other: Any) -> Context:

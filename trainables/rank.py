@@ -14,7 +14,8 @@ from typing import Any
 from trainables import clean_slate, provenance
 from trainables.clean_slate import Company
 from trainables.context import Batch, Context, LearningRate
-from trainables.outcome import Ending, plain
+from trainables.outcome import Ending
+from trainables.plain import plain
 
 Emit = Callable[[dict[str, Any]], None]
 Trainable = Callable[[Mapping[str, Any], Context], None]
@@ -31,6 +32,8 @@ def run(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool])
     try:
         metrics = _train(request, context)
         ending = Ending(status="ok", note="; ".join(context.remarks))
+        if not context.stopping:
+            context.forget()
     except (Exception, SystemExit) as error:
         ending, metrics = Ending.of(error), {}
     about, broken = _leave(context)
