@@ -16,6 +16,15 @@ from trainables.process_group import Gang
 OVERSHOOT = 1.05
 """A window aims this far past its least length, so that one try mostly suffices."""
 
+SLICES = 4
+"""Into which the least warm-up is divided, to see whether the pace still changes."""
+
+SETTLED = 0.03
+"""How far the paces of two successive slices may differ in steady state."""
+
+LONGEST_WARMUP = 2.0
+"""Where the pace never settles, the warm-up ends at so many times its least length."""
+
 
 class Clock:
     """Reads seconds of a monotonic clock, from an arbitrary zero, with the device idle."""
@@ -56,18 +65,44 @@ def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> 
     return Window(seconds=median(lap.seconds for lap in whole), steps=whole[0].steps)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Warmup:
+    """Untimed steps before a window, the same rule for new and kept processes.
+
+    At least so many steps and seconds; from there on until the paces of two successive slices, each a quarter of the
+    least seconds, agree within `SETTLED`, but no longer than `LONGEST_WARMUP` times the least seconds.
+    """
+
+    steps: int
+    seconds: float
+
+
+def warm_up(step: Callable[[], None], *, clock: Clock, gang: Gang, warmup: Warmup) -> float:
+    """Bring caches, allocators and the input pipeline into steady state; returns its pace in seconds a step.
+
+    All ranks take the same steps, because they go by the slowest rank's time.
+    """
+    steps = max(1, warmup.steps)
+    pace = _time(step, steps, clock, gang)
+    spent, settled = pace * steps, False
+    while spent < warmup.seconds or (not settled and spent < LONGEST_WARMUP * warmup.seconds):
+        steps = max(1, math.ceil(warmup.seconds / SLICES / pace)) if pace else 2 * steps
+        latest = _time(step, steps, clock, gang)
+        spent, settled, pace = spent + latest * steps, abs(latest - pace) <= SETTLED * pace, latest
+    return pace
+
+
 def measure_window(
-    step: Callable[[], None], *, clock: Clock, gang: Gang, least_s: float, least_steps: int, warmup_steps: int
+    step: Callable[[], None], *, clock: Clock, gang: Gang, least_s: float, least_steps: int, pace: float
 ) -> Window:
     """Take steps until a window is full. The device is waited for at its ends only, save where the guess fell short.
 
-    The warm-up brings the caches and the input pipeline into steady state, and tells how many steps fill the window:
-    all ranks take the same number, because they go by the slowest rank's time.
+    `pace`, the seconds of a step in steady state, tells how many steps fill the window: all ranks take the same number,
+    because they go by the slowest rank's time.
     """
-    speed = _time(step, max(1, warmup_steps), clock, gang)
     started, steps, seconds = clock.read(), 0, 0.0
     while seconds < least_s or steps < least_steps:
-        pace = seconds / steps if steps else speed
+        pace = seconds / steps if steps else pace
         missing = math.ceil((least_s * OVERSHOOT - seconds) / pace) if pace else least_steps
         more = max(1, least_steps - steps, missing)
         for _ in range(more):

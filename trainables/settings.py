@@ -51,7 +51,9 @@ class Settings:
     window_steps: int = 50
     """Optimizer steps of the same, at least; 0 with window_s=0 measures no throughput beyond the epochs'."""
     warmup_steps: int = 10
-    """Steps that pass untimed before a window that follows the training."""
+    """Steps that pass untimed before a window that follows the training, at least …"""
+    warmup_s: float = 0.3
+    """… and seconds, and then until the pace has settled: see `trainables.clock.Warmup`."""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
@@ -73,3 +75,5 @@ class Settings:
             raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
         if self.eval_batch_size < 1 or self.window_steps < 1:
             raise ValueError("trainable.eval_batch_size and trainable.window_steps are at least 1")
+        if self.window_s < 0 or self.warmup_s < 0 or self.warmup_steps < 0:
+            raise ValueError("trainable.window_s, trainable.warmup_s and trainable.warmup_steps are at least 0")

@@ -12,7 +12,7 @@ from torch import nn
 from trainables import data, models, optimizers, pipelines, process_group, schedules, strategies
 from trainables.augmentation import Augmentation
 from trainables.budget import Budget
-from trainables.clock import Clock, Lap, Window, measure_window, timings, window_of_laps
+from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
 from trainables.compilation import Compiled, count_failures, one_line_errors
 from trainables.context import Context
 from trainables.evaluation import Evaluation, Score
@@ -145,13 +145,18 @@ class SupervisedTrial:
 
     def _window(self, laps: list[Lap]) -> Window:
         least_s, least_steps = self._settings.window_s, self._settings.window_steps
-        return window_of_laps(laps, least_s=least_s, least_steps=least_steps) or measure_window(
+        if window := window_of_laps(laps, least_s=least_s, least_steps=least_steps):
+            return window
+        steps = self._settings.warmup_steps + (WARMUP_STEPS if self._captures else 0)
+        warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
+        pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
+        return measure_window(
             self._loop.step,
             clock=self._clock,
             gang=self._gang,
             least_s=least_s,
             least_steps=least_steps,
-            warmup_steps=self._settings.warmup_steps + (WARMUP_STEPS if self._captures else 0),
+            pace=pace,
         )
 
     @property

@@ -8,7 +8,7 @@ from multiprocessing.connection import Connection
 from typing import Any
 
 CONFIG: dict[str, Any] = {
-    "trainable": {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1},
+    "trainable": {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0},
     "model": {"name": "mlp", "hidden": [16]},
     "data": {"name": "digits"},
     "optimizer": {"name": "sgd", "momentum": 0.9},

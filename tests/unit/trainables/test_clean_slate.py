@@ -6,7 +6,9 @@ from tests.unit.trainables.ranks import Processes, request, run, without_times
 
 AFTERWARDS = {
     "a different model": request(config={"model": {"name": "small_cnn"}, "budget": {"steps": 2}}),
-    "half precision": request(config={"trainable": {"precision": "bf16", "window_s": 0.0, "window_steps": 1}}),
+    "half precision": request(
+        config={"trainable": {"precision": "bf16", "window_s": 0.0, "window_steps": 1, "warmup_s": 0.0}}
+    ),
     "a failing trial": request("tests.unit.trainables.polluters:fail"),
     "one that diverges": request(lr=1e30),
     "one that changes every flag": request("tests.unit.trainables.polluters:change_flags"),

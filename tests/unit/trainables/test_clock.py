@@ -1,6 +1,6 @@
 import pytest
 
-from trainables.clock import Clock, Lap, Window, measure_window, timings, window_of_laps
+from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
 from trainables.process_group import Gang
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
@@ -23,35 +23,62 @@ class Stage:
         return self.now
 
 
-def measure(stage: Stage, *, least_s: float = 2.0, least_steps: int = 50) -> Window:
-    return measure_window(
-        stage.step,
-        clock=Clock("cpu", stage.read),
-        gang=ALONE,
-        least_s=least_s,
-        least_steps=least_steps,
-        warmup_steps=10,
-    )
+def measure(stage: Stage, *, pace: float, least_s: float = 2.0, least_steps: int = 50) -> Window:
+    clock = Clock("cpu", stage.read)
+    return measure_window(stage.step, clock=clock, gang=ALONE, least_s=least_s, least_steps=least_steps, pace=pace)
+
+
+def warmed_up(stage: Stage, *, steps: int = 10, seconds: float = 0.4) -> float:
+    clock = Clock("cpu", stage.read)
+    return warm_up(stage.step, clock=clock, gang=ALONE, warmup=Warmup(steps=steps, seconds=seconds))
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 210), (0.001, 2100), (1.0, 50), (0.05, 50)])
 def test_a_window_has_both_its_seconds_and_its_steps(step_s: float, steps: int) -> None:
     stage = Stage(step_s)
-    window = measure(stage)
+    window = measure(stage, pace=step_s)
     assert window.steps in (steps, steps + 1) and window.seconds == pytest.approx(window.steps * step_s)
-    assert stage.steps == window.steps + 10
-    assert stage.reads == 4  # at the ends of the warm-up and of the window
+    assert stage.steps == window.steps
+    assert stage.reads == 2  # at its ends
 
 
-def test_the_warm_up_is_not_counted_and_a_wrong_guess_is_made_good() -> None:
-    stage = Stage(*[0.5] * 10, 0.01)
-    window = measure(stage)
+@pytest.mark.parametrize("pace", [0.5, 0.0, 0.0001])
+def test_a_wrong_guess_is_made_good(pace: float) -> None:
+    stage = Stage(0.01)
+    window = measure(stage, pace=pace)
     assert window.seconds == pytest.approx(window.steps * 0.01) and window.seconds >= 2
 
 
-def test_a_clock_too_coarse_for_the_warm_up_still_ends() -> None:
-    window = measure(Stage(*[0.0] * 10, 0.01))
-    assert window.seconds >= 2
+@pytest.mark.parametrize(("step_s", "least"), [(0.001, 400), (0.01, 40), (0.5, 10)])
+def test_a_steady_warm_up_has_both_its_steps_and_its_seconds_and_no_more(step_s: float, least: int) -> None:
+    stage = Stage(step_s)
+    assert warmed_up(stage) == pytest.approx(step_s)
+    assert least <= stage.steps <= 1.3 * least
+
+
+def test_a_warm_up_lasts_until_the_pace_has_settled() -> None:
+    """Steps get shorter by a tenth every 10 until number 60, within 0.5 s; then they stay."""
+    slow = [0.01 * 0.9 ** (number // 10) for number in range(61)]
+    stage = Stage(*slow)
+    pace = warmed_up(stage)
+    assert stage.steps > 70 and pace == pytest.approx(slow[-1])
+    assert 0.4 < stage.now - 100 < 0.8
+
+
+def test_a_pace_that_never_settles_ends_the_warm_up_all_the_same() -> None:
+    stage = Stage(*[0.01 * 0.99**number for number in range(1000)])
+    warmed_up(stage)
+    assert 0.8 <= stage.now - 100 < 0.95
+
+
+def test_a_warm_up_by_steps_alone() -> None:
+    stage = Stage(0.001)
+    warmed_up(stage, steps=7, seconds=0.0)
+    assert stage.steps == 7
+
+
+def test_a_clock_too_coarse_for_the_first_steps_still_ends() -> None:
+    assert warmed_up(Stage(*[0.0] * 25, 0.01)) == pytest.approx(0.01)
 
 
 LONG = [Lap(seconds=9, steps=100), Lap(seconds=4, steps=100), Lap(seconds=2, steps=100), Lap(seconds=3, steps=100)]
