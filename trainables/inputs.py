@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 import torch
@@ -13,6 +13,7 @@ from torch import Tensor
 from trainables.augmentation import Augmentation
 from trainables.context import Batch
 from trainables.seeds import generator
+from trainables.split import Part
 
 Minibatch = tuple[Tensor, Tensor]
 """Normalised images N×C×H×W and their targets (N, or N×H×W), both on the device: one forward pass of one rank."""
@@ -24,10 +25,16 @@ BLOCK_BYTES = 64 * 2**20
 class Inputs(Protocol):
     """A rank's part of the training data."""
 
-    steps_per_epoch: int
+    feed: Feed
 
-    def epoch(self, number: int) -> Iterator[Minibatch]:
-        """One epoch's forward passes in order: `grad_accum_steps` a step; the last partial step is left out."""
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
+        """One epoch's forward passes in order, from sample number `start` of its order on.
+
+        `grad_accum_steps` make a step; the last partial step is left out.
+        """
+
+    def rebatch(self, batch: Batch) -> None:
+        """Let the epochs asked for from now on come in other batches, in the same order."""
 
     def close(self) -> None:
         """End whatever works ahead for this input."""
@@ -65,80 +72,98 @@ def as_pixels(images: Tensor, device: str) -> Tensor:
     return images.to(device).permute(0, 2, 3, 1).contiguous()
 
 
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """What to train on, and how: the same for every way in which it may reach the model."""
+
+    part: Part
+    form: Form
+    augmentation: Augmentation = Augmentation()
+    batch: Batch
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.steps_from(0):
+            raise ValueError(
+                f"global_batch_size={self.batch.global_batch_size} is more than the {len(self.part)} training samples"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole steps in an epoch."""
+        return self.steps_from(0)
+
+    def steps_from(self, start: int) -> int:
+        """Whole steps in what is left of an epoch behind `start` samples."""
+        return (len(self.part) - start) // self.batch.global_batch_size
+
+    def order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
+        """The epoch's permutation, and the stream of random numbers behind it, for its augmentation."""
+        source = generator(self.seed, "epoch", epoch)
+        return torch.randperm(len(self.part), generator=source), source
+
+
 class ResidentInputs:
     """The whole training set on the device as uint8; shuffled, augmented and normalised there."""
 
-    def __init__(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        *,
-        form: Form,
-        augmentation: Augmentation,
-        batch: Batch,
-        rank: int,
-        seed: int,
-    ) -> None:
-        """Images uint8 N×C×H×W. Raises ValueError where they do not fill one global batch."""
-        self.steps_per_epoch = len(images) // batch.global_batch_size
-        if not self.steps_per_epoch:
-            raise ValueError(
-                f"global_batch_size={batch.global_batch_size} is more than the {len(images)} training samples"
-            )
-        self._pixels = augmentation.pad(as_pixels(images, form.device))
-        self._targets = targets.to(form.device)
+    def __init__(self, feed: Feed, rank: int) -> None:
+        self.feed, self._rank = feed, rank
+        images, targets = feed.part.images, feed.part.targets
+        self._pixels = feed.augmentation.pad(as_pixels(images, feed.form.device))
+        self._targets = targets.to(feed.form.device)
         if targets.ndim == 3:
-            self._targets = augmentation.pad(self._targets)
+            self._targets = feed.augmentation.pad(self._targets)
         self._height, self._width = images.shape[2:]
-        self._form, self._augmentation, self._batch, self._rank, self._seed = form, augmentation, batch, rank, seed
         self._drawn: dict[int, Tensor] = {}
 
-    def epoch(self, number: int) -> Iterator[Minibatch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; the order is a permutation by seed and epoch."""
-        plan = self._plan(number)
-        starts = range(0, self.steps_per_epoch, self._block_steps)
-        for start in starts:
-            if start == starts[-1]:  # while the device is busy: an epoch that is drawn at its start lets it wait
+        plan = self._plan(number, start)
+        starts = range(0, plan.shape[1], self._block_steps)
+        for begin in starts:
+            if begin == starts[-1]:  # while the device is busy: an epoch that is drawn at its start lets it wait
                 self._drawn[number + 1] = self._draw(number + 1)
-            yield from self._block(plan[:, start : start + self._block_steps].flatten(1))
+            yield from self._block(plan[:, begin : begin + self._block_steps].flatten(1))
+
+    def rebatch(self, batch: Batch) -> None:
+        """See `Inputs`."""
+        self.feed = replace(self.feed, batch=batch)
+        self._drawn.clear()
 
     def close(self) -> None:
         """Nothing works ahead."""
 
-    def _plan(self, number: int) -> Tensor:
+    def _plan(self, number: int, start: int) -> Tensor:
         drawn = self._drawn.pop(number, None)
-        return self._draw(number) if drawn is None else drawn
+        return self._draw(number, start) if drawn is None or start else drawn
 
-    def _draw(self, number: int) -> Tensor:
+    def _draw(self, number: int, start: int = 0) -> Tensor:
         """int64, 6×steps×(this rank's samples a step): which sample, and the random numbers of its augmentation."""
-        count, batch = len(self._pixels), self._batch
-        source = generator(self._seed, "epoch", number)
-        plan = torch.stack(
-            [
-                torch.randperm(count, generator=source),
-                *self._augmentation.draw(count, self._height, self._width, source),
-            ]
-        )
-        steps = plan[:, : self.steps_per_epoch * batch.global_batch_size].unflatten(1, (self.steps_per_epoch, -1))
+        feed, batch = self.feed, self.feed.batch
+        order, source = feed.order(number)
+        plan = torch.stack([order, *feed.augmentation.draw(len(order), self._height, self._width, source)])
+        count = feed.steps_from(start)
+        steps = plan[:, start : start + count * batch.global_batch_size].unflatten(1, (count, batch.global_batch_size))
         ends = [batch.grad_accum_steps * sum(batch.shares[:rank]) for rank in (self._rank, self._rank + 1)]
         mine: Tensor = steps[:, :, ends[0] : ends[1]].contiguous()
-        if self._form.device == "cpu":
+        if feed.form.device == "cpu":
             return mine
-        return mine.pin_memory().to(self._form.device, non_blocking=True)  # the GPU does not wait for an epoch's start
+        return mine.pin_memory().to(feed.form.device, non_blocking=True)  # the GPU does not wait for an epoch's start
 
     @property
     def _block_steps(self) -> int:
-        a_step = self._batch.shares[self._rank] * self._batch.grad_accum_steps * self._pixels[0].numel()
-        return max(1, BLOCK_BYTES // (a_step * self._form.dtype.itemsize))
+        batch = self.feed.batch
+        a_step = batch.shares[self._rank] * batch.grad_accum_steps * self._pixels[0].numel()
+        return max(1, BLOCK_BYTES // (a_step * self.feed.form.dtype.itemsize))
 
     def _block(self, plan: Tensor) -> Iterator[Minibatch]:
         index, draws = plan[0], plan[1:]
-        change = self._augmentation
+        change = self.feed.augmentation
         if change.crop_padding or change.flip:
             pixels = change.take(self._pixels, index, draws)
         else:
             pixels = self._pixels.index_select(0, index)
         targets = self._targets[index] if self._targets.ndim == 1 else change.take(self._targets, index, draws)
-        images = change.cut(self._form.normalise(pixels), draws)
-        share = self._batch.shares[self._rank]
+        images = change.cut(self.feed.form.normalise(pixels), draws)
+        share = self.feed.batch.shares[self._rank]
         return zip(images.split(share), targets.split(share), strict=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count, islice
 from typing import Any
 
@@ -15,9 +15,11 @@ from torchvision.transforms import v2
 
 from trainables.augmentation import Augmentation
 from trainables.context import Batch
-from trainables.inputs import Form, Minibatch
+from trainables.inputs import Feed, Form, Minibatch
 from trainables.passes import passes
-from trainables.seeds import generator
+
+Asked = tuple[int, int]
+"""Which sample, and the seed of its augmentation."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,43 +54,29 @@ class Workers:
 class LoaderInputs:
     """A loader of the rank's own, whose workers start with the first batch and work until `close`.
 
-    The samples and their order are those of `ResidentInputs`; the augmentation's random numbers are others: they depend
-    on seed, rank and number of workers.
+    The samples and their order are those of `ResidentInputs`. So are not the augmentation's random numbers, but they,
+    too, are each sample's own by seed and epoch, whichever rank or worker takes it.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        *,
-        form: Form,
-        augmentation: Augmentation,
-        batch: Batch,
-        ranks: Sequence[int],
-        seed: int,
-        workers: Workers,
-    ) -> None:
-        """Images uint8 N×C×H×W, of which the samples of `ranks` are loaded, one rank's behind the other's.
-
-        Raises ValueError where the images do not fill one global batch.
-        """
-        self.steps_per_epoch = len(images) // batch.global_batch_size
-        if not self.steps_per_epoch:
-            raise ValueError(
-                f"global_batch_size={batch.global_batch_size} is more than the {len(images)} training samples"
-            )
-        self._samples = _Samples(images.cpu(), targets.cpu(), augmentation, form)
-        self._form, self._batch, self._ranks, self._seed, self._workers = form, batch, ranks, seed, workers
+    def __init__(self, feed: Feed, ranks: Sequence[int], workers: Workers) -> None:
+        """The samples of `ranks` are loaded, one rank's behind the other's."""
+        self.feed, self._ranks, self._workers = feed, ranks, workers
+        self._samples = _Samples(feed)
         self._stream: Generator[Minibatch] | None = None
         self._next = 0
 
-    def epoch(self, number: int) -> Iterator[Minibatch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; the workers go on from one epoch to the next without a pause."""
-        if self._stream is None or number != self._next:
+        if self._stream is None or number != self._next or start:
             self.close()
-            self._stream = self._from(number)
+            self._stream = self._from(number, start)
         self._next = number + 1
-        yield from islice(self._stream, self.steps_per_epoch * self._batch.grad_accum_steps)
+        yield from islice(self._stream, self.feed.steps_from(start) * self.feed.batch.grad_accum_steps)
+
+    def rebatch(self, batch: Batch) -> None:
+        """See `Inputs`; the workers start anew."""
+        self.close()
+        self.feed = replace(self.feed, batch=batch)
 
     def close(self) -> None:
         """End the workers."""
@@ -96,35 +84,48 @@ class LoaderInputs:
             self._stream.close()  # which drops the loader's iterator, and that waits for its workers
             self._stream = None
 
-    def _from(self, first: int) -> Generator[Minibatch]:
+    def _from(self, first: int, start: int) -> Generator[Minibatch]:
+        form = self.feed.form
         loader = DataLoader(
             self._samples,
-            batch_sampler=self._indices(first),
-            generator=generator(self._seed, "loader", *self._ranks),
-            **self._workers.options(self._form.device),
+            batch_sampler=self._asked(first, start),
+            generator=torch.Generator(),  # else each loader takes a number of those that training draws from
+            **self._workers.options(form.device),
         )
-        layout = torch.channels_last if self._form.channels_last else torch.contiguous_format
+        layout = torch.channels_last if form.channels_last else torch.contiguous_format
         for images, targets in loader:
-            there = images.to(self._form.device, non_blocking=True)
-            yield there.to(self._form.dtype, memory_format=layout), targets.to(self._form.device, non_blocking=True)
+            there = images.to(form.device, non_blocking=True)
+            yield there.to(form.dtype, memory_format=layout), targets.to(form.device, non_blocking=True)
 
-    def _indices(self, first: int) -> Iterator[list[int]]:
+    def _asked(self, first: int, start: int) -> Iterator[list[Asked]]:
         for epoch in count(first):
-            for parts in passes(len(self._samples), self._batch, seed=self._seed, epoch=epoch):
-                yield torch.cat([parts[rank] for rank in self._ranks]).tolist()
+            order, source = self.feed.order(epoch)
+            seeds = torch.randint(2**32, order.shape, generator=source)
+            columns = torch.stack([order, seeds])[:, start if epoch == first else 0 :]
+            for parts in passes(columns, self.feed.batch):
+                yield list(zip(*torch.cat([parts[rank] for rank in self._ranks], dim=1).tolist(), strict=True))
 
 
 class _Samples(Dataset[tuple[Tensor, Tensor]]):
     """One image at a time: augmented and normalised C×H×W, with its label, or its mask under the same crop and flip."""
 
-    def __init__(self, images: Tensor, targets: Tensor, augmentation: Augmentation, form: Form) -> None:
-        self._images, self._targets, self._augmentation = images, targets, augmentation
-        self._transform = _transform(tuple(images.shape[2:]), augmentation, form)
+    def __init__(self, feed: Feed) -> None:
+        self._images, self._targets = feed.part.images.cpu(), feed.part.targets.cpu()
+        self._augmentation = feed.augmentation
+        self._transform = _transform(tuple(self._images.shape[2:]), feed.augmentation, feed.form)
 
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+    def __getitems__(self, asked: list[Asked]) -> list[tuple[Tensor, Tensor]]:
+        """A batch; without workers this is the rank's own process, whose random numbers are left alone."""
+        before = torch.default_generator.get_state()
+        samples = [self._changed(index, seed) for index, seed in asked]
+        torch.default_generator.set_state(before)
+        return samples
+
+    def _changed(self, index: int, seed: int) -> tuple[Tensor, Tensor]:
+        torch.default_generator.manual_seed(seed)
         image, target = self._images[index], self._targets[index]
         if target.ndim:
             image, target = self._transform(image, tv_tensors.Mask(target))

@@ -83,7 +83,7 @@ class Loop:
         first, before_s, started = self.steps, self.train_s, self._clock.read()
         self._step.loss.zero_()
         total = 0.0
-        while not self.stopped and (room := min(self._room(), first + self._inputs.steps_per_epoch - self.steps)):
+        while not self.stopped and (room := min(self._room(), first + self._inputs.feed.steps_per_epoch - self.steps)):
             looked_s = self.train_s
             for _ in range(min(room, self._stride)):
                 self.step()

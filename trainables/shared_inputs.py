@@ -10,9 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from trainables.augmentation import Augmentation
 from trainables.context import Batch
-from trainables.inputs import Form, Minibatch
+from trainables.inputs import Feed, Minibatch
 from trainables.loader_inputs import LoaderInputs, Workers
 from trainables.process_group import Gang
 
@@ -23,56 +22,40 @@ class SharedInputs:
     Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
     """
 
-    def __init__(
-        self,
-        images: Tensor,
-        targets: Tensor,
-        *,
-        form: Form,
-        augmentation: Augmentation,
-        batch: Batch,
-        seed: int,
-        workers: Workers,
-        gang: Gang,
-    ) -> None:
-        """Images uint8 N×C×H×W. Raises ValueError where they do not fill one global batch."""
-        self._form, self._batch, self._gang = form, batch, gang
+    def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
         # Messages are plain float32 (float64) in any precision: not every format and layout can be sent everywhere.
-        wide = form.dtype if form.dtype.itemsize >= 4 else torch.float32
-        self._loader = LoaderInputs(
-            images,
-            targets,
-            form=replace(form, dtype=wide, channels_last=False),
-            augmentation=augmentation,
-            batch=batch,
-            ranks=range(gang.world_size),
-            seed=seed,
-            workers=workers,
-        )
-        self.steps_per_epoch = self._loader.steps_per_epoch
-        most = max(batch.shares)
-        self._empty_images = torch.empty(most, *images.shape[1:], dtype=wide, device="meta")
-        self._empty_targets = torch.empty(most, *targets.shape[1:], dtype=targets.dtype, device="meta")
+        wide = feed.form.dtype if feed.form.dtype.itemsize >= 4 else torch.float32
+        plain = replace(feed, form=replace(feed.form, dtype=wide, channels_last=False))
+        self.feed, self._gang, self._wide = feed, gang, wide
+        self._loader = LoaderInputs(plain, range(gang.world_size), workers)
 
-    def epoch(self, number: int) -> Iterator[Minibatch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; every rank must take all passes that the others take."""
-        layout = torch.channels_last if self._form.channels_last else torch.contiguous_format
-        for images, targets in self._whole(number):
-            own = self._scatter(images, like=self._empty_images).to(self._form.dtype, memory_format=layout)
-            yield own, self._scatter(targets, like=self._empty_targets)
+        form, part, most = self.feed.form, self.feed.part, max(self.feed.batch.shares)
+        layout = torch.channels_last if form.channels_last else torch.contiguous_format
+        image_place = torch.empty(most, *part.images.shape[1:], dtype=self._wide, device="meta")
+        target_place = torch.empty(most, *part.targets.shape[1:], dtype=part.targets.dtype, device="meta")
+        for images, targets in self._whole(number, start):
+            own = self._scatter(images, like=image_place).to(form.dtype, memory_format=layout)
+            yield own, self._scatter(targets, like=target_place)
+
+    def rebatch(self, batch: Batch) -> None:
+        """See `Inputs`."""
+        self.feed = replace(self.feed, batch=batch)
+        self._loader.rebatch(batch)
 
     def close(self) -> None:
         """End the workers."""
         self._loader.close()
 
-    def _whole(self, number: int) -> Iterator[tuple[Tensor | None, Tensor | None]]:
+    def _whole(self, number: int, start: int) -> Iterator[tuple[Tensor | None, Tensor | None]]:
         if self._gang.rank == 0:
-            return self._loader.epoch(number)
-        return repeat((None, None), self.steps_per_epoch * self._batch.grad_accum_steps)
+            return self._loader.epoch(number, start)
+        return repeat((None, None), self.feed.steps_from(start) * self.feed.batch.grad_accum_steps)
 
     def _scatter(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
-        shares = self._batch.shares
+        shares = self.feed.batch.shares
         # Every rank's part is as long as the longest: a scatter knows only one shape.
         parts = None if whole is None else list(pad_sequence(whole.split(shares), batch_first=True))
-        received = self._gang.scatter(parts, torch.empty_like(like, device=self._form.device))
+        received = self._gang.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
         return received[: shares[self._gang.rank]]

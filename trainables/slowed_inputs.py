@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from trainables.clock import Clock
+from trainables.context import Batch
 from trainables.inputs import Inputs, Minibatch
 
 
@@ -19,14 +20,19 @@ class SlowedInputs:
 
     def __init__(self, inputs: Inputs, pause_s: float, clock: Clock) -> None:
         self._inputs, self._pause_s, self._clock = inputs, pause_s, clock
-        self.steps_per_epoch = inputs.steps_per_epoch
+        self.feed = inputs.feed
 
-    def epoch(self, number: int) -> Iterator[Minibatch]:
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`."""
-        for minibatch in self._inputs.epoch(number):
+        for minibatch in self._inputs.epoch(number, start):
             self._clock.read()
             time.sleep(self._pause_s)
             yield minibatch
+
+    def rebatch(self, batch: Batch) -> None:
+        """See `Inputs`; the pause stays, so this suits no batch that grows."""
+        self._inputs.rebatch(batch)
+        self.feed = self._inputs.feed
 
     def close(self) -> None:
         """See `Inputs`."""

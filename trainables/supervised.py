@@ -17,7 +17,7 @@ from trainables.compilation import Compiled, count_failures, one_line_errors
 from trainables.context import Context
 from trainables.evaluation import Evaluation, Score
 from trainables.graphed_step import WARMUP_STEPS, GraphedStep, stream_for
-from trainables.inputs import Form, Inputs
+from trainables.inputs import Feed, Form, Inputs
 from trainables.learning_rate import Rates
 from trainables.loop import Epoch, Loop
 from trainables.micro_batch import fitting
@@ -126,7 +126,7 @@ class SupervisedTrial:
         figures = timings(
             laps,
             self._window(laps),
-            steps_per_epoch=self._inputs.steps_per_epoch,
+            steps_per_epoch=self._inputs.feed.steps_per_epoch,
             global_batch_size=self._context.batch.global_batch_size,
             target=self._settings.target_accuracy,
         )
@@ -207,16 +207,14 @@ class SupervisedTrial:
         return (factor - 1) * probe.pass_s(self._context.batch.shares[rank]) if factor > 1 else 0.0
 
     def _make_inputs(self, pause_s: float) -> Inputs:
-        inputs = pipelines.build(
-            self._settings.input,
-            self._split.train,
+        feed = Feed(
+            part=self._split.train,
             form=self._form,
             augmentation=Augmentation(**(self._config["data"].get("augment") or {})),
             batch=self._context.batch,
-            gang=self._gang,
             seed=self._context.seed,
-            loader=self._settings.loader,
         )
+        inputs = pipelines.build(self._settings.input, feed, self._gang, self._settings.loader)
         return SlowedInputs(inputs, pause_s, self._clock) if pause_s else inputs
 
     @property
@@ -239,7 +237,7 @@ class SupervisedTrial:
         return GraphedStep(step) if self._captures else step
 
     def _make_loop(self) -> Loop:
-        context, per_epoch = self._context, self._inputs.steps_per_epoch
+        context, per_epoch = self._context, self._inputs.feed.steps_per_epoch
         global_batch_size = context.batch.global_batch_size
         return Loop(
             self._make_step(),

@@ -1,3 +1,5 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -6,7 +8,8 @@ from hypothesis import strategies as st
 from trainables import inputs
 from trainables.augmentation import Augmentation
 from trainables.context import Batch
-from trainables.inputs import Form, ResidentInputs
+from trainables.inputs import Feed, Form, ResidentInputs
+from trainables.split import Part
 
 MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
 IMAGES = torch.randint(0, 256, (50, 3, 8, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
@@ -18,13 +21,20 @@ def form(*, channels_last: bool = False, dtype: torch.dtype = torch.float64) -> 
     return Form(device="cpu", dtype=dtype, channels_last=channels_last, mean=MEAN, std=STD)
 
 
-def source(*, shares: tuple[int, ...], accum: int = 1, rank: int = 0, **other: object) -> ResidentInputs:
-    batch = Batch(global_batch_size=sum(shares) * accum, grad_accum_steps=accum, shares=shares)
-    given = {"form": form(), "augmentation": Augmentation(), "seed": 3} | other
-    return ResidentInputs(IMAGES, LABELS, batch=batch, rank=rank, **given)
+def batch(shares: tuple[int, ...], accum: int = 1) -> Batch:
+    return Batch(global_batch_size=sum(shares) * accum, grad_accum_steps=accum, shares=shares)
 
 
-def global_batches(shares: tuple[int, ...], accum: int, **other: object) -> list[tuple[torch.Tensor, torch.Tensor]]:
+def feed(shares: tuple[int, ...], accum: int = 1, *, targets: torch.Tensor = LABELS, **other: Any) -> Feed:
+    given: dict[str, Any] = {"form": form(), "seed": 3} | other
+    return Feed(part=Part(images=IMAGES, targets=targets), batch=batch(shares, accum), **given)
+
+
+def source(*, shares: tuple[int, ...], accum: int = 1, rank: int = 0, **other: Any) -> ResidentInputs:
+    return ResidentInputs(feed(shares, accum, **other), rank)
+
+
+def global_batches(shares: tuple[int, ...], accum: int, **other: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
     """Each step's samples, the ranks' contiguous parts put together."""
     ranks = [list(source(shares=shares, accum=accum, rank=rank, **other).epoch(2)) for rank in range(len(shares))]
     steps = []
@@ -48,9 +58,9 @@ def test_a_global_batch_is_the_same_for_any_ranks(shares: list[int], accum: int)
 
 
 def test_an_epoch_takes_each_sample_at_most_once_in_an_order_of_its_own() -> None:
-    feed = source(shares=(16,))
-    first, again, second = (torch.cat([y for _, y in feed.epoch(epoch)]) for epoch in (1, 1, 2))
-    assert len(first.unique()) == 48 and feed.steps_per_epoch == 3
+    inputs = source(shares=(16,))
+    first, again, second = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 1, 2))
+    assert len(first.unique()) == 48 and inputs.feed.steps_per_epoch == 3
     assert torch.equal(first, again) and not torch.equal(first, second)
     assert not torch.equal(first, torch.cat([y for _, y in source(shares=(16,), seed=4).epoch(1)]))
 
@@ -74,3 +84,31 @@ def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_few_samples_are_an_error() -> None:
     with pytest.raises(ValueError, match="global_batch_size=51 is more than the 50 training samples"):
         source(shares=(51,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_epoch_begun_in_its_middle_goes_on_with_the_same_bits(dtype: torch.dtype) -> None:
+    given = {"augmentation": EVERYTHING, "form": form(dtype=dtype)}
+    for rank in range(2):
+        whole = list(source(shares=(3, 4), accum=2, rank=rank, **given).epoch(4))
+        inputs = source(shares=(3, 4), accum=2, rank=rank, **given)
+        rest = list(inputs.epoch(4, 28))
+        assert len(rest) == 2 and len(whole) == 6
+        for (x, y), (x_whole, y_whole) in zip(rest, whole[4:], strict=True):
+            assert torch.equal(x, x_whole) and torch.equal(y, y_whole)
+
+
+def test_larger_batches_go_on_in_the_same_order() -> None:
+    inputs = source(shares=(5,), augmentation=EVERYTHING)
+    images, labels = (torch.cat(each) for each in zip(*inputs.epoch(1), strict=True))
+    list(inputs.epoch(1))  # which draws the next epoch, in the old batches
+    inputs.rebatch(batch((5,), 3))
+    for epoch, start, passes in ((1, 5, 9), (2, 0, 9), (2, 40, 0)):
+        expected = source(shares=(5,), augmentation=EVERYTHING)
+        wanted = torch.cat([y for _, y in expected.epoch(epoch)])[start : start + 45]
+        got = list(inputs.epoch(epoch, start))
+        assert len(got) == passes
+        if passes:
+            assert torch.equal(torch.cat([y for _, y in got]), wanted)
+    assert torch.equal(next(iter(inputs.epoch(1, 5)))[0], images[5:10])
+    assert torch.equal(next(iter(inputs.epoch(1, 5)))[1], labels[5:10])

@@ -1,20 +1,26 @@
+from typing import Any
+
 import psutil
 import pytest
 import torch
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
-from tests.unit.trainables.test_inputs import IMAGES, LABELS, form, global_batches
+from tests.unit.trainables.test_inputs import IMAGES, batch, feed, form, global_batches
 from trainables.augmentation import Augmentation
-from trainables.context import Batch
 from trainables.loader_inputs import LoaderInputs, Workers
 
 HERE = Workers(workers=0)
 
 
-def loader(*, shares: tuple[int, ...], accum: int = 1, ranks: tuple[int, ...] = (0,), **other: object) -> LoaderInputs:
-    batch = Batch(global_batch_size=sum(shares) * accum, grad_accum_steps=accum, shares=shares)
-    given = {"form": form(), "augmentation": Augmentation(), "seed": 3, "workers": HERE, "targets": LABELS} | other
-    return LoaderInputs(IMAGES, batch=batch, ranks=ranks, **given)
+def loader(
+    *,
+    shares: tuple[int, ...],
+    accum: int = 1,
+    ranks: tuple[int, ...] = (0,),
+    workers: Workers = HERE,
+    **other: Any,
+) -> LoaderInputs:
+    return LoaderInputs(feed(shares, accum, **other), ranks, workers)
 
 
 def children() -> set[int]:
@@ -67,29 +73,47 @@ def test_a_cut_out_square_is_of_the_mean_colour() -> None:
 
 def test_workers_start_once_and_end_with_the_input() -> None:
     before = children()
-    feed = loader(shares=(20,), workers=Workers(workers=2, prefetch=1), augmentation=Augmentation(flip=True))
+    inputs = loader(shares=(20,), workers=Workers(workers=2, prefetch=1), augmentation=Augmentation(flip=True))
     alive = []
     for epoch in (1, 2, 3):
-        for _ in feed.epoch(epoch):
+        for _ in inputs.epoch(epoch):
             alive.append(children() - before)
     assert len(alive) == 6 and len(alive[0]) == 2 and all(each == alive[0] for each in alive)
-    feed.close()
+    inputs.close()
     assert children() == before
 
 
 def test_an_epoch_out_of_turn_starts_anew() -> None:
-    feed = loader(shares=(20,))
-    first, second, again = (torch.cat([y for _, y in feed.epoch(epoch)]) for epoch in (1, 2, 1))
+    inputs = loader(shares=(20,))
+    first, second, again = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 2, 1))
     assert torch.equal(first, again) and not torch.equal(first, second)
 
 
-def test_equal_seeds_augment_equally() -> None:
-    given = {"workers": Workers(workers=2), "augmentation": Augmentation(crop_padding=2, flip=True, cutout=3)}
-    feeds = [loader(shares=(20,), **given) for _ in range(2)]
-    for (one, _), (other, _) in zip(*(feed.epoch(1) for feed in feeds), strict=True):
-        assert torch.equal(one, other)
-    for feed in feeds:
-        feed.close()
+def test_a_sample_is_augmented_alike_whoever_takes_it_and_whenever() -> None:
+    changes = Augmentation(crop_padding=2, flip=True, cutout=3)
+    before = torch.get_rng_state()
+    alone = list(loader(shares=(16,), augmentation=changes).epoch(2))
+    assert torch.equal(torch.get_rng_state(), before)  # which dropout draws from
+    for count, first in ((0, 0), (1, 32), (2, 16)):
+        ranks = [
+            loader(shares=(9, 7), ranks=(rank,), augmentation=changes, workers=Workers(workers=count))
+            for rank in range(2)
+        ]
+        passes = list(zip(*(inputs.epoch(2, first) for inputs in ranks), strict=True))
+        for own, (whole, _) in zip(passes, alone[first // 16 :], strict=True):
+            assert torch.equal(torch.cat([images for images, _ in own]), whole)
+        for inputs in ranks:
+            inputs.close()
+    other = next(iter(loader(shares=(16,), augmentation=changes, seed=4).epoch(2)))
+    assert not torch.equal(other[0], alone[0][0])
+
+
+def test_larger_batches_go_on_in_the_same_order() -> None:
+    inputs = loader(shares=(5,))
+    labels = torch.cat([y for _, y in inputs.epoch(1)])
+    inputs.rebatch(batch((20,)))
+    got = [y for _, y in inputs.epoch(1, 10)]
+    assert len(got) == 2 and torch.equal(torch.cat(got), labels[10:])
 
 
 @pytest.mark.parametrize(
