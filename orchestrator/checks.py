@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -22,7 +23,7 @@ REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
 """Keys that say what to do, and whose value is one of a few words."""
 
 SETUP_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal"),
+    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "own_ranks"),
     "resources.device": ("auto", "cuda", "cpu"),
     "resources.timing": ("auto", "device", "exclusive", "shared"),
 }
@@ -70,6 +71,20 @@ def setup_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     target = value_at(config, "trainable._target_")
     if not isinstance(target, str) or not all(target.partition(":")):
         yield f"trainable._target_ must be package.module:function, not {target!r}"
+    yield from _trainables_own(config)
+
+
+def _trainables_own(config: Mapping[str, Any]) -> Iterator[str]:
+    """What the trainable itself finds wrong: a config may name a function for that, which starts nothing."""
+    own = value_at(config, "trainable.strategy")
+    if own and config["strategy"] not in ("auto", own):
+        yield f"strategy={config['strategy']} does not fit this trainable, which needs {own}: leave it at auto"
+    check = value_at(config, "trainable._check_")
+    if check:
+        try:
+            yield from pkgutil.resolve_name(check)(config)
+        except (ImportError, AttributeError, ValueError) as error:
+            yield f"trainable._check_={check!r}: {error}"
 
 
 def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+from orchestrator.command_source import command_version
 from orchestrator.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS
 from orchestrator.versions import Versions
 from sweeps.axes import Axes
@@ -30,13 +31,15 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions) 
     sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
     if config.get("data"):
         sections["data"] = _with_absolute_paths(config["data"])
+    if "source_dir" in trainable:
+        sections["trainable"] = {**trainable, "source_dir": str(source_dir(trainable))}
     return Setup(
         trainable=trainable["_target_"],
         config=sections,
         reference_lr=trainable["lr"],
         reference_batch_size=trainable["reference_batch_size"],
         optimizer=_optimizer(config),
-        strategy=config["strategy"],
+        strategy=_strategy(config),
         device=device,
         gpus_per_worker=_given(resources["gpus_per_worker"]),
         cpus_per_worker=_given(resources["cpus_per_worker"]),
@@ -49,17 +52,36 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions) 
     )
 
 
+def _strategy(config: Mapping[str, Any]) -> str:
+    """The one asked for; for `auto` the one that the trainable names, if it names any."""
+    asked_for: str = config["strategy"]
+    return asked_for if asked_for != "auto" else config["trainable"].get("strategy") or "auto"
+
+
+def source_dir(trainable: Mapping[str, Any]) -> Path:
+    """The folder that a command's files lie in: where the user stands, unless the config says otherwise."""
+    return Path(trainable["source_dir"] or ".").expanduser().absolute()
+
+
 def asked(config: Mapping[str, Any], versions: Versions) -> dict[str, Any]:
     """All that identifies a trial besides its point: the config as asked for, and the content of sources and data."""
     sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
     found = {
         "config": without(sections, config["sweep"]["identity_ignores"]),
         **{key: config[key] for key in IDENTIFYING},
-        "source": {path: versions.source(path) for path in sorted(_code_in(sections))},
+        "source": {path: versions.source(path) for path in sorted(_code_in(sections))} | _command_source(config),
         "data": versions.data(config.get("data") or {}),
     }
     # As the journal will give it back: keys that are numbers become text.
     return cast(dict[str, Any], json.loads(json.dumps(found)))
+
+
+def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
+    """The version of the files that a command line runs, where the trainable is one."""
+    trainable = config["trainable"]
+    if "argv" not in trainable:
+        return {}
+    return {"argv": command_version(trainable["argv"], source_dir(trainable))}
 
 
 def _code_in(value: Any) -> set[str]:

@@ -40,12 +40,12 @@ def source_version(dotted_path: str) -> str:
     if spec.submodule_search_locations:
         roots = [Path(location) for location in spec.submodule_search_locations]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
-        return _outline(sources) if _is_installed(roots[0]) else _hash(sources)
+        return _outline(sources) if _is_installed(roots[0]) else hash_files(sources)
     assert spec.origin is not None
     # What a script imports from beside itself belongs to it; the neighbours of an installed module do not.
     module = Path(spec.origin)
     siblings = [module] if _is_installed(module) else sorted(module.parent.glob("*.py"))
-    return _hash((path.relative_to(module.parent), path) for path in siblings)
+    return hash_files((path.relative_to(module.parent), path) for path in siblings)
 
 
 def _is_installed(path: Path) -> bool:
@@ -76,7 +76,7 @@ def data_version(data: Mapping[str, Any]) -> str:
     """
     if data.get("path"):
         path = Path(data["path"]).expanduser()
-        return _hash([(Path(), path)]) if path.is_file() else "absent"
+        return hash_files([(Path(), path)]) if path.is_file() else "absent"
     return str(data.get("name", ""))
 
 
@@ -86,7 +86,8 @@ def _outline(named: Iterable[tuple[Path, Path]]) -> str:
     return hashlib.sha256(told.encode()).hexdigest()[:LENGTH]
 
 
-def _hash(named: Iterable[tuple[Path, Path]]) -> str:
+def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
+    """A hash of files' contents under the names they go by."""
     whole = hashlib.sha256()
     for name, path in named:
         with path.open("rb") as file:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from sweeps.trial import Gang
 
-ONE_PROCESS = ("single", "data_parallel")
-"""Strategies in which a single process drives all of a trial's GPUs."""
+ONE_PROCESS = ("single", "data_parallel", "own_ranks")
+"""Strategies in which a single process drives all of a trial's GPUs; with `own_ranks` by starting more of them."""
 
 
 def gang(
@@ -43,6 +43,10 @@ def gang(
         raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
     if strategy in ONE_PROCESS and ranks > 1:
         raise ValueError(f"strategy={strategy} is one process, so resources.gpus_per_worker={per_rank:g} does not fit")
+    if device == "cpu" and strategy == "own_ranks" and per_rank == int(per_rank):
+        workers = int(per_rank)
+        cores = workers * (cpus_per_worker or 1)
+        return Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=workers)
     if device == "cpu" and per_rank != 1:
         raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
     if device == "cpu":

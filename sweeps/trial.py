@@ -16,11 +16,13 @@ class Gang:
     gpus_per_rank: float
     """0 on a machine without GPUs; below 1 only for a single rank."""
     cpus_per_rank: int
+    workers_per_rank: int = 1
+    """Processes that the rank starts itself, where there are no GPUs to count."""
 
     @property
     def devices_per_rank(self) -> int:
         """Devices that one process drives; a fraction of one counts whole."""
-        return max(1, int(self.gpus_per_rank))
+        return max(1, int(self.gpus_per_rank), self.workers_per_rank)
 
     @property
     def gpus(self) -> float:

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,10 @@ from trainables.checkpoints import Checkpoints
 from trainables.plain import plain
 
 _log = logging.getLogger(__name__)
+
+
+class TrialTimeoutError(TimeoutError):
+    """The trial took longer than it was given. Raise it: the trial ends as `timeout`, which is a result."""
 
 
 class DivergedError(ArithmeticError):
@@ -45,6 +50,13 @@ class Batch:
     grad_accum_steps: int = 1
     shares: tuple[int, ...]
     """Samples a rank takes in one forward pass, a number for each rank."""
+    devices_per_rank: int = 1
+    """Over which a rank divides its share evenly; without GPUs, over the processes that it starts."""
+
+    @property
+    def device_batch_size(self) -> int:
+        """The largest part of any device."""
+        return math.ceil(max(self.shares) / self.devices_per_rank)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,7 +7,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainables.context import DivergedError
+from trainables.context import DivergedError, TrialTimeoutError
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",  # CUDA, cuDNN, NCCL and the caching allocator, in their several wordings
@@ -20,7 +20,7 @@ NOTE_LENGTH = 300
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How the call ended: `status` is `ok`, `oom`, `diverged` or `failed`."""
+    """How the call ended: `status` is `ok`, `oom`, `diverged`, `timeout` or `failed`."""
 
     status: str
     note: str = ""
@@ -41,6 +41,8 @@ def _status(error: BaseException) -> str:
     for cause in _causes(error):
         if isinstance(cause, DivergedError):
             return "diverged"
+        if isinstance(cause, TrialTimeoutError):
+            return "timeout"
         if _is_out_of_memory(cause):
             return "oom"
     return "failed"

@@ -48,8 +48,9 @@ def _torch_build() -> dict[str, Any]:
 
 
 def _gpu_model() -> str | None:
-    if "torch" not in sys.modules:
-        return None
+    if "torch" not in sys.modules:  # a command uses torch in processes of its own
+        files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
+        return next((model for file in files if (model := _first_match(str(file), r"Model:\s*(.+)"))), None)
     import torch
 
     return torch.cuda.get_device_name(0) if torch.cuda.is_available() else None

@@ -96,6 +96,7 @@ def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[],
             global_batch_size=batch["global_batch_size"],
             grad_accum_steps=batch["grad_accum_steps"],
             shares=tuple(batch["shares"]),
+            devices_per_rank=batch.get("devices_per_rank", 1),
         ),
         lr=LearningRate(
             rule=lr["rule"],

@@ -1,14 +1,36 @@
 """What every trainable promises to the back end that calls it."""
 
 import json
+import sys
 from typing import Any
 
 import pytest
 
-from tests.unit.trainables.ranks import request, run, without_times
+from tests.unit.trainables import ranks
+from tests.unit.trainables.ranks import run, without_times
 from trainables import rank
 
-TRAINABLES = ["trainables.noop:train", "trainables.supervised:train"]
+TRAINABLES = ["trainables.noop:train", "trainables.supervised:train", "trainables.command:train"]
+COMMAND = """
+import json, random, sys
+seed, batch = map(int, sys.argv[1:])
+draw = random.Random(seed)
+for epoch in (1, 2):
+    steps = 3 * epoch
+    print(json.dumps({"epoch": epoch, "loss": draw.random(), "samples": steps * batch, "steps": steps}))
+print(json.dumps({"accuracy": 0.5, "train_s": 0.2, "epochs": 2, "samples": 6 * batch, "steps": 6}))
+"""
+SETTINGS = {
+    "argv": [
+        sys.executable,
+        "-S",
+        "-c",
+        COMMAND.replace("{", "{{").replace("}", "}}"),
+        "{seed}",
+        "{global_batch_size}",
+    ],
+    "metrics": {name: None for name in ("loss", "accuracy", "train_s", "epochs", "samples", "steps")},
+}
 COLUMNS = {
     "first_epoch_s",
     "epoch_s",
@@ -28,6 +50,10 @@ COLUMNS = {
     "n_params",
 }
 pytestmark = pytest.mark.parametrize("trainable", TRAINABLES)
+
+
+def request(trainable: str) -> dict[str, Any]:
+    return ranks.request(trainable, config={"trainable": SETTINGS} if "command" in trainable else None)
 
 
 def test_the_answer_is_json_with_known_columns(trainable: str) -> None:

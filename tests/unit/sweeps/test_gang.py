@@ -20,6 +20,9 @@ def made(gpus, strategy="auto", device="cuda", per_worker=None):
         ({"gpus": 4, "per_worker": 2}, 2, 2),
         ({"gpus": 4, "strategy": "data_parallel"}, 1, 4),
         ({"gpus": 2, "device": "cpu"}, 2, 0),
+        ({"gpus": 4, "strategy": "own_ranks"}, 1, 4),
+        ({"gpus": 0.5, "strategy": "own_ranks"}, 1, 0.5),
+        ({"gpus": 4, "strategy": "own_ranks", "device": "cpu"}, 1, 0),
     ],
 )
 def test_gpus_are_ranks_times_gpus_a_rank(asked, ranks, each):
@@ -30,6 +33,11 @@ def test_gpus_are_ranks_times_gpus_a_rank(asked, ranks, each):
 def test_a_rank_has_its_gpus_share_of_the_cores(gpus, strategy, cores):
     held = gang(gpus, strategy=strategy, device="cuda", gpus_per_worker=None, cpus_per_worker=None, cores_per_gpu=16)
     assert held.cpus_per_rank == cores
+
+
+def test_without_gpus_a_command_has_the_cores_of_all_the_processes_that_it_starts():
+    held = gang(3, strategy="own_ranks", device="cpu", gpus_per_worker=None, cpus_per_worker=2, cores_per_gpu=1)
+    assert (held.ranks, held.cpus_per_rank, held.devices_per_rank) == (1, 6, 3)
 
 
 @pytest.mark.parametrize(
@@ -43,6 +51,7 @@ def test_a_rank_has_its_gpus_share_of_the_cores(gpus, strategy, cores):
         ({"gpus": 3, "per_worker": 2}, "no whole number of workers"),
         ({"gpus": 1.5, "strategy": "data_parallel"}, "neither a fraction of one GPU"),
         ({"gpus": 0.5, "device": "cpu"}, "machine without GPUs"),
+        ({"gpus": 0.5, "device": "cpu", "strategy": "own_ranks"}, "machine without GPUs"),
         ({"gpus": 2, "device": "cpu", "strategy": "data_parallel"}, "there are none here: use ddp"),
         ({"gpus": 4, "strategy": "data_parallel", "per_worker": 1}, "one process"),
         ({"gpus": 2, "strategy": "single"}, "one process on one device"),

@@ -1,0 +1,49 @@
+"""What is wrong with a command's config, found before anything starts; imports nothing that computes."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from trainables.command_metrics import declared
+from trainables.command_settings import CommandSettings
+from trainables.command_template import NAMES, TemplateError, fill
+
+
+def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for everything that is wrong with `config["trainable"]`; the other sections are what braces may name."""
+    settings = CommandSettings.of(config["trainable"])
+    wrong = list(settings.mistakes())
+    yield from wrong
+    if not wrong:
+        yield from _braces(settings, config)
+        yield from _patterns("oom_patterns", settings.oom_patterns)
+        yield from _patterns("diverged_patterns", settings.diverged_patterns)
+        yield from declared(settings.metrics)
+
+
+def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    length = {name: (config.get("budget") or {}).get(name) for name in ("epochs", "samples", "steps", "seconds")}
+    values = {**config, **dict.fromkeys(NAMES, "0"), **length}
+    try:
+        templates = {"argv": settings.words}
+    except TemplateError as error:
+        yield f"trainable.argv: {error}"
+        return
+    templates["env"] = [str(value) for value in settings.env.values()]
+    templates["metrics_file"] = [settings.metrics_file] if settings.metrics_file else []
+    for key, words in templates.items():
+        for word in words:
+            try:
+                fill(word, values)
+            except TemplateError as error:
+                yield f"trainable.{key}: {error}"
+
+
+def _patterns(key: str, patterns: Iterable[str]) -> Iterator[str]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"trainable.{key}: {pattern!r} is no regular expression: {error}"

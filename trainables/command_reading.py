@@ -1,0 +1,88 @@
+"""How one figure is read from what a command says: a key of its JSON lines, or a regular expression."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda values: values[-1],
+    "first": lambda values: values[0],
+    "max": max,
+    "min": min,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "sum": sum,
+    "steady": lambda values: statistics.median(values[1:] or values),
+}
+"""What counts of a figure that comes again and again; `steady`: the median from the second on."""
+
+_USUALLY = {"epoch_s": "steady", "samples_per_s": "steady", "peak_memory_gb": "max"}
+_KEYS = ("json", "regex", "scale", "take")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How one column is read."""
+
+    column: str
+    key: str | None = None
+    """Of a JSON line; None where a pattern is given."""
+    pattern: re.Pattern[str] | None = None
+    scale: float = 1.0
+    """What the number is multiplied by: 0.01 makes a share of a percentage."""
+    take: str = "last"
+
+    @staticmethod
+    def of(column: str, given: Any) -> Reading:
+        """From the config: null, a regular expression, or {json or regex, scale, take}. ValueError in one line."""
+        long = {"regex": given} if isinstance(given, str) else given or {}
+        subject = f"trainable.metrics.{column}"
+        if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
+            raise ValueError(f"{subject} takes null, a regular expression, or json or regex, scale, take; not {given}")
+        take, scale = long.get("take", _USUALLY.get(column, "last")), long.get("scale", 1.0)
+        if take not in TAKES:
+            raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
+        if not isinstance(scale, int | float) or isinstance(scale, bool) or not scale:
+            raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
+        pattern = _compiled(subject, long["regex"]) if "regex" in long else None
+        key = None if pattern else str(long.get("json", column))
+        return Reading(column=column, key=key, pattern=pattern, scale=scale, take=take)
+
+    def of_line(self, line: str) -> float | None:
+        """The number in a line of output; None where it is not there."""
+        found = self.pattern.search(line) if self.pattern else None
+        return self._scaled(found[1] if found and found.groups() else found[0] if found else None)
+
+    def of_row(self, row: Mapping[str, Any]) -> float | None:
+        """The number in a JSON object; None where it is not there."""
+        return self._scaled(row.get(self.key)) if self.key else None
+
+    def _scaled(self, told: Any) -> float | None:
+        number = as_number(told)
+        if number is None or self.scale == 1:
+            return number
+        return number * self.scale
+
+
+def as_number(told: Any) -> float | None:
+    """A number, or text that is one (`1,234.5` too); whole numbers stay whole. None for anything else."""
+    if isinstance(told, bool) or not isinstance(told, int | float | str):
+        return None
+    if not isinstance(told, str):
+        return told
+    text = told.replace(",", "").strip()
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        return None
+
+
+def _compiled(subject: str, pattern: Any) -> re.Pattern[str]:
+    try:
+        return re.compile(str(pattern))
+    except re.error as error:
+        raise ValueError(f"{subject}={pattern!r} is no regular expression: {error}") from error

@@ -1,0 +1,61 @@
+"""A command line with braces to be filled in: `train.py --lr {lr}`; `{{` and `}}` stand for braces themselves."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+NAMES = (
+    *("gpus", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
+    *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
+    *("source_dir", "python", "epochs", "samples", "steps", "seconds"),
+)
+"""What can stand in braces, besides the config's keys by their dotted names (`{model.depth}`)."""
+
+_BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
+
+
+class TemplateError(ValueError):
+    """Braces that cannot be filled in."""
+
+
+def words(argv: str | Sequence[Any]) -> list[str]:
+    """The words of a command line, as a shell would split it; a list is taken as it is.
+
+    Splitting comes before filling in: a value with a space in it stays one word. TemplateError for an open quote.
+    """
+    if not isinstance(argv, str):
+        return [str(word) for word in argv]
+    try:
+        return shlex.split(argv)
+    except ValueError as error:
+        raise TemplateError(f"{argv!r} is no command line: {error}") from error
+
+
+def fill(template: str, values: Mapping[str, Any]) -> str:
+    """The template with its names replaced. TemplateError names one that has no value, or a brace left alone."""
+
+    def replaced(found: re.Match[str]) -> str:
+        text, name = found[0], found[1]
+        if text in ("{{", "}}"):
+            return text[0]
+        if name is None:
+            raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
+        value = look_up(name.strip(), values)
+        if value is None:
+            raise TemplateError(f"{template!r}: {name.strip()} has no value")
+        return str(value)
+
+    return _BRACES.sub(replaced, template)
+
+
+def look_up(name: str, values: Mapping[str, Any]) -> Any:
+    """The value of a name or dotted name; TemplateError if there is none."""
+    node: Any = values
+    for part in (name,) if name in values else name.split("."):
+        if not isinstance(node, Mapping) or part not in node:
+            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}")
+        node = node[part]
+    return node
