@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.modes import MODES
+from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
@@ -19,6 +20,7 @@ REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
     "rerun": ("none", "failed", "all"),
     "sweep.scaling": ("auto", "weak", "strong"),
     "plan.format": ("table", "json"),
+    "report.objective": OBJECTIVES,
 }
 """Keys that say what to do, and whose value is one of a few words."""
 
@@ -40,6 +42,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield f"results_dir must be a folder, not {config['results_dir']!r}"
     if value_at(config, "report.price_per_gpu_hour") is not None:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
+    yield from _number(config, "report.margin", above=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)

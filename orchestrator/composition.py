@@ -87,6 +87,11 @@ class Composition:
         """The resolved config as plain values."""
         return _plain(self._config)
 
+    @property
+    def arguments(self) -> list[str]:
+        """A command line that composes the same."""
+        return [*([] if self._primary == PRIMARY else [f"--config-name={self._primary}"]), *self._overrides]
+
     def axes(self) -> Axes:
         """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
         given = _plain(self._config)["sweep"]["axes"]

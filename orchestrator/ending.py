@@ -29,8 +29,11 @@ class Ending:
     @staticmethod
     def of(request: Request, layout: Layout, planned: Sequence[TrialSpec], ends: Mapping[str, TrialRecord]) -> Ending:
         """Write the tables of these ends."""
-        from orchestrator.collector import collect
+        from orchestrator.collector import axis_columns, collect
+        from orchestrator.decision import decide
+        from orchestrator.recommendation_table import recommendation_markdown
         from orchestrator.tables import accuracy_markdown, speedup_markdown, write_tables
+        from orchestrator.terms import Terms
 
         missing = sum(trial.trial_id not in ends for trial in planned)
         if not ends:
@@ -42,8 +45,10 @@ class Ending:
             reference_batch_size=request.reference_batch_size,
             price_per_gpu_hour=request.price_per_gpu_hour,
         )
-        write_tables(layout, trials, summary)
-        tables = (speedup_markdown(summary), accuracy_markdown(summary))
+        recommendation = decide(trials, summary, Terms.of(request, axis_columns(list(ends.values()))))
+        decided = recommendation_markdown(recommendation, str(summary["sweep"].iloc[0]))
+        write_tables(layout, trials, summary, {"recommendation.md": decided})
+        tables = (decided, speedup_markdown(summary), accuracy_markdown(summary))
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)
         return Ending(tables=tables, ends=of_those, missing=missing, layout=layout)

@@ -27,7 +27,7 @@ class Question:
         if self._config["sweep"].get("name") in (None, "???"):
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
-        self.request = Request.of(self._config, composition.axes())
+        self.request = Request.of(self._config, composition.axes(), composition.arguments)
 
     def check(self, nodes: Sequence[Node]) -> None:
         """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""

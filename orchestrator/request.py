@@ -46,9 +46,16 @@ class Request:
     reference_batch_size: int | None
     """The batch that accuracies are compared with; None where the trainable has none."""
     plan_format: str
+    objective: str
+    """What the recommendation minimises."""
+    margin: float
+    """By how much validation accuracy may fall short."""
+    target_accuracy: float | None
+    arguments: Sequence[str]
+    """The command line, to tell further ones."""
 
     @staticmethod
-    def of(config: Mapping[str, Any], axes: Axes) -> Request:
+    def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
         """The request in a resolved config, whose axes were read already; `checks` say if it makes sense."""
         sweep = config["sweep"]
         return Request(
@@ -70,6 +77,10 @@ class Request:
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
+            objective=config["report"]["objective"],
+            margin=config["report"]["margin"],
+            target_accuracy=value_at(config, "trainable.target_accuracy"),
+            arguments=tuple(arguments),
         )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -16,9 +17,12 @@ from orchestrator.speedup_table import speedup_markdown
 __all__ = ["accuracy_markdown", "speedup_markdown", "write_tables"]
 
 
-def write_tables(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame) -> list[Path]:
-    """Write every table of the sweep, each whole or not at all; the paths written."""
+def write_tables(
+    layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, texts: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Write every table of the sweep, each whole or not at all; the paths written. `texts` are further, by name."""
     contents = {
+        **{name: text.encode() for name, text in (texts or {}).items()},
         "trials.csv": _csv(trials),
         "trials.parquet": _parquet(trials),
         "summary.csv": _csv(cells),

@@ -1,0 +1,172 @@
+"""Which of several cells is best by an objective, without being shown to lose accuracy, and how sure that is.
+
+Objectives are compared by their logarithms, after a shift that all cells share with each seed is taken out; accuracies
+by their differences from the baseline's with the same seed. Variances between seeds are shrunk towards what the cells
+have in common (`shrinkage`). The probabilities are those of drawing each cell's true value from its moderated t around
+its mean: a flat prior on the means. "Best" means that no cell within the margin is more than TIE better, as in ranking
+and selection (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics 25, 1954):
+cells that do the same work must not split the probability between them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.recommendation import SURE
+from orchestrator.shrinkage import shrunken
+from orchestrator.statistics import Array, Moments, logs
+
+TIE = 0.02
+"""Cells whose objectives differ by less than this part are as good as each other."""
+
+DRAWS = 20_000
+SHOWN = 0.05
+"""A cell is shown to lose accuracy where the chance of being within the margin is below this."""
+
+_NORMAL = 1e9
+"""Degrees of freedom from which t is the normal distribution, for all a draw can tell."""
+
+MOST_SEEDS = 100
+"""More seeds than this settle nothing in practice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What is known of the cells: rows are cells, columns are seeds, NaN is missing."""
+
+    objective: Array
+    """Above 0; less is better."""
+    accuracy: Array
+    """On the validation split; all NaN where it is not measured."""
+    baseline: int | None
+    """The row that accuracies are compared with."""
+    margin: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Estimates of each cell's true value: draws are `point + error · t(freedom)`; an error of NaN is unknown."""
+
+    point: Array
+    n: Array
+    error: Array
+    freedom: Array
+
+    def draws(self, generator: np.random.Generator) -> Array:
+        """Shape (DRAWS, cells)."""
+        known = self.error > 0
+        freedom = np.where(known, np.minimum(self.freedom, _NORMAL), _NORMAL)
+        return self.point + np.where(known, self.error, 0.0) * generator.standard_t(freedom, (DRAWS, len(known)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The outcome of a contest. Arrays are by cell."""
+
+    chosen: int | None
+    level: Means
+    """Of the logarithms of the objective."""
+    shortfall: Means
+    """Of the differences in accuracy from the baseline; points are NaN where accuracy was not compared."""
+    p_within: Array
+    p_best: Array
+    all_tie: bool
+    """Whether the objective tells no cell within the margin from another, so that accuracy chose."""
+
+
+def choose(contest: Contest, generator: np.random.Generator) -> Choice:
+    """The cell of least objective among those more likely than not to be within the margin of the baseline.
+
+    That leaves out more than those shown to be worse: a cell whose mean misses the margin is named as what further
+    seeds may bring in, but not recommended. NaN probabilities where no cell has a second seed.
+    """
+    level, shortfall = _levels(contest.objective), _shortfalls(contest)
+    times, losses = level.draws(generator), shortfall.draws(generator)
+    compared = ~np.isnan(shortfall.point)
+    within = np.where(compared, losses >= -contest.margin, True)
+    unknown = compared & np.isnan(shortfall.error)
+    p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
+    passes = np.where(compared, np.where(unknown, shortfall.point >= -contest.margin, p_within >= 0.5), True)
+    standing = passes & ~np.isnan(level.point)
+    if not standing.any():
+        return Choice(
+            chosen=None,
+            level=level,
+            shortfall=shortfall,
+            p_within=p_within,
+            p_best=np.full(len(standing), np.nan),
+            all_tie=False,
+        )
+    least = np.where(within & ~np.isnan(level.point), times, np.inf)
+    best = within & (times <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
+    p_best = np.where(np.isnan(level.error) | unknown | np.isnan(level.point), np.nan, best.mean(axis=0))
+    points = np.where(standing, level.point, np.inf)
+    all_tie = bool(standing.sum() > 1 and level.point[standing].max() <= points.min() + math.log1p(TIE))
+    accuracy = Moments.of(contest.accuracy).mean
+    by = np.where(standing, -accuracy, np.inf) if all_tie and compared.any() else points
+    return Choice(
+        chosen=int(np.argmin(by)), level=level, shortfall=shortfall, p_within=p_within, p_best=p_best, all_tie=all_tie
+    )
+
+
+def seeds_to_settle(gap: float, variance: float) -> int | None:
+    """Seeds at which a difference of this size is known to have its sign with probability SURE; None beyond MOST_SEEDS.
+
+    `variance` is of the difference between one seed's values; n ≥ t(SURE, n − 1)² · variance / gap².
+    """
+    from scipy.special import stdtrit
+
+    for n in range(2, MOST_SEEDS + 1):
+        if stdtrit(n - 1, SURE) * math.sqrt(variance / n) <= abs(gap):
+            return n
+    return None
+
+
+def _levels(objective: Array) -> Means:
+    values = logs(objective)
+    complete = ~np.isnan(values).any(axis=0)
+    cells = len(values)
+    moments = Moments.of(values)
+    variance = moments.variance
+    if complete.sum() >= 2 and cells >= 2 and complete.sum() == (~np.isnan(values)).any(axis=0).sum():
+        # All cells have the same seeds: what a seed does to all of them alike tells no two cells apart.
+        common = values - values.mean(axis=0)
+        variance = Moments.of(common).variance * cells / (cells - 1)
+    return _means(moments, variance)
+
+
+def _shortfalls(contest: Contest) -> Means:
+    accuracy = contest.accuracy
+    if contest.baseline is None or np.isnan(accuracy[contest.baseline]).all():
+        nothing = np.full(len(accuracy), np.nan)
+        return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
+    own = Moments.of(accuracy)
+    paired = Moments.of(accuracy - accuracy[contest.baseline])
+    same = (paired.n == own.n) & (paired.n == own.n[contest.baseline])
+    base = contest.baseline
+    # Where the seeds differ, the difference of two independent means has the variance of one of min(n) pairs at most.
+    moments = Moments(
+        n=np.where(same, paired.n, np.minimum(own.n, own.n[base])),
+        mean=np.where(same, paired.mean, own.mean - own.mean[base]),
+        variance=np.where(same, paired.variance, own.variance + own.variance[base]),
+    )
+    others = np.arange(len(accuracy)) != base
+    found = _means(
+        Moments(n=moments.n[others], mean=moments.mean[others], variance=moments.variance[others]),
+        moments.variance[others],
+    )
+    whole = {name: np.zeros(len(accuracy)) for name in ("point", "n", "error", "freedom")}
+    for name, values in whole.items():
+        values[others] = getattr(found, name)
+    whole["n"][base], whole["freedom"][base] = own.n[base], np.inf
+    return Means(**whole)
+
+
+def _means(moments: Moments, variance: Array) -> Means:
+    pooled, freedom = shrunken(variance, moments.n - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.where(freedom > 0, np.sqrt(pooled / moments.n), np.nan)
+    return Means(point=moments.mean, n=moments.n, error=error, freedom=freedom)

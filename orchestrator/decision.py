@@ -1,0 +1,107 @@
+"""From the frames of a sweep to its recommendation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator import decision_words as words
+from orchestrator.choice import MOST_SEEDS, TIE, seeds_to_settle
+from orchestrator.contenders import Contenders
+from orchestrator.further_seeds import command, with_more
+from orchestrator.recommendation import FEWEST_SEEDS, NOTICED, MoreSeeds, Recommendation, is_sure
+from orchestrator.terms import Terms
+
+_MOST_RIVALS = 3
+"""Cells besides the chosen one and its baseline that more seeds are asked for."""
+
+
+def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Recommendation:
+    """The recommendation of a sweep with these frames, as of `collector.collect`."""
+    found = Contenders.of(trials, cells, terms)
+    chosen, baseline = found.choice.chosen, found.contest.baseline
+    common: dict[str, Any] = {
+        "objective": terms.objective,
+        "measure": found.measure.told,
+        "margin": terms.margin,
+        "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
+        "front": found.front,
+        "cost_unit": found.cost_unit,
+    }
+    if chosen is None:
+        return Recommendation(sentence=words.nothing(found), provisional=True, **common)
+    doubts = words.doubts(found, chosen)
+    return Recommendation(
+        cell_id=str(found.cells["cell_id"][chosen]),
+        name=found.names[chosen],
+        sentence=words.sentence(found, chosen, doubts),
+        provisional=bool(doubts),
+        p_best=float(found.choice.p_best[chosen]),
+        p_within_margin=float(found.choice.p_within[chosen]),
+        reasons=tuple(words.reasons(found)),
+        would_change=tuple(words.would_change(found, chosen)),
+        more_seeds=tuple(_more_seeds(found, chosen, terms)),
+        **common,
+    )
+
+
+def _more_seeds(found: Contenders, chosen: int, terms: Terms) -> list[MoreSeeds]:
+    """For the chosen cell, its baseline, and the cells that may yet beat it; all get as many, to be paired by seed."""
+    choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
+    sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
+    few = bool(found.cells["n_ok"].min() < FEWEST_SEEDS)
+    if sure and not few:
+        return []
+    rivals = _rivals(found, chosen)
+    needed = max([FEWEST_SEEDS, _settles_margin(found, chosen), *(_settles(found, chosen, each) for each in rivals)])
+    baseline = found.contest.baseline
+    asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
+    return [more for row in asked if (more := _more_of(found, row, needed, terms))]
+
+
+def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
+    """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
+    p_best, level = found.choice.p_best, found.choice.level.point
+    misses = found.choice.shortfall.point < -found.contest.margin
+    others = [i for i in range(len(level)) if i != chosen and (np.isnan(p_best[i]) or p_best[i] >= NOTICED)]
+    return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
+
+
+def _settles(found: Contenders, chosen: int, rival: int) -> int:
+    """Seeds that tell these two apart by the objective."""
+    level = found.choice.level
+    variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
+    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
+
+
+def _settles_margin(found: Contenders, chosen: int) -> int:
+    loss = found.choice.shortfall
+    return _seeds(float(loss.point[chosen]) + found.contest.margin, float(loss.error[chosen] ** 2 * loss.n[chosen]))
+
+
+def _seeds(gap: float, variance: float) -> int:
+    if math.isnan(gap) or math.isnan(variance):
+        return 0
+    return seeds_to_settle(gap, variance) or MOST_SEEDS
+
+
+def _more_of(found: Contenders, row: int, needed: int, terms: Terms) -> MoreSeeds | None:
+    cell, seeds = found.cells.loc[row], found.seeds[row]
+    more = needed - len(seeds)
+    if more <= 0:
+        return None
+    axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items()}
+    return MoreSeeds(
+        cell_id=str(cell["cell_id"]),
+        name=found.names[row],
+        seeds=more,
+        command=command(terms.arguments, axes, with_more(seeds, more)),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,58 @@
+"""What the recommendation minimises, for every trial: a time, an energy or a cost, to the target or for the budget."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class Measure:
+    """An objective, measured. Series are by the trials' index, NaN where a trial has none."""
+
+    told: str
+    """In words: `time to a validation accuracy of 0.97`."""
+    unit: str
+    values: pd.Series[Any]
+    why: str = ""
+    """Why it is not what was asked for, if it is not."""
+
+
+def time_s(trials: pd.DataFrame, target: float | None) -> Measure:
+    """Training time to the target; where no trial reached one, for the budget.
+
+    The time for the budget is its samples at the steady rate: with short budgets the first epoch, which holds
+    compilation and start-up, would decide. Trials that report no rate or no samples give their `train_s`.
+
+    A cell of whose n seeds k reached the target counts with the time that all n spent over k, the expected time with
+    restarts until one reaches it (Auger and Hansen, "Performance evaluation of an advanced local search evolutionary
+    algorithm", IEEE CEC 2005): each of its reached times grows by its share of what the others spent in vain.
+    """
+    reached = trials["time_to_target_s"].notna()
+    if reached.any():
+        vain = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
+        hits = reached.groupby(trials["cell_id"]).transform("sum")
+        told = "time to the target" if target is None else f"time to a validation accuracy of {target:g}"
+        return Measure(told=told, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
+    steady = trials["samples"] / trials["samples_per_s"]
+    why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"
+    return Measure(told="time for the fixed budget", unit="s", values=steady.fillna(trials["train_s"]), why=why)
+
+
+def measured(trials: pd.DataFrame, objective: str, target: float | None, price: float | None) -> Measure:
+    """The objective, by its name; all NaN where it was not measured."""
+    times = time_s(trials, target)
+    purpose = times.told.removeprefix("time ")
+    if objective == "energy":
+        power_w = trials["energy_j_per_sample"] * trials["samples_per_s"]
+        return Measure(told=f"energy {purpose}", unit="J", values=power_w * times.values, why=times.why)
+    if objective == "cost":
+        hours = times.values * trials["gpus"] / 3600
+        on_cpu = bool((trials["device"] == "cpu").all())
+        if price is None or on_cpu:
+            unit = "worker-hours" if on_cpu else "GPU-hours"
+            return Measure(told=f"{unit} {purpose}", unit=unit, values=hours, why=times.why)
+        return Measure(told=f"cost {purpose}", unit="at your price", values=hours * price, why=times.why)
+    return times

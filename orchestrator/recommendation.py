@@ -1,0 +1,75 @@
+"""What the sweep comes to: one cell, why, how sure, and what would make it surer. Pure values."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+OBJECTIVES = ("time", "energy", "cost")
+"""What `report.objective` may minimise."""
+
+SURE = 0.9
+"""Below this probability a recommendation is provisional, and asks for more seeds."""
+
+FEWEST_SEEDS = 3
+"""Fewer seeds a cell make any recommendation provisional."""
+
+NOTICED = 0.05
+"""Cells that are the best with a smaller probability are not worth a word, nor seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MoreSeeds:
+    """A cell that further seeds would tell more about, and how to get them."""
+
+    cell_id: str
+    name: str
+    seeds: int
+    """How many more."""
+    command: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class FrontPoint:
+    """A cell that no other one beats in time, accuracy and cost at once; NaN is not measured."""
+
+    cell_id: str
+    name: str
+    time_s: float
+    val_accuracy: float
+    cost: float
+    """In the currency of the price; in GPU-hours (of worker processes on CPUs) without one."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Recommendation:
+    """The decision at the end of a sweep. Probabilities are NaN where one seed a cell tells nothing about chance."""
+
+    objective: str
+    """As asked: one of OBJECTIVES."""
+    measure: str
+    """What was minimised, in words: `time to a validation accuracy of 0.97`."""
+    margin: float
+    """By how much validation accuracy may fall short of the baseline's."""
+    cell_id: str | None = None
+    """The chosen cell; None where there is nothing to choose from."""
+    name: str = ""
+    baseline_cell_id: str | None = None
+    """The cell that accuracies are compared with."""
+    sentence: str
+    """The recommendation in plain English."""
+    provisional: bool
+    p_best: float = math.nan
+    """That no cell within the margin is more than 2% better by the objective."""
+    p_within_margin: float = math.nan
+    reasons: tuple[str, ...] = ()
+    would_change: tuple[str, ...] = ()
+    more_seeds: tuple[MoreSeeds, ...] = ()
+    front: tuple[FrontPoint, ...] = ()
+    cost_unit: str = ""
+    """Of the front's costs."""
+
+
+def is_sure(probability: float) -> bool:
+    """Whether it reaches SURE; NaN does not."""
+    return probability >= SURE
