@@ -17,10 +17,22 @@ class Node:
     cpus: float
     gpus: float
     gpu_type: str = ""
+    node_id: str = ""
+    """By which Ray tells nodes of one host apart; empty where it is not asked."""
+
+
+def of_type(gpu_type: str, asked: str) -> bool:
+    """Whether a GPU of this type is what was asked for: `H100` is in `NVIDIA H100 80GB HBM3`."""
+    return asked.lower() in gpu_type.lower()
 
 
 def ranks_that_fit(gang: Gang, node: Node) -> int:
-    """How many of the gang's ranks the empty node holds; a rank never spans nodes, nor shares a GPU with another."""
+    """How many of the gang's ranks the empty node holds; a rank never spans nodes, nor shares a GPU with another.
+
+    The gang is of one type of GPU, or of none in particular.
+    """
+    if gang.gpu_types and not of_type(node.gpu_type, gang.gpu_types[0]):
+        return 0
     by_cpu = _times(gang.cpus_per_rank, node.cpus) if gang.cpus_per_rank else gang.ranks
     by_gpu = _times(gang.gpus_per_rank, node.gpus) if gang.gpus_per_rank else gang.ranks
     return min(by_cpu, by_gpu)
@@ -32,9 +44,19 @@ def _times(part: float, whole: float) -> int:
 
 def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
     """Empty if the nodes could hold the whole gang at once, else one line that says what is missing."""
+    return next(filter(None, (_missing(part, nodes) for part in gang.parts())), "")
+
+
+def _missing(gang: Gang, nodes: Sequence[Node]) -> str:
     room = sum(ranks_that_fit(gang, node) for node in nodes)
     if room >= gang.ranks:
         return ""
-    each = f"{gang.cpus_per_rank} CPUs" + (f" and {gang.gpus_per_rank:g} GPUs" if gang.gpus_per_rank else "")
-    have = ", ".join(f"{node.name}: {node.cpus:g} CPUs, {node.gpus:g} GPUs" for node in nodes) or "no nodes"
+    kind = f"{gang.gpu_types[0]} GPUs" if gang.gpu_types else "GPUs"
+    each = f"{gang.cpus_per_rank} CPUs" + (f" and {gang.gpus_per_rank:g} {kind}" if gang.gpus_per_rank else "")
+    have = ", ".join(_told(node, bool(gang.gpu_types)) for node in nodes) or "no nodes"
     return f"needs {gang.ranks} ranks of {each}; there is room for {room} ({have})"
+
+
+def _told(node: Node, typed: bool) -> str:
+    kind = f"{node.gpu_type or 'unknown'} GPUs" if typed else "GPUs"
+    return f"{node.name}: {node.cpus:g} CPUs, {node.gpus:g} {kind}"

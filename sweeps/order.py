@@ -1,26 +1,83 @@
-"""The order in which trials start."""
+"""The order in which trials start, before anything is known of when room comes free."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from sweeps.trial import Gang, TrialSpec
+from sweeps.placement import Shape
+from sweeps.trial import TrialSpec
+
+Expected = Callable[[TrialSpec], float | None]
+"""Seconds that a trial is expected to take; None where that is unknown."""
 
 
-def in_order(trials: Sequence[TrialSpec]) -> list[TrialSpec]:
-    """Seed by seed, and within a seed gang shape by gang shape, the direction turning at every seed.
+class Stretch:
+    """Trials of one shape and one seed: they follow one another, the longest first, and keep their workers warm."""
+
+    def __init__(self, shape: Shape, trials: Iterable[TrialSpec]) -> None:
+        self.shape = shape
+        self.trials = deque(trials)
+        self._opened = False
+
+    def open(self, expected_s: Expected) -> None:
+        """It is this stretch's turn: sort it by what is known by now, the first time."""
+        if not self._opened:
+            self.sort(expected_s)
+        self._opened = True
+
+    def remove(self, trial: TrialSpec) -> None:
+        """It has started; at either end that is quick."""
+        if self.trials[-1] is trial:
+            self.trials.pop()
+        else:
+            self.trials.remove(trial)
+
+    def sort(self, expected_s: Expected) -> None:
+        """Put the longest first; what is unknown comes before all, because it may be longer. Else the order stays."""
+        longest_first = sorted(self.trials, key=lambda trial: -_or_ever(expected_s(trial)))
+        self.trials = deque(longest_first)
+
+
+def stretches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[Stretch]:
+    """The trials, in the order of their stretches.
 
     Going through all cells before the next seed interleaves repeats (A B A' B'), so that a machine's drift hits all
-    cells alike. Trials of one shape follow one another, because they keep their workers warm; turning around at every
-    seed (large to small, small to large, …) halves the number of changes of shape.
+    cells alike. Where trials have whole nodes to themselves (`exclusive`) that is all that counts: the order is seed
+    by seed, within a seed shape by shape, and turns around at every seed (large to small, small to large, …), which
+    halves the number of changes of shape. Elsewhere room comes first: large gangs before small ones, because the small
+    fill what the large leave, and not the other way round; and seed by seed within each shape.
     """
-    by_seed = groupby(sorted(trials, key=lambda trial: trial.seed), key=lambda trial: trial.seed)
-    ordered: list[TrialSpec] = []
-    for turn, (_, repeat) in enumerate(by_seed):
-        ordered += sorted(repeat, key=lambda trial: _size(trial.gang), reverse=turn % 2 == 0)
-    return ordered
+    exclusive = [trial for trial in trials if trial.timing == "exclusive"]
+    others = [trial for trial in trials if trial.timing != "exclusive"]
+    found: list[Stretch] = []
+    for turn, (_, repeat) in enumerate(groupby(sorted(exclusive, key=_seed), key=_seed)):
+        found += _by_shape(repeat, large_first=turn % 2 == 0)
+    for stretch in _by_shape(others, large_first=True):
+        seeds = groupby(sorted(stretch.trials, key=_seed), key=_seed)
+        found += [Stretch(stretch.shape, repeat) for _, repeat in seeds]
+    for stretch in found:
+        stretch.sort(expected_s)
+    return found
 
 
-def _size(gang: Gang) -> tuple[float, int, int]:
-    return (gang.gpus, gang.ranks, gang.cpus_per_rank)
+def in_order(trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None) -> list[TrialSpec]:
+    """The trials as they start where only one runs at a time."""
+    return [trial for stretch in stretches(trials, expected_s) for trial in stretch.trials]
+
+
+def _by_shape(trials: Iterable[TrialSpec], *, large_first: bool) -> list[Stretch]:
+    alike: dict[Shape, list[TrialSpec]] = {}
+    for trial in trials:
+        alike.setdefault(Shape.of(trial), []).append(trial)
+    by_size = sorted(alike.items(), key=lambda item: item[0].size, reverse=large_first)
+    return [Stretch(shape, same) for shape, same in by_size]
+
+
+def _seed(trial: TrialSpec) -> int:
+    return trial.seed
+
+
+def _or_ever(seconds: float | None) -> float:
+    return float("inf") if seconds is None else seconds

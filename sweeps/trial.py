@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 
@@ -18,6 +19,16 @@ class Gang:
     cpus_per_rank: int
     workers_per_rank: int = 1
     """Processes that the rank starts itself, where there are no GPUs to count."""
+    gpu_types: tuple[str, ...] = ()
+    """Empty: whatever there is; one: only such GPUs; several: as many ranks of each, in this order."""
+
+    def parts(self) -> list[Gang]:
+        """The gang, or one for each type of GPU where types are mixed; together their ranks are in order."""
+        types, ranks = self.gpu_types, self.ranks
+        if len(types) < 2:
+            return [self]
+        counts = Counter(types[rank * len(types) // ranks] for rank in range(ranks))
+        return [replace(self, ranks=count, gpu_types=(gpu_type,)) for gpu_type, count in counts.items()]
 
     @property
     def devices_per_rank(self) -> int:

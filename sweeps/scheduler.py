@@ -1,0 +1,202 @@
+"""Which trial starts next, and where, given what has ended; no clock, no processes, only values."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from sweeps.feasibility import Node
+from sweeps.order import Expected, Stretch, stretches
+from sweeps.placement import Occupancy, Placement, Shape, weight
+from sweeps.reservation import Reservation, reserve
+from sweeps.trial import TrialSpec
+
+HURRY = 1.5
+"""A trial starts before its turn once the rest of the sweep is expected to take less than this times as long as it.
+
+Estimates are wrong by a third or so, and a long trial that starts last is what makes a sweep late.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Start:
+    """A trial that may start now, and where."""
+
+    trial: TrialSpec
+    placement: Placement
+    nodes: tuple[Node, ...]
+    """Each rank's."""
+
+
+class Scheduler:
+    """Hands out the trials of a sweep, each as soon as it may start; every one of them fits the nodes.
+
+    It follows the order of `stretches`. Where a trial has to wait, later ones may start, but nodes are kept for it:
+    only what is expected to end before they are needed may still start there. So neither large gangs nor small ones
+    wait for ever. And what would outlast all the others does not wait for its turn.
+    """
+
+    def __init__(self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> None:
+        self._expected_s = expected_s
+        self._queues: dict[Shape, deque[tuple[int, Stretch]]] = {}
+        for number, stretch in enumerate(stretches(trials, expected_s)):
+            self._queues.setdefault(stretch.shape, deque()).append((number, stretch))
+        self._waiting = {trial.trial_id for trial in trials}
+        self._running: dict[str, tuple[Placement, float]] = {}
+        self._room = Occupancy(nodes)
+        self.revise()
+
+    def __len__(self) -> int:
+        """How many trials wait."""
+        return len(self._waiting)
+
+    def waiting(self) -> list[TrialSpec]:
+        """The trials that have not started, in order."""
+        numbered = sorted((each for queue in self._queues.values() for each in queue), key=lambda each: each[0])
+        return [trial for _, stretch in numbered for trial in stretch.trials]
+
+    def next(self, now_s: float) -> Start | None:
+        """The trial to start now; None where all have started, or what is left has to wait until one ends.
+
+        `now_s` is read from a clock that does not go back.
+        """
+        if len(self._blocked) == len(self._queues):
+            return None
+        for stretch, trial in self._candidates(now_s):
+            if stretch.shape not in self._blocked and (start := self._try(stretch, trial, now_s)):
+                return start
+        return None
+
+    def ended(self, trial_id: str) -> None:
+        """The trial has left its place."""
+        placement, until_s = self._running.pop(trial_id)
+        self._room.release(placement)
+        self._count_running(placement, until_s, -1)
+        self._blocked.clear()
+
+    def again(self, trial: TrialSpec) -> None:
+        """The trial waits once more, before the others of its shape: its node was lost, say."""
+        stretch = Stretch(Shape.of(trial), [trial])
+        self._queues.setdefault(stretch.shape, deque()).appendleft((-1, stretch))
+        self._waiting.add(trial.trial_id)
+        self.revise()
+
+    def moved(self, nodes: Sequence[Node]) -> None:
+        """From now on there are these nodes. What runs on one that is gone holds nothing any more."""
+        before, self._room = self._room.nodes, Occupancy(nodes)
+        for trial_id, (placement, until_s) in self._running.items():
+            there = placement.moved(before, nodes)
+            self._running[trial_id] = (there, until_s)
+            self._room.take(there)
+        self.revise()
+
+    def revise(self) -> None:
+        """Take new estimates, or other nodes, into account."""
+        nodes, waiting = self._room.nodes, self.waiting()
+        self._capacity = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes) or 1.0
+        self._blocked: set[Shape] = set()
+        self._first: Stretch | None = None
+        self._kept: Reservation | None = None
+        self._weights: dict[Shape, float] = {}
+        known = [seconds for trial in waiting if (seconds := self._expected_s(trial)) is not None]
+        self._typical_s = median(known) if known else 0.0
+        self._work = sum(self._work_of(Shape.of(trial), trial) for trial in waiting)
+        self._busy, self._busy_until = 0.0, 0.0
+        for placement, until_s in self._running.values():
+            self._count_running(placement, until_s, 1)
+        unbound = (
+            (stretch, trial) for queue in self._queues.values() for _, stretch in queue for trial in stretch.trials
+        )
+        by_length = [
+            (seconds, stretch, trial)
+            for stretch, trial in unbound
+            if trial.timing != "exclusive" and (seconds := self._expected_s(trial)) is not None
+        ]
+        self._by_length = deque(sorted(by_length, key=lambda each: -each[0]))
+
+    def _candidates(self, now_s: float) -> Iterator[tuple[Stretch, TrialSpec]]:
+        """What may be next: the one that room is kept for, what is urgent, then shape by shape in order."""
+        if self._first:
+            yield self._first, self._first.trials[0]
+        urgent = self._urgent(now_s)
+        if urgent:
+            yield urgent
+        for _, stretch in sorted((queue[0] for queue in self._queues.values()), key=lambda each: each[0]):
+            stretch.open(self._expected_s)
+            yield stretch, stretch.trials[0]
+
+    def _urgent(self, now_s: float) -> tuple[Stretch, TrialSpec] | None:
+        """The longest trial, if it takes about as long as all that is left; exclusive ones have an order to keep."""
+        while self._by_length and self._by_length[0][2].trial_id not in self._waiting:
+            self._by_length.popleft()
+        if not self._by_length:
+            return None
+        longest_s, stretch, trial = self._by_length[0]
+        left_s = (self._work + self._busy_until - now_s * self._busy) / self._capacity
+        return (stretch, trial) if longest_s * HURRY > left_s else None
+
+    def _try(self, stretch: Stretch, trial: TrialSpec, now_s: float) -> Start | None:
+        placement = self._room.place(stretch.shape)
+        if placement is None:
+            self._blocked.add(stretch.shape)
+            self._first = self._first or stretch
+            return None
+        if self._first and self._first is not stretch:
+            self._kept = self._kept or reserve(self._room, self._first.shape, self._running.values())
+            if not self._kept.nodes.isdisjoint(placement.nodes):
+                trial, without = self._in_time(stretch, trial, self._kept, now_s)
+                placement = self._room.place(stretch.shape, without)
+        return self._start(stretch, trial, placement, now_s) if placement else None
+
+    def _in_time(
+        self, stretch: Stretch, trial: TrialSpec, kept: Reservation, now_s: float
+    ) -> tuple[TrialSpec, frozenset[int]]:
+        """A trial that ends before the kept nodes are needed, else the given one, for which they are left out."""
+        for each in (trial, stretch.trials[-1]):
+            seconds = self._expected_s(each)
+            if seconds is not None and now_s + seconds <= kept.from_s < math.inf:
+                return each, frozenset()
+        return trial, kept.nodes
+
+    def _start(self, stretch: Stretch, trial: TrialSpec, placement: Placement, now_s: float) -> Start:
+        if self._first is stretch:
+            self._first = self._kept = None
+            self._blocked.clear()
+        self._work -= self._work_of(stretch.shape, trial)
+        self._waiting.remove(trial.trial_id)
+        self._remove(stretch, trial)
+        expected_s = self._expected_s(trial)
+        until_s = math.inf if expected_s is None else now_s + expected_s
+        self._running[trial.trial_id] = (placement, until_s)
+        self._room.take(placement)
+        self._count_running(placement, until_s, 1)
+        return Start(trial=trial, placement=placement, nodes=tuple(self._room.nodes[at] for at in placement.nodes))
+
+    def _remove(self, stretch: Stretch, trial: TrialSpec) -> None:
+        stretch.remove(trial)
+        if stretch.trials:
+            return
+        queue = self._queues[stretch.shape]
+        queue.remove(next(each for each in queue if each[1] is stretch))
+        if not queue:
+            del self._queues[stretch.shape]
+            self._blocked.discard(stretch.shape)
+
+    def _work_of(self, shape: Shape, trial: TrialSpec) -> float:
+        seconds = self._expected_s(trial)
+        return self._weight(shape) * (self._typical_s if seconds is None else seconds)
+
+    def _weight(self, shape: Shape) -> float:
+        if shape not in self._weights:
+            self._weights[shape] = weight(shape, self._room.nodes)
+        return self._weights[shape]
+
+    def _count_running(self, placement: Placement, until_s: float, times: int) -> None:
+        """Keep Σ held and Σ held × end, from which follows what is still to be done at any time."""
+        if placement.held and until_s < math.inf:
+            held = self._weight(placement.shape) * times
+            self._busy += held
+            self._busy_until += held * until_s

@@ -1,0 +1,57 @@
+"""What a schedule comes to, without running it."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from sweeps.feasibility import Node
+from sweeps.order import Expected
+from sweeps.placement import Placement, Shape, weight
+from sweeps.scheduler import Scheduler
+from sweeps.trial import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stay:
+    """A trial in its place and time, in seconds from the sweep's start."""
+
+    trial: TrialSpec
+    placement: Placement
+    start_s: float
+    end_s: float
+
+
+def simulate(
+    trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, takes_s: Callable[[TrialSpec], float]
+) -> list[Stay]:
+    """The stays in order of their starts, if trials take `takes_s` where `expected_s` was thought.
+
+    Every trial has to fit the nodes.
+    """
+    scheduler = Scheduler(trials, nodes, expected_s)
+    stays: list[Stay] = []
+    ends: list[tuple[float, int]] = []
+    now_s = 0.0
+    while scheduler or ends:
+        while start := scheduler.next(now_s):
+            end_s = now_s + takes_s(start.trial)
+            heapq.heappush(ends, (end_s, len(stays)))
+            stays.append(Stay(trial=start.trial, placement=start.placement, start_s=now_s, end_s=end_s))
+        now_s, index = heapq.heappop(ends)
+        scheduler.ended(stays[index].trial.trial_id)
+    return stays
+
+
+def makespan_s(stays: Sequence[Stay]) -> float:
+    """From the first start to the last end."""
+    return max((stay.end_s for stay in stays), default=0.0)
+
+
+def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
+    """No order ends sooner: max(Σ GPU-seconds / GPUs, longest trial); cores count where there are no GPUs."""
+    have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
+    weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
+    work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)
+    return max(work / have, max(map(takes_s, trials), default=0.0))
