@@ -60,8 +60,15 @@ class Groups:
         self.names = [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
-        """The choices that a group offers."""
-        return self._listed(group, ObjectType.CONFIG)
+        """The choices that a group offers, those of its folders as `folder/choice`.
+
+        A folder of the same name as a choice belongs to that choice.
+        """
+        own = self._listed(group, ObjectType.CONFIG)
+        folders = [folder for folder in self._listed(group, ObjectType.GROUP) if folder not in own]
+        return own + [
+            f"{folder}/{name}" for folder in folders for name in self._listed(f"{group}/{folder}", ObjectType.CONFIG)
+        ]
 
     def _listed(self, group: str, kind: ObjectType) -> list[str]:
         loader = GlobalHydra.instance().config_loader()
@@ -171,8 +178,11 @@ def _precedence(override: str, groups: Groups) -> int:
 
 def _explained(override: str, error: Exception, primary: str, fitting: Sequence[str], groups: Groups) -> str:
     key, _, value = override.lstrip("+~").partition("=")
-    if key in groups.names:
-        return unknown(f"{key} in {override!r}:", value, groups.options(key))
+    if key.startswith("sweep/") and not groups.options(key):
+        return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
+    options = groups.options(key) if key in groups.names or "/" in key else []
+    if options and value not in options:
+        return unknown(f"{key} in {override!r}:", value, options)
     if "Could not override" in str(error):
         known = [*_dotted_keys(_plain(compose(primary, list(fitting)))), *groups.names]
         return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"

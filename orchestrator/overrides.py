@@ -21,9 +21,11 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
     """The same arguments in Hydra's own grammar.
 
     `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
-    dictionary; and one of several alternatives sets those to null that are not given themselves.
+    dictionary; and one of several alternatives sets those to null that are not given themselves. `scale=small` chooses
+    in the group that a sweep has of its own: `sweep/published/conv2d=small`.
     """
-    plain = [_axis(argument) for argument in arguments]
+    sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
+    plain = [_scale(_axis(argument), sweep) for argument in arguments]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
     result: list[str] = []
     for argument in plain:
@@ -52,3 +54,7 @@ def _axis(argument: str) -> str:
         return argument
     key, value = found["key"], found["value"]
     return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
+
+
+def _scale(argument: str, sweep: str) -> str:
+    return f"sweep/{sweep}={argument.removeprefix('scale=')}" if sweep and argument.startswith("scale=") else argument

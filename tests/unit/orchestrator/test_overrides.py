@@ -20,6 +20,8 @@ from orchestrator.overrides import rewritten, with_alternatives
             ["sweep.axes.global_batch_size=[64]", "sweep.axes.device_batch_size=[32]"],
             ["sweep.axes.global_batch_size=[64]", "sweep.axes.device_batch_size=[32]"],
         ),
+        (["scale=small", "sweep=published/conv2d"], ["sweep/published/conv2d=small", "sweep=published/conv2d"]),
+        (["scale=small"], ["scale=small"]),
         (
             ["budget.steps=5"],
             ["budget.steps=5", "budget.epochs=null", "budget.samples=null", "budget.seconds=null"],
