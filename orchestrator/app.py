@@ -13,7 +13,7 @@ from omegaconf import DictConfig
 from orchestrator.composition import PRIMARY, Composition, config_dir, is_search_path, with_search_path
 from orchestrator.interrupt import INTERRUPTED
 from orchestrator.machine import this_machine
-from orchestrator.modes import MODES
+from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
 from sweeps.feasibility import Node
@@ -41,7 +41,10 @@ def main(arguments: Sequence[str]) -> int:
             if flags.cfg:
                 Composition(overrides, primary)
             else:
-                question = _checked(overrides, primary)
+                composition = Composition(overrides, primary)
+                if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
+                    return alone(composition.config)
+                question = _checked(composition)
                 if question.request.mode != "run":
                     return MODES[question.request.mode](question)
         return _through_hydra(given, question)
@@ -49,8 +52,8 @@ def main(arguments: Sequence[str]) -> int:
         return _wrong(error)
 
 
-def _checked(overrides: Sequence[str], primary: str) -> Question:
-    question = Question(Composition(overrides, primary))
+def _checked(composition: Composition) -> Question:
+    question = Question(composition)
     question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
     return question
 
@@ -62,7 +65,7 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
 
     def task(config: DictConfig) -> None:
         try:
-            asked = question or _checked(_multirun_overrides(), PRIMARY)
+            asked = question or _checked(Composition(_multirun_overrides(), PRIMARY))
             statuses.append(MODES[asked.request.mode](asked))
         except MistakesError as error:
             statuses.append(_wrong(error))

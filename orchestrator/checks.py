@@ -7,14 +7,14 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.modes import MODES
+from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
 REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": tuple(MODES),
+    "mode": (*MODES, *WITHOUT_SWEEP),
     "backend": ("ray", "inprocess"),
     "workers": ("warm", "fresh"),
     "rerun": ("none", "failed", "all"),

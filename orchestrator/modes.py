@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sweeps.mistakes import MistakesError
 
@@ -40,6 +40,16 @@ def _report(question: Question) -> int:
 
 MODES: Mapping[str, Callable[[Question], int]] = {"run": _run, "plan": _plan, "report": _report}
 """By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
+
+
+def _init(config: Mapping[str, Any]) -> int:
+    from orchestrator.init_project import write_project
+
+    return write_project(config)
+
+
+WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": _init}
+"""The modes that need no sweep; they are given the config."""
 
 
 def _console() -> Console:

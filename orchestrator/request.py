@@ -11,7 +11,7 @@ from sweeps.axes import Axes
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
-    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "hydra"),
+    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 

@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.checks import axis_mistakes, request_mistakes, setup_mistakes
+from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.request import Request, value_at
 
 CONFIG = {
@@ -51,7 +52,7 @@ def test_a_request_in_order():
 @pytest.mark.parametrize(
     ("key", "value", "told"),
     [
-        ("mode", "plam", "unknown mode 'plam' (did you mean 'plan'?); valid: run, plan, report"),
+        ("mode", "plam", f"unknown mode 'plam' (did you mean 'plan'?); valid: {', '.join([*MODES, *WITHOUT_SWEEP])}"),
         ("sweep.scaling", "wek", "unknown sweep.scaling 'wek' (did you mean 'weak'?); valid: auto, weak, strong"),
         ("sweep.name", "../up", "sweep.name must be a plain folder name of at most 100 characters, not '../up'"),
         ("sweep.name", ".", "sweep.name must be a plain folder name of at most 100 characters, not '.'"),

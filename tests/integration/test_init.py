@@ -1,0 +1,67 @@
+"""`mode=init`: what it writes works as it is."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator.app import main
+from orchestrator.init_project import kinds
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_there_is_a_project_for_each_way():
+    assert kinds() == ["command", "function", "model"]
+
+
+@pytest.mark.parametrize("kind", kinds())
+def test_its_sweep_can_be_planned(kind, folder, monkeypatch, capsys):
+    assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0
+    assert "next: cd mine && python -m orchestrator -cd conf sweep=mine mode=plan" in capsys.readouterr().out
+    assert (folder / "mine/README.md").exists() and (folder / "mine/.gitignore").exists()
+    monkeypatch.chdir(folder / "mine")
+    monkeypatch.syspath_prepend(folder / "mine")
+    assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "plan.format=json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["to_run"] == 8 and not list((folder / "mine").glob("results*"))
+
+
+def test_nothing_is_overwritten(folder, capsys):
+    (folder / "mine").mkdir()
+    (folder / "mine/train.py").write_text("precious")
+    assert main(["mode=init", "init.dir=mine", "init.kind=comand"]) == 2
+    told = capsys.readouterr().err
+    assert "did you mean 'command'" in told and "is not an empty folder" in told
+    assert main(["mode=init"]) == 2
+    assert "init.dir is not set" in capsys.readouterr().err
+    assert [path.name for path in folder.rglob("*")] == ["mine", "train.py"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", kinds())
+def test_its_test_passes_and_its_sweep_ends_in_tables(kind, folder):
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+
+    def run(*arguments):
+        ended = subprocess.run(
+            [sys.executable, "-m", *arguments], cwd=folder / "mine", env=environment, capture_output=True, text=True
+        )
+        assert ended.returncode == 0, ended.stdout + ended.stderr
+
+    assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0
+    run("pytest", "-q")
+    run("orchestrator", "-cd", "conf", "sweep=mine", "backend=inprocess", "sweep.axes.gpus=[1]")
+    summary = pd.read_csv(folder / "mine/results/mine/tables/summary.csv")
+    assert len(summary) == 4 and (summary.status == "ok").all()
+    assert summary[["samples_per_s", "accuracy"]].notna().all(axis=None)

@@ -1,0 +1,20 @@
+import time
+
+import pytest
+
+from trainables.clock import Warmup
+from trainables.context import Context
+from trainables.throughput import throughput
+
+
+def test_throughput_is_samples_of_steps_in_a_window() -> None:
+    found = throughput(
+        lambda: time.sleep(0.002),
+        Context.alone(batch_size=10),
+        least_s=0.1,
+        least_steps=20,
+        warmup=Warmup(steps=1, seconds=0.0),
+    )
+    assert found["window_steps"] >= 20 and found["window_s"] >= 0.1
+    assert found["samples_per_s"] == pytest.approx(10 * found["window_steps"] / found["window_s"])
+    assert found["samples_per_s"] < 10 / 0.002

@@ -1,0 +1,38 @@
+"""Throughput for trainables with a loop of their own: steps beyond the training, timed as the tables expect it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from trainables import process_group
+from trainables.clock import Clock, Warmup, measure_window, warm_up
+from trainables.context import Context
+
+WARMUP = Warmup(steps=10, seconds=0.3)
+
+
+def throughput(
+    step: Callable[[], object],
+    context: Context,
+    *,
+    least_s: float = 2.0,
+    least_steps: int = 50,
+    warmup: Warmup = WARMUP,
+) -> dict[str, float]:
+    """`samples_per_s`, `window_s` and `window_steps`, to be given to `context.summarize`.
+
+    `step` takes one optimizer step on the next global batch; all ranks call this together. The device is waited for at
+    the ends of the window only, and the slowest rank counts. Below 2 s or 50 steps a timing is not valid.
+    """
+    gang, clock = process_group.join(context), Clock(context.device)
+
+    def take() -> None:
+        step()
+
+    pace = warm_up(take, clock=clock, gang=gang, warmup=warmup)
+    window = measure_window(take, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
+    return {
+        "samples_per_s": window.steps * context.batch.global_batch_size / window.seconds,
+        "window_s": window.seconds,
+        "window_steps": window.steps,
+    }
