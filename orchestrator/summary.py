@@ -8,7 +8,8 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.baseline import MIXED, Comparison
-from orchestrator.statistics import Interval, Moments, logs, student, welch
+from orchestrator.bootstrap import mean_interval
+from orchestrator.statistics import Array, Interval, Moments, logs, welch
 from sweeps.status import Status
 
 COLUMNS = (
@@ -41,7 +42,8 @@ def summary_frame(
 
     Figures are those of the cell's ok seeds. Times and rates are geometric means and compared by ratios, so that
     `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means; memory is the
-    largest. Intervals of comparisons are paired by seed where both cells have the same ok seeds, else Welch's.
+    largest. Intervals are Student's t below 10 seeds and bootstrapped from there on; those of comparisons are paired by
+    seed where both cells have the same ok seeds, else Welch's.
     A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
     `cost` is what one trial of the cell costs, evaluation included.
     """
@@ -73,8 +75,8 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
-    means = {column: student(_moments(cells.index, ok, column)) for column in _MEANS}
-    means |= {column: student(_moments(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    means = {column: mean_interval(_by_cell(cells.index, ok, column)) for column in _MEANS}
+    means |= {column: mean_interval(_by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
     for column, interval in means.items():
         cells[column] = interval.point
         if column in _WITH_INTERVAL:
@@ -107,23 +109,24 @@ def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: 
 
 def _difference(cells: pd.DataFrame, ok: pd.DataFrame, column: str, others: pd.Series[Any]) -> Interval:
     """The mean of a column in each cell less that in its other one."""
-    own, other = _moments(cells.index, ok, column), _moments(others, ok, column)
+    own, other = (Moments.of(_by_cell(each, ok, column)) for each in (cells.index, others))
     seeds = ok[["cell_id", "seed", column]]
     pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
         seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
     )
-    paired = _moments(cells.index, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference")
-    same_seeds = (paired.n == own.n) & (paired.n == other.n)
-    by_pairs, by_welch = student(paired), welch(own, other)
+    paired = _by_cell(cells.index, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference")
+    n = Moments.of(paired).n
+    same_seeds = (n == own.n) & (n == other.n)
+    by_pairs, by_welch = mean_interval(paired), welch(own, other)
     ends = {end: np.where(same_seeds, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
     return Interval(**ends)
 
 
-def _moments(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Moments:
-    """The moments of a column over the seeds of each of these cells, NaN for a cell without."""
-    moments = ok.groupby("cell_id")[column].agg(["count", "mean", "var"]).reindex(cell_ids)
-    n, mean, variance = (moments[name].to_numpy(dtype="float64") for name in ("count", "mean", "var"))
-    return Moments(n=np.nan_to_num(n), mean=mean, variance=variance)
+def _by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
+    """A row for each of these cells with its seeds' values, NaN for those that others have more."""
+    place = ok.groupby("cell_id").cumcount()
+    table = ok[["cell_id", column]].assign(place=place).pivot(index="cell_id", columns="place", values=column)
+    return np.asarray(table.reindex(cell_ids).to_numpy(dtype="float64"))
 
 
 def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
