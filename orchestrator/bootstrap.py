@@ -18,7 +18,7 @@ from orchestrator.statistics import TAIL, Array, Interval, Moments, student
 FEWEST = 10
 """Below so many values a resample repeats too few of them: at 3 the percentile interval covers 76%."""
 
-RESAMPLES = 4_999
+RESAMPLES = 1_999
 
 _SEED = 0
 """The same values give the same interval."""

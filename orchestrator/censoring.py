@@ -2,9 +2,9 @@
 
 The median of log-normal times by maximum likelihood (Tobin, "Estimation of relationships for limited dependent
 variables", Econometrica 26, 1958; Schmee and Hahn, "A simple method for regression analysis with censored data",
-Technometrics 21, 1979). Its 95% interval holds the medians whose profile likelihood ratio is small. For complete samples
-that ratio is a function of Student's t, n·log(1 + t²/(n − 1)), and so the bound is taken from t with as many degrees of
-freedom as times were reached less one: complete samples get Student's interval exactly, censored ones a wider one.
+Technometrics 21, 1979). Its 95% interval holds the medians whose profile likelihood ratio is small. For complete
+samples that ratio is a function of Student's t, n·log(1 + t²/(n − 1)), and so the bound is taken from t with as many
+degrees of freedom as times were reached less one: complete samples get Student's interval, censored ones a wider one.
 A distribution-free interval of the median (Brookmeyer and Crowley, Biometrics 38, 1982) has no upper end below six
 times, which is why a shape is assumed here.
 """
@@ -77,4 +77,4 @@ def _present(values: Array) -> Array:
 
 
 def _interval(point: float, lo: float, hi: float) -> Interval:
-    return Interval(point=np.asarray(point), lo=np.asarray(lo), hi=np.asarray(hi if hi < 1e300 else math.inf))
+    return Interval(point=np.asarray(point), lo=np.asarray(lo), hi=np.asarray(math.inf if hi > 1e300 else hi))

@@ -45,10 +45,12 @@ def collect(
     baseline: Mapping[str, Any] | None = None,
     reference_batch_size: int | None = None,
     price_per_gpu_hour: float | None = None,
+    margin: float = summary.MARGIN,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """The trials and the cells of a sweep, from each trial's last record; the tables are made of these two.
 
     `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
+    Accuracies that differ by less than `margin` are equivalent.
     ValueError if it names an axis that no record has.
     """
     comparison = Comparison(
@@ -59,7 +61,7 @@ def collect(
     )
     in_order = sorted(records, key=_grid_place)  # else the tables would follow the order of the trials' ends
     trials = trials_frame(in_order)
-    return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour)
+    return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin)
 
 
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:

@@ -44,6 +44,7 @@ class Ending:
             baseline=request.baseline,
             reference_batch_size=request.reference_batch_size,
             price_per_gpu_hour=request.price_per_gpu_hour,
+            margin=request.margin,
         )
         recommendation = decide(trials, summary, Terms.of(request, axis_columns(list(ends.values()))))
         decided = recommendation_markdown(recommendation, str(summary["sweep"].iloc[0]))

@@ -9,7 +9,9 @@ import pandas as pd
 
 from orchestrator.baseline import MIXED, Comparison
 from orchestrator.bootstrap import mean_interval
-from orchestrator.statistics import Array, Interval, Moments, logs, welch
+from orchestrator.by_seed import Differences, by_cell
+from orchestrator.statistics import Interval, logs
+from orchestrator.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
 from sweeps.status import Status
 
 COLUMNS = (
@@ -25,9 +27,12 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    "n_reached",
+    *("n_reached", *OF_EQUIVALENCE, *OF_TARGET),
 )
 """Columns behind those; then the further axes."""
+
+MARGIN = 0.01
+"""By how much accuracies may differ where nobody says otherwise."""
 
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "wall_s")
 _MEANS = ("accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
@@ -36,7 +41,7 @@ _ORDER = {status.value: order for order, status in enumerate(Status)}
 
 
 def summary_frame(
-    trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None
+    trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None, margin: float = MARGIN
 ) -> pd.DataFrame:
     """One row a cell, in the order of their first trials: `COLUMNS`, `FURTHER`, the further axes.
 
@@ -55,6 +60,8 @@ def summary_frame(
     _add_accuracy_difference(cells, ok, comparison)
     hours = cells["wall_s"] / 3600 * cells["gpus"].where(cells["device"] != "cpu")
     cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    add_equivalence(cells, ok, margin)
+    add_target(cells, ok, price_per_gpu_hour)
     cells["note"] = _notes(cells, trials)
     return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
 
@@ -75,8 +82,8 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
-    means = {column: mean_interval(_by_cell(cells.index, ok, column)) for column in _MEANS}
-    means |= {column: mean_interval(_by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    means = {column: mean_interval(by_cell(cells.index, ok, column)) for column in _MEANS}
+    means |= {column: mean_interval(by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
     for column, interval in means.items():
         cells[column] = interval.point
         if column in _WITH_INTERVAL:
@@ -93,7 +100,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
     baseline = comparison.baselines(cells)
     cells["baseline_cell_id"] = baseline
-    speedup = _difference(cells, ok, "log samples_per_s", baseline).map(np.exp)
+    speedup = Differences.of(ok, "log samples_per_s", cells.index, baseline).interval().map(np.exp)
     growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
     _put(cells, "speedup", speedup)
     _put(cells, "efficiency", speedup.map(lambda times: times / growth))
@@ -104,29 +111,7 @@ def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) 
 def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
     reference = comparison.references(cells)
     cells["reference_cell_id"] = reference
-    _put(cells, "accuracy_difference", _difference(cells, ok, "accuracy", reference))
-
-
-def _difference(cells: pd.DataFrame, ok: pd.DataFrame, column: str, others: pd.Series[Any]) -> Interval:
-    """The mean of a column in each cell less that in its other one."""
-    own, other = (Moments.of(_by_cell(each, ok, column)) for each in (cells.index, others))
-    seeds = ok[["cell_id", "seed", column]]
-    pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
-        seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
-    )
-    paired = _by_cell(cells.index, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference")
-    n = Moments.of(paired).n
-    same_seeds = (n == own.n) & (n == other.n)
-    by_pairs, by_welch = mean_interval(paired), welch(own, other)
-    ends = {end: np.where(same_seeds, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
-    return Interval(**ends)
-
-
-def _by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
-    """A row for each of these cells with its seeds' values, NaN for those that others have more."""
-    place = ok.groupby("cell_id").cumcount()
-    table = ok[["cell_id", column]].assign(place=place).pivot(index="cell_id", columns="place", values=column)
-    return np.asarray(table.reindex(cell_ids).to_numpy(dtype="float64"))
+    _put(cells, "accuracy_difference", Differences.of(ok, "accuracy", cells.index, reference).interval())
 
 
 def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
