@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 
 
 def main() -> int:
     """The command line; returns the exit status."""
+    from orchestrator.interrupt import SIGNALS, end_at_once
+
+    for number in SIGNALS:  # until a sweep runs, nothing has begun that would have to be ended
+        if signal.getsignal(number) is not signal.SIG_IGN:
+            signal.signal(number, end_at_once)
     from orchestrator.app import main as app
 
     if os.getcwd() not in sys.path and "" not in sys.path:  # as `python -m` has it: the user's own code is here

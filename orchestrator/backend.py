@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+from orchestrator.cause import Cause
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -20,6 +21,8 @@ class Outcome:
     """How one attempt at a trial ended."""
 
     status: Status
+    cause: Cause = Cause.NONE
+    """What was at the root of it, for whoever decides whether to try again."""
     note: str = ""
     """One line for the tables: empty for a plain `ok`."""
     trace: str = ""

@@ -43,6 +43,10 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if value_at(config, "report.price_per_gpu_hour") is not None:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
     yield from _number(config, "report.margin", above=0)
+    yield from _number(config, "retries", at_least=0, whole=True)
+    for key in ("hang_s", "time_limit_s"):
+        if config[key] is not None:
+            yield from _number(config, key, above=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from orchestrator.backend import Backend
 from orchestrator.backends import check_reachable, known_nodes, make_backend
+from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
 from orchestrator.history import difference, ends_under, latest
 from orchestrator.interrupt import Interrupt
@@ -19,6 +20,7 @@ from orchestrator.journal import Journal, Kind, replay
 from orchestrator.layout import Layout
 from orchestrator.live import Display
 from orchestrator.lock import DirectoryLock
+from orchestrator.orphans import Watcher
 from orchestrator.plan import Plan, TrialsOn
 from orchestrator.ray_token import token_file
 from orchestrator.request import Request
@@ -38,7 +40,12 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
         layout.create()
     except OSError as error:
         raise MistakesError([f"results_dir={request.results_dir} cannot be made: {error.strerror}"]) from error
-    with DirectoryLock(layout), Journal.open(layout.journal) as journal, Interrupt() as interrupt:
+    with (
+        DirectoryLock(layout),
+        Journal.open(layout.journal) as journal,
+        Interrupt() as interrupt,
+        Watcher(layout.root),
+    ):
         for damage in journal.damages:
             console.print(f"journal: {damage}; moved to {layout.journal.name}.quarantine", style="red")
         _check_unchanged(request, journal, asked)
@@ -47,19 +54,26 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
             backend = None if nodes else _start(request, started, console)
             nodes = nodes or (backend.nodes() if backend else ())
             planned = Plan.of(trials_on(nodes), ends_under(journal.records, asked), nodes, request.rerun)
-            journal.append(Kind.SWEEP, {"asked": asked, "driver": _driver()})
+            journal.append(Kind.SWEEP, {"asked": asked, "rerun": request.rerun, "driver": _driver()})
+            reached(Moment.SWEEP_TAKEN_UP)
             if planned.finished:
                 console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             if planned.to_run:
                 backend = backend or _start(request, started, console)
             with Display(console, waiting=len(planned.to_run)) as display:
-                session = Session(layout, journal, display, interrupt)
+                session = Session(layout, journal, display, interrupt, retries=request.retries)
                 for trial, reason in planned.without_room:
                     session.found_infeasible(trial, reason)
-                if backend and planned.to_run:
-                    backend.run(planned.to_run, layout.root, session)
+                to_run = planned.to_run
+                while backend and to_run and not session.stopping():
+                    backend.run(to_run, layout.root, session)
+                    to_run = session.to_run_again()
+        reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         ending = Ending.of(request, layout, planned.trials, ends)
+        reached(Moment.TABLES_WRITTEN)
+        journal.append(Kind.ENDED, {"missing": ending.missing})
+        reached(Moment.SWEEP_ENDED)
         ending.show(console)
         return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
 

@@ -2,33 +2,67 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from contextlib import suppress
 from pathlib import Path
+
+from orchestrator.crash_point import Moment, reached
+
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+_END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_durably(path: Path, data: bytes) -> None:
     """Write aside, fsync, replace, fsync the directory. On OSError the file is as it was before."""
-    aside = path.with_name(f".{path.name}.{os.getpid()}.aside")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-    try:
-        with open(os.open(aside, flags, 0o600), "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)
+    _replace(path, data, durably=True)
     sync_directory(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
     """As `write_durably`, but for what can be made again: a power cut may take it, a crash of the process cannot."""
+    _replace(path, data, durably=False)
+
+
+def append(path: Path, data: bytes) -> None:
+    """Add to the end of a file that can be made again; OSError, and perhaps a torn end, where it cannot be written."""
+    file = os.open(path, _END, 0o600)
+    try:
+        write_all(file, data)
+    finally:
+        os.close(file)
+
+
+def write_all(file: int, data: bytes) -> None:
+    """Write every byte. OSError, naming a full disk, where the system takes no more and does not say why."""
+    rest = memoryview(data)
+    while rest:
+        written = os.write(file, rest)
+        if written <= 0:
+            raise OSError(errno.ENOSPC, f"{len(rest)} of {len(data)} bytes not written: {os.strerror(errno.ENOSPC)}")
+        rest = rest[written:]
+
+
+def _replace(path: Path, data: bytes, *, durably: bool) -> None:
     aside = path.with_name(f".{path.name}.{os.getpid()}.aside")
     try:
-        aside.write_bytes(data)
+        file = os.open(aside, _NEW, 0o600)
+        try:
+            write_all(file, data)
+            if durably:
+                os.fsync(file)
+        finally:
+            os.close(file)
+        reached(Moment.ASIDE_WRITTEN)
         os.replace(aside, path)
-    finally:
+    except OSError as error:
+        with suppress(OSError):  # what the user has to know is why it could not be written
+            aside.unlink(missing_ok=True)
+        raise OSError(error.errno, error.strerror, str(path)) from error
+    except BaseException:
         aside.unlink(missing_ok=True)
+        raise
+    reached(Moment.REPLACED)
 
 
 def make_directory(path: Path) -> None:

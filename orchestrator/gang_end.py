@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.backend import Outcome
+from orchestrator.cause import Cause
 from sweeps.status import Status
 
 
@@ -16,6 +18,7 @@ class RankEnd:
 
     rank: int
     status: Status
+    cause: Cause = Cause.NONE
     note: str = ""
     trace: str = ""
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -31,6 +34,7 @@ class RankEnd:
         return RankEnd(
             rank=answer["rank"],
             status=Status(answer["status"]),
+            cause=Cause(answer["cause"]),
             note=answer["note"],
             trace=answer["trace"],
             metrics=answer["metrics"],
@@ -39,23 +43,27 @@ class RankEnd:
         )
 
     @staticmethod
-    def lost(rank: int, why: str, trace: str, *, status: Status = Status.FAILED) -> RankEnd:
+    def lost(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankEnd:
         """The rank's process is gone; `why` is one line, `trace` all that is known."""
-        return RankEnd(rank=rank, status=status, note=f"the process died: {why}", trace=trace, answered=False)
+        status = Status.OOM if cause is Cause.HOST_MEMORY else Status.FAILED
+        note = f"the process died: {why}"
+        return RankEnd(rank=rank, status=status, cause=cause, note=note, trace=trace, answered=False)
 
 
 def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Outcome:
     """The trial's outcome from the ranks that ended, at least one; where one failed, others may be missing.
 
     The first failure that is seen is often not the first that happened: the ranks that wait for a dead one see a closed
-    connection. So running out of memory explains more than a lost process, and that more than an error; among equals
-    the lowest rank speaks. Figures are those of the lowest rank that answered.
+    connection. So running out of memory explains more than a lost process, that more than an error, and any error more
+    than one of the connection between ranks; among equals the lowest rank speaks. Figures are those of the lowest rank
+    that answered.
     """
     root = min(ends, key=_explains)
     speaker = min((end for end in ends if end.answered), key=lambda end: end.rank, default=root)
     named = world_size > 1 and root.status is not Status.OK
     return Outcome(
         status=root.status,
+        cause=root.cause,
         note=f"rank {root.rank}: {root.note}" if named or not root.answered else root.note,
         trace=root.trace,
         wall_s=wall_s,
@@ -64,12 +72,22 @@ def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Ou
     )
 
 
+_OF_THE_CONNECTION = re.compile(
+    r"connection (closed|reset|refused)|broken pipe|socket timeout|NCCL|gloo|ProcessGroup|TCPStore|DistBackendError"
+    r"|DistNetworkError",
+    re.IGNORECASE,
+)
+"""What torch.distributed says in a rank whose partner went away, in its several wordings."""
+
+
 def _explains(end: RankEnd) -> tuple[int, int]:
     """Sorts the end that explains the others first."""
     order = (
         end.status is Status.OOM,
+        end.cause is Cause.NODE,
         not end.answered,
         end.status is Status.DIVERGED,
+        end.status is not Status.OK and not _OF_THE_CONNECTION.search(end.note),
         end.status is not Status.OK,
         True,
     )

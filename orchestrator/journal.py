@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any
 
 from orchestrator import json_line
+from orchestrator.crash_point import Moment, reached
 from orchestrator.durable import write_durably
 from orchestrator.journal_line import Damage, Record, decode, encode, split
 from orchestrator.record import TrialRecord
@@ -27,8 +28,12 @@ class Kind(StrEnum):
     """A driver took up the sweep: its config outside `sweep.axes`, and the driver's provenance."""
     STARTED = "started"
     """`{trial_id, attempt}`: the gang was told to start."""
+    RETRIED = "retried"
+    """`{trial_id, attempt, cause, note, wall_s}`: the attempt failed, and there will be another one."""
     FINISHED = "finished"
-    """A `TrialRecord`."""
+    """A `TrialRecord`, and with it `files`: the SHA-256 of the trial's files, by name."""
+    ENDED = "ended"
+    """`{missing}`: the tables were written, and so many planned trials have no end."""
 
 
 class JournalError(OSError):
@@ -136,7 +141,9 @@ def _write(file: int, line: bytes) -> None:
     written = os.write(file, line)
     if written != len(line):
         raise OSError(errno.ENOSPC, f"{written} of {len(line)} bytes written: {os.strerror(errno.ENOSPC)}")
+    reached(Moment.RECORD_WRITTEN)
     os.fsync(file)
+    reached(Moment.RECORD_SYNCED)
 
 
 def _quarantine(path: Path, damages: Iterable[Damage]) -> None:

@@ -64,6 +64,10 @@ class Layout:
         """The learning curve of one trial's latest attempt."""
         return self.trial(trial_id) / "metrics.jsonl"
 
+    def checkpoint(self, trial_id: str) -> Path:
+        """The folder in which a trainable may leave what its next attempt continues from."""
+        return self.trial(trial_id) / "checkpoint"
+
     def create(self) -> None:
         """Make the directories that every sweep has, for their owner's eyes only."""
         for directory in (self.root, self.trials, self.tables):

@@ -64,6 +64,14 @@ class Display:
             self._console.print(self._line(trial, outcome), soft_wrap=True)
         self.refresh()
 
+    def tried_again(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """An attempt failed, and the trial waits for its next one."""
+        self._running.pop(trial.trial_id, None)
+        self._latest.pop(trial.trial_id, None)
+        self._waiting += 1
+        self._console.print(Text(f"to be tried again: {trial.label}  {outcome.note}", style="yellow"), soft_wrap=True)
+        self.refresh()
+
     def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
         """A trial that never started is a line, and counts for nothing else."""
         self._console.print(Text(f"{outcome.status}  {trial.label}  {outcome.note}"), soft_wrap=True)

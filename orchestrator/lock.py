@@ -14,6 +14,7 @@ from types import TracebackType
 import psutil
 from filelock import FileLock, Timeout
 
+from orchestrator.crash_point import Moment, reached
 from orchestrator.durable import write_durably
 from orchestrator.layout import Layout
 
@@ -66,11 +67,13 @@ class DirectoryLock:
             self._lock.acquire(blocking=False)
         except Timeout:
             raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
+        reached(Moment.LOCKED)
         try:
             write_durably(self._layout.owner, json.dumps(asdict(Owner.me())).encode())
         except BaseException:
             self._lock.release()
             raise
+        reached(Moment.SIGNED)
         return self
 
     def __exit__(
@@ -80,6 +83,12 @@ class DirectoryLock:
             self._layout.owner.unlink(missing_ok=True)
         finally:
             self._lock.release()
+
+
+def owner_alive(layout: Layout) -> Owner | None:
+    """Who has signed for the directory, and may live; a crash leaves the signature of a dead process."""
+    owner = _read(layout.owner)
+    return owner if owner and owner.may_live() else None
 
 
 def _owner(path: Path) -> Owner | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -14,13 +15,18 @@ if TYPE_CHECKING:
 
 
 def _run(question: Question) -> int:
-    from orchestrator import driver
+    from orchestrator import disk, driver
     from orchestrator.lock import LockedError
 
     try:
         return driver.run(question.request, question.asked(), question.trials_on, _console())
     except LockedError as error:
         raise MistakesError([str(error)]) from error
+    except OSError as error:
+        if not disk.is_at_fault(error, question.request.results_dir):
+            raise
+        print(disk.advice(error, question.request.results_dir), file=sys.stderr)
+        return 1
 
 
 def _plan(question: Question) -> int:
@@ -38,7 +44,13 @@ def _report(question: Question) -> int:
     return driver.report(question.request, _console())
 
 
-MODES: Mapping[str, Callable[[Question], int]] = {"run": _run, "plan": _plan, "report": _report}
+def _verify(question: Question) -> int:
+    from orchestrator import verify
+
+    return verify.show(question.request, question.asked(), question.trials_on)
+
+
+MODES: Mapping[str, Callable[[Question], int]] = {"run": _run, "plan": _plan, "report": _report, "verify": _verify}
 """By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
 
 

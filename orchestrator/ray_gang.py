@@ -14,6 +14,7 @@ from ray.tune import PlacementGroupFactory, Trainable
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.backend import Outcome
+from orchestrator.cause import Cause
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.ray_rank import WATCH, Rank
 from sweeps.status import Status
@@ -151,9 +152,9 @@ def _end_by(error: RayError, rank: int, trial_dir: Path) -> RankEnd:
     account = str(error)
     last = account.strip().splitlines()[-1]
     if isinstance(error, RayTaskError):
-        return RankEnd(rank=rank, status=Status.FAILED, note=last, trace=account)
+        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
     if isinstance(error, OutOfMemoryError):
-        return RankEnd.lost(rank, "the node ran out of memory", account, status=Status.OOM)
+        return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
     crash = _crash(trial_dir / f"rank{rank}.log")
     if crash:
         return RankEnd.lost(rank, crash.splitlines()[0], crash)

@@ -11,6 +11,7 @@ from sweeps.axes import Axes
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
+    *("retries", "hang_s", "time_limit_s"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
@@ -31,6 +32,9 @@ class Request:
     rerun: str
     results_dir: Path
     """The folder of this sweep's results."""
+    retries: int
+    hang_s: float | None
+    time_limit_s: float | None
     allow_changed: bool
     verbose: bool
     name: str
@@ -64,6 +68,9 @@ class Request:
             workers=config["workers"],
             rerun=config["rerun"],
             results_dir=Path(config["results_dir"]).expanduser() / str(sweep["name"]),
+            retries=config["retries"],
+            hang_s=config["hang_s"],
+            time_limit_s=config["time_limit_s"],
             allow_changed=config["allow_changed"],
             verbose=config["verbose"],
             name=sweep["name"],

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
+import errno
+import re
+import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from orchestrator import curve
 from orchestrator.backend import Outcome
+from orchestrator.cause import Cause
+from orchestrator.crash_point import Moment, reached
 from orchestrator.durable import write_whole
 from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind
 from orchestrator.layout import Layout
 from orchestrator.live import Display
 from orchestrator.record import TrialRecord
+from orchestrator.retry import is_tried_again, tried_before
+from orchestrator.trial_files import digests
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -24,33 +32,78 @@ from sweeps.trial import TrialSpec
 class Session:
     """The listener of a back end's trials."""
 
-    def __init__(self, layout: Layout, journal: Journal, display: Display, interrupt: Interrupt) -> None:
+    def __init__(
+        self, layout: Layout, journal: Journal, display: Display, interrupt: Interrupt, *, retries: int = 0
+    ) -> None:
         self._layout = layout
         self._journal = journal
         self._display = display
         self._interrupt = interrupt
+        self._retries = retries
         self._attempts = journal.attempts()
+        self._tried = tried_before(journal.records)
+        self._ended = set(journal.terminal())
+        self._again: list[TrialSpec] = []
+        self._first_rows: set[str] = set()
+
+    def to_run_again(self) -> list[TrialSpec]:
+        """The trials whose attempt failed since this was asked last, and which are to have another."""
+        again, self._again = self._again, []
+        return again
 
     def started(self, trial: TrialSpec) -> None:
-        """Journal the attempt, and begin the trial's own folder anew."""
+        """Journal the attempt, and make the trial's own folder ready for it.
+
+        An attempt after an interruption or a failure finds the checkpoint of the one before; one that was asked for
+        although the trial had ended does not.
+        """
         attempt = self._attempts.get(trial.trial_id, 0) + 1
         self._attempts[trial.trial_id] = attempt
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
-        curve.begin(self._layout.metrics(trial.trial_id))
+        reached(Moment.TRIAL_STARTED)
+        if trial.trial_id in self._ended:
+            shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+        metrics = self._layout.metrics(trial.trial_id)
+        if attempt == 1 or trial.trial_id in self._ended or not metrics.exists():
+            curve.begin(metrics)
+        else:
+            self._first_rows.add(trial.trial_id)
+        self._ended.discard(trial.trial_id)
         write_whole(self._layout.config(trial.trial_id), _as_yaml(trial).encode())
         self._display.started(trial)
+        reached(Moment.TRIAL_PREPARED)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Extend the learning curve."""
-        curve.extend(self._layout.metrics(trial.trial_id), rows)
+        metrics = self._layout.metrics(trial.trial_id)
+        if trial.trial_id in self._first_rows:
+            self._first_rows.discard(trial.trial_id)
+            curve.take_back(metrics, rows[0].get("epoch"))
+        curve.extend(metrics, rows)
         self._display.reported(trial, rows)
+        reached(Moment.ROWS_ADDED)
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """Journal the end; once this returns it is never run again."""
+        """Journal the end of the attempt: once this returns a trial that has ended is never run again.
+
+        OSError where the disk is full for the trial, too: it has not failed, it waits for room.
+        """
+        if outcome.cause is Cause.DISK:
+            raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
         if outcome.trace:
             write_whole(self._layout.trace(trial.trial_id), outcome.trace.encode())
-        self._end(trial, outcome)
-        self._display.finished(trial, outcome)
+            reached(Moment.TRACE_WRITTEN)
+        tried = self._tried.setdefault(trial.trial_id, [])
+        if is_tried_again(outcome.cause, tried, self._retries):
+            tried.append(outcome.cause)
+            self._journal.append(Kind.RETRIED, self._retried(trial, outcome))
+            self._again.append(trial)
+            self._display.tried_again(trial, outcome)
+            reached(Moment.TRIAL_RETRIED)
+        else:
+            self._end(trial, outcome)
+            self._display.finished(trial, outcome)
+            reached(Moment.TRIAL_FINISHED)
 
     def found_infeasible(self, trial: TrialSpec, reason: str) -> None:
         """Journal that no placement of this trial exists on these nodes."""
@@ -58,11 +111,17 @@ class Session:
         self._end(trial, outcome)
         self._display.skipped(trial, outcome)
 
+    def _retried(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any]:
+        attempt = self._attempts.get(trial.trial_id, 0)
+        told = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
+        return {"trial_id": trial.trial_id, "attempt": attempt, **told}
+
     def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._attempts.get(trial.trial_id, 0)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
-        self._journal.append(Kind.FINISHED, record.to_json())
+        files = {"files": digests(self._layout.trial(trial.trial_id))}
+        self._journal.append(Kind.FINISHED, record.to_json() | files)
 
     def ticked(self) -> None:
         """Let the clocks on the screen go on."""
@@ -84,3 +143,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+
+
+def _of_the_disk(note: str, place: Path) -> OSError:
+    """The error that a trial met with, as the driver's own."""
+    number = re.search(r"\[Errno (\d+)\]", note)
+    return OSError(int(number[1]) if number else errno.ENOSPC, note, str(place))

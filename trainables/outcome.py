@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 import traceback
 from collections.abc import Iterator
@@ -17,12 +18,16 @@ OUT_OF_MEMORY_TEXTS = (
 )
 NOTE_LENGTH = 300
 
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """How the call ended: `status` is `ok`, `oom`, `diverged`, `timeout` or `failed`."""
 
     status: str
+    cause: str = ""
+    """`error`, `device_memory`, `host_memory`, or `disk` (full, or takes no writes); empty for what is a result."""
     note: str = ""
     """The exception in one line; for `ok` what the trainable remarked, mostly nothing."""
     trace: str = ""
@@ -30,22 +35,28 @@ class Ending:
     @staticmethod
     def of(error: BaseException) -> Ending:
         """The ending that this exception means, whichever wrapper (a compiler's, say) it arrived in."""
+        status, cause = _kind(error)
         return Ending(
-            status=_status(error),
+            status=status,
+            cause=cause,
             note=_one_line(error),
             trace="".join(traceback.format_exception(error)),
         )
 
 
-def _status(error: BaseException) -> str:
+def _kind(error: BaseException) -> tuple[str, str]:
+    """Status and cause."""
     for cause in _causes(error):
         if isinstance(cause, DivergedError):
-            return "diverged"
+            return "diverged", ""
         if isinstance(cause, TrialTimeoutError):
-            return "timeout"
+            return "timeout", "time_limit"
         if _is_out_of_memory(cause):
-            return "oom"
-    return "failed"
+            on_host = isinstance(cause, MemoryError) or "can't allocate memory" in str(cause)
+            return "oom", "host_memory" if on_host else "device_memory"
+        if isinstance(cause, OSError) and cause.errno in _FULL:
+            return "failed", "disk"
+    return "failed", "error"
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:

@@ -24,8 +24,8 @@ Trainable = Callable[[Mapping[str, Any], Context], None]
 def run(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> dict[str, Any]:
     """Call the trainable as this rank, from a clean slate; never raises for what the trainable did.
 
-    Returns JSON values: `status` (ok, oom, diverged, failed), `note`, `trace`, `rank`, `metrics`, `provenance`, and
-    `reusable`: whether this process may take another trial.
+    Returns JSON values: `status` (ok, oom, diverged, failed), `cause` (as in `Ending`), `note`, `trace`, `rank`,
+    `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
     """
     before = Company.now()
     context = context_of(request, emit, should_stop)
@@ -41,6 +41,7 @@ def run(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool])
         ending, metrics = broken, {}
     return {
         "status": ending.status,
+        "cause": ending.cause,
         "note": ending.note,
         "trace": ending.trace,
         "rank": context.rank,

@@ -2,6 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from orchestrator.cause import Cause
 from orchestrator.gang_end import RankEnd, outcome_of
 from sweeps.status import Status
 
@@ -9,6 +10,8 @@ OOM = RankEnd(rank=3, status=Status.OOM, note="CUDA out of memory")
 LOST = RankEnd.lost(2, "killed", "everything Ray knows")
 DIVERGED = RankEnd(rank=1, status=Status.DIVERGED, note="the loss is nan")
 ERROR = RankEnd(rank=0, status=Status.FAILED, note="Connection closed by peer", trace="Traceback")
+BROKEN = RankEnd(rank=2, status=Status.FAILED, note="ValueError: no such luck")
+DIED_WITH_NODE = RankEnd.lost(1, "its node died", "", cause=Cause.NODE)
 
 
 def ok(rank: int) -> RankEnd:
@@ -21,6 +24,8 @@ def ok(rank: int) -> RankEnd:
         ([ERROR, DIVERGED, LOST, OOM], Status.OOM, "rank 3: CUDA out of memory"),
         ([ERROR, DIVERGED, LOST], Status.FAILED, "rank 2: the process died: killed"),
         ([ERROR, DIVERGED], Status.DIVERGED, "rank 1: the loss is nan"),
+        ([ERROR, BROKEN], Status.FAILED, "rank 2: ValueError: no such luck"),
+        ([ERROR, DIED_WITH_NODE, LOST], Status.FAILED, "rank 1: the process died: its node died"),
         ([ERROR, ok(1)], Status.FAILED, "rank 0: Connection closed by peer"),
         ([ok(1), ok(0)], Status.OK, ""),
     ],
@@ -49,5 +54,5 @@ def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
 
 def test_a_ranks_own_account_is_taken_over() -> None:
     told = {"rank": 1, "status": "ok", "note": "", "trace": "", "metrics": {"loss": 1.0}, "provenance": {}}
-    end = RankEnd.told(told | {"reusable": True})
+    end = RankEnd.told(told | {"reusable": True, "cause": ""})
     assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}

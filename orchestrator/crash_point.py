@@ -1,0 +1,47 @@
+"""Named moments between two effects on the disk, at which the fault tests kill the driver.
+
+ORCHESTRATOR_CRASH_AT=journal.written:3 ends the process with SIGKILL when that moment comes for the third time. What a
+crash leaves behind is so tried at every place where something could be half done, and not only at random.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from enum import StrEnum
+
+VARIABLE = "ORCHESTRATOR_CRASH_AT"
+
+
+class Moment(StrEnum):
+    """What has just been done when the process dies."""
+
+    LOCKED = "lock.taken"
+    SIGNED = "lock.signed"
+    RECORD_WRITTEN = "journal.written"
+    RECORD_SYNCED = "journal.synced"
+    ASIDE_WRITTEN = "file.written_aside"
+    REPLACED = "file.replaced"
+    SWEEP_TAKEN_UP = "sweep.taken_up"
+    TRIAL_STARTED = "trial.started"
+    TRIAL_PREPARED = "trial.prepared"
+    ROWS_ADDED = "trial.rows_added"
+    TRACE_WRITTEN = "trial.trace_written"
+    TRIAL_RETRIED = "trial.retried"
+    TRIAL_FINISHED = "trial.finished"
+    ALL_RAN = "sweep.all_ran"
+    TABLES_WRITTEN = "sweep.tables_written"
+    SWEEP_ENDED = "sweep.ended"
+
+
+_wanted, _, _number = os.environ.get(VARIABLE, "").partition(":")
+_left = int(_number or 1)
+
+
+def reached(moment: Moment) -> None:
+    """The moment has come; nothing happens unless a test wants it to."""
+    global _left
+    if moment == _wanted:
+        _left -= 1
+        if _left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,42 @@
+"""What to tell a user whose disk takes no more: which file, why, and what to free."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+_DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
+
+_TO_DO = {
+    errno.ENOSPC: "free some space there, or move the results to a larger disk",
+    errno.EDQUOT: "free some of your quota there, or move the results to another disk",
+    errno.EROFS: "the file system takes no writes: mount it for writing, or move the results elsewhere",
+    errno.EIO: "the disk fails: look at the system's log, free the disk of what else uses it, or move the results",
+    errno.EMFILE: "this process has too many files open: raise the limit (ulimit -n)",
+    errno.ENFILE: "the machine has too many files open",
+}
+
+
+def is_at_fault(error: OSError, results_dir: Path) -> bool:
+    """Whether the error is of the disk, or of a file of the results, and not of a network or the user's code."""
+    inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(results_dir.absolute())
+    return inside or error.errno in _DISK
+
+
+def advice(error: OSError, results_dir: Path) -> str:
+    """The message for an error of the file system: one that names the place, its free space, and the way on."""
+    place = Path(str(error.filename)) if error.filename else results_dir
+    to_do = _TO_DO.get(error.errno or 0, "look at the permissions of the results directory")
+    return (
+        f"stopped: {place} cannot be written ({error.strerror or error}). {_free(results_dir)}: {to_do}. "
+        "What is in the journal is safe, and the same command continues."
+    )
+
+
+def _free(folder: Path) -> str:
+    try:
+        space = shutil.disk_usage(folder)
+    except OSError:
+        return str(folder)
+    return f"{folder} has {space.free / 2**30:.1f} of {space.total / 2**30:.1f} GB free"
