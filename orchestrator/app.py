@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
+from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
@@ -50,6 +55,42 @@ def main(arguments: Sequence[str]) -> int:
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
+
+
+def sweep(
+    overrides: Sequence[str], *, folder: str | None, sections: Mapping[str, Mapping[str, Any]], quiet: bool
+) -> tuple[int, Path]:
+    """Run or continue a sweep from within a program; its exit status, and the folder of its results.
+
+    `folder` holds configs besides those on the search path, `sections` replace whole sections of the config. Hydra's
+    own output folder is not made, and a Hydra that the program uses itself is left as it was. Raises MistakesError.
+    """
+    given = with_search_path(rewritten(overrides), folder)
+    with _own_hydra(), _silence(quiet):
+        question = _checked(Composition(given, sections=sections))
+        if question.request.mode not in ("run", "report"):
+            raise MistakesError([f"mode={question.request.mode}: a program can run a sweep, or report on one"])
+        status = MODES[question.request.mode](question)
+    return status, question.request.results_dir
+
+
+@contextmanager
+def _own_hydra() -> Iterator[None]:
+    """Hydra with the shipped configs, whether or not the program has initialised it for configs of its own."""
+    others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    try:
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+            yield
+    finally:
+        GlobalHydra.instance().hydra = others
+
+
+@contextmanager
+def _silence(quiet: bool) -> Iterator[None]:
+    with ExitStack() as stack:
+        if quiet:
+            stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
+        yield
 
 
 def _checked(composition: Composition) -> Question:

@@ -15,7 +15,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.overrides import with_alternatives
@@ -78,13 +78,19 @@ class Groups:
 class Composition:
     """One composed config, and the variants of it that a sweep's config axes ask for."""
 
-    def __init__(self, overrides: Sequence[str], primary: str = PRIMARY) -> None:
-        """MistakesError, with a line for every override that does not fit."""
+    def __init__(
+        self,
+        overrides: Sequence[str],
+        primary: str = PRIMARY,
+        sections: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """MistakesError, with a line for every override that does not fit; `sections` replace whole ones."""
+        self._sections = dict(sections or {})
         self._overrides = list(overrides)
         self._primary = primary
         self.groups = Groups(self._overrides, primary)
         try:
-            self._config = compose(primary, self._overrides)
+            self._config = self._composed([], {})
         except (HydraException, OmegaConfBaseException) as error:
             mistakes = list(_mistakes(primary, self._overrides, self.groups))
             raise MistakesError(mistakes or [_one_line(error)]) from None
@@ -105,6 +111,14 @@ class Composition:
         found = {axis: _values(axis, value) for axis, value in _flat(given) if value is not None}
         return cast(Axes, found)
 
+    def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
+        config = compose(self._primary, [*self._overrides, *further])
+        with open_dict(config):
+            for name, section in self._sections.items():
+                if name not in chosen:
+                    config[name] = dict(section)
+        return config
+
     def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
         """The resolved config with these config keys and config groups set; MistakesError for those it has not."""
         choices = {axis: value for axis, value in config_axes.items() if axis in self.groups.names}
@@ -114,7 +128,7 @@ class Composition:
             if choice not in options:
                 raise MistakesError([unknown(f"choice on axis {group}:", choice, options)])
         try:
-            config = compose(self._primary, self._overrides + chosen) if chosen else self._config.copy()
+            config = self._composed(chosen, choices) if chosen else self._config.copy()
         except (HydraException, OmegaConfBaseException) as error:
             raise MistakesError([f"with {', '.join(chosen)}: {_one_line(error)}"]) from None
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}

@@ -1,0 +1,103 @@
+"""Sweeps from within a program or a notebook: `from orchestrator import run_sweep, load_results`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from orchestrator.layout import Layout
+from orchestrator.override_text import overrides_of
+from sweeps.mistakes import MistakesError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepResults:
+    """What a results folder holds; each frame is read from disk when it is asked for."""
+
+    folder: Path
+    """`<results_dir>/<sweep name>`."""
+    exit_status: int | None = None
+    """As on the command line: 0 if every planned trial has a result, 1 if some failed; None for loaded results."""
+
+    @property
+    def trials(self) -> pd.DataFrame:
+        """One row a trial, as `tables/trials.parquet`."""
+        return self._table("trials")
+
+    @property
+    def summary(self) -> pd.DataFrame:
+        """One row a cell (the trials that differ only by their seed), as `tables/summary.parquet`."""
+        return self._table("summary")
+
+    def curves(self) -> pd.DataFrame:
+        """The learning curves of all trials: `trial_id`, and the columns that they reported; one row an epoch."""
+        import pandas as pd
+
+        rows = []
+        for path in sorted(Layout(self.folder).trials.glob("*/metrics.jsonl")):
+            lines = path.read_text().splitlines()
+            rows += [{"trial_id": path.parent.name, **json.loads(line)} for line in lines if line.endswith("}")]
+        return pd.DataFrame(rows)
+
+    def markdown(self, name: str) -> str:
+        """A table for people: `speedup`, `accuracy` or `recommendation`."""
+        return self._existing(f"{name}.md").read_text()
+
+    def _repr_markdown_(self) -> str:
+        """What a notebook shows of it."""
+        return self.markdown("speedup")
+
+    def _table(self, name: str) -> pd.DataFrame:
+        import pandas as pd
+
+        return pd.read_parquet(self._existing(f"{name}.parquet"))
+
+    def _existing(self, name: str) -> Path:
+        path = Layout(self.folder).table(name)
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no {path}: no trial has ended yet, or it is not a sweep's folder")
+        return path
+
+
+def run_sweep(
+    config: Mapping[str, Any] | str | None = None,
+    *overrides: str,
+    config_dir: str | Path | None = None,
+    quiet: bool = False,
+) -> SweepResults:
+    """Run or continue a sweep, as the command line does, and return its results.
+
+    `config` is a mapping (OmegaConf's too), nested or with dotted keys: `{"sweep": "batch_scaling", "sweep.axes.gpus":
+    [1, 2], "budget": {"epochs": 3}}`. A section `trainable`, `model`, `data`, `optimizer` or `schedule` that has its
+    `name` (`_target_` for the trainable) is taken as a whole; any other is merged. `overrides` are as on the command
+    line, and come last. `config_dir` is a folder of configs of your own. With `quiet` nothing is printed.
+
+    Raises MistakesError with everything that is wrong with the request, before anything starts; failed trials are rows,
+    and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
+    """
+    given = [config] if isinstance(config, str) else []
+    texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
+    from orchestrator.app import sweep
+
+    folder = str(Path(config_dir).absolute()) if config_dir is not None else None
+    status, results = sweep([*texts, *given, *overrides], folder=folder, sections=sections, quiet=quiet)
+    return SweepResults(folder=results, exit_status=status)
+
+
+def load_results(folder: str | Path) -> SweepResults:
+    """The results in a folder `<results_dir>/<sweep name>`, running nothing; FileNotFoundError if it has none."""
+    path = Path(folder).expanduser()
+    if not Layout(path).journal.is_file():
+        inside = sorted(str(found.parent) for found in path.glob("*/journal.jsonl"))
+        meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
+        raise FileNotFoundError(f"{path} has no journal.jsonl{meant}")
+    return SweepResults(folder=path)
+
+
+__all__ = ["MistakesError", "SweepResults", "load_results", "run_sweep"]

@@ -1,0 +1,78 @@
+"""Plain Python values as overrides of the command line, in Hydra's grammar."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+WHOLE: Mapping[str, str] = {
+    "trainable": "_target_",
+    "model": "name",
+    "data": "name",
+    "optimizer": "name",
+    "schedule": "name",
+}
+"""Sections that are taken as a whole where they have this key: half of another choice's keys would make no sense."""
+
+_PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
+_WORDS = {"null", "true", "false", "nan", "inf", "none"}
+
+
+def overrides_of(config: Mapping[Any, Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
+    """Overrides that say what the mapping says, and the sections that replace whole ones.
+
+    ValueError for a value that no override can carry.
+    """
+    sections = {
+        str(key): dict(value) for key, value in config.items() if isinstance(value, Mapping) and WHOLE.get(key) in value
+    }
+    rest = {key: value for key, value in config.items() if key not in sections}
+    return [f"{key}={literal(value)}" for key, value in _flat(rest)], sections
+
+
+def literal(value: Any) -> str:
+    """A value in Hydra's grammar: text is quoted where it could be read as anything else."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, int | float):
+        return _number(value)
+    if isinstance(value, str):
+        return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{key}:{literal(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, Sequence):
+        return "[" + ",".join(literal(item) for item in value) + "]"
+    raise ValueError(f"{value!r} is a {type(value).__name__}; a config has numbers, strings, lists and mappings")
+
+
+def _number(value: float) -> str:
+    if isinstance(value, int) or math.isfinite(value):
+        return repr(value)
+    return str(value)
+
+
+def _quoted(text: str) -> str:
+    """Backslashes are themselves but before a quote, and at the end."""
+    escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
+    return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
+
+
+def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    for key, value in config.items():
+        path = (*prefix, str(key))
+        if isinstance(value, Mapping) and value and not _is_value(path):
+            yield from _flat(value, path)
+        elif prefix[:2] == ("sweep", "axes") and "." in str(key):
+            yield f'sweep.axes."{key}"', value
+        else:
+            yield ".".join(path), value
+
+
+def _is_value(path: tuple[str, ...]) -> bool:
+    """Whether a mapping here is one value: a baseline is a cell, and a metric a way to read it."""
+    dotted = ".".join(path)
+    return dotted == "sweep.baseline" or dotted.startswith("trainable.metrics.")

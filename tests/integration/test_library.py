@@ -1,0 +1,80 @@
+"""Sweeps from within a program."""
+
+import subprocess
+import sys
+
+import hydra
+import pytest
+from hydra.core.global_hydra import GlobalHydra
+from omegaconf import OmegaConf
+
+from orchestrator import MistakesError, load_results, run_sweep
+
+SMALL = {
+    "backend": "inprocess",
+    "trainable": "noop",
+    "sweep": {"name": "mine", "axes": {"gpus": [1], "device_batch_size": [8, 16], "seed": [0, 1]}},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_a_sweep_from_a_dict_is_frames(folder, capsys):
+    results = run_sweep(SMALL, "sweep.axes.device_batch_size=[8]", quiet=True)
+    assert (results.exit_status, results.folder) == (0, results.folder) and results.folder.name == "mine"
+    assert capsys.readouterr().out == "" and not (folder / "outputs").exists()
+    assert len(results.trials) == 2 and results.summary.n_ok.tolist() == [2]
+    assert results.curves().epoch.tolist() == [1, 1]
+    assert "# Speed-up: mine" in results.markdown("speedup")
+
+    again = run_sweep(OmegaConf.create(SMALL))
+    assert "2 of 4 trials were finished before" in capsys.readouterr().out
+    assert len(again.trials) == 4
+    loaded = load_results("results/mine")
+    assert loaded.trials.equals(again.trials) and loaded.exit_status is None
+
+
+def test_a_section_as_a_whole_keeps_nothing_of_the_default():
+    model = {"name": "mypackage.models:build", "width": 4}
+    with pytest.raises(MistakesError) as told:
+        run_sweep(
+            SMALL | {"model": model, "trainable": {"_target_": "nowhere:train", "lr": 1, "reference_batch_size": 1}}
+        )
+    assert "no package or module" in str(told.value)
+
+
+def test_everything_wrong_is_told_at_once_and_nothing_starts(folder):
+    with pytest.raises(MistakesError) as told:
+        run_sweep(SMALL | {"budgt": {"epochs": 3}, "workers": "cold"}, "sweep.axes.gpus=[0]")
+    assert any("budgt.epochs" in line for line in told.value.mistakes)
+    with pytest.raises(MistakesError) as told:
+        run_sweep(SMALL | {"workers": "cold"}, "sweep.axes.gpus=[0]")
+    assert len(told.value.mistakes) == 2
+    with pytest.raises(MistakesError, match="mode=plan"):
+        run_sweep(SMALL, "mode=plan")
+    assert not (folder / "results").exists()
+
+
+def test_a_program_may_use_hydra_itself(folder):
+    (folder / "config.yaml").write_text("a: 1")
+    with hydra.initialize_config_dir(str(folder), version_base="1.3"):
+        assert run_sweep(SMALL, quiet=True).exit_status == 0
+        assert hydra.compose("config").a == 1
+    assert not GlobalHydra.instance().is_initialized()
+
+
+def test_what_is_not_there_is_told(folder):
+    with pytest.raises(FileNotFoundError, match="no journal.jsonl"):
+        load_results("results")
+    run_sweep(SMALL, quiet=True)
+    with pytest.raises(FileNotFoundError, match="did you mean .*mine"):
+        load_results("results")
+
+
+def test_importing_it_is_light_and_has_no_effects(folder):
+    code = "import orchestrator, sys; print({'torch', 'ray', 'pandas', 'hydra', 'numpy', 'rich'} & set(sys.modules))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"
