@@ -9,7 +9,7 @@ from trainables.inputs import Feed, Inputs, ResidentInputs
 from trainables.options import check_keys
 from trainables.process_group import Gang
 
-PIPELINES = ("resident", "loader", "shared_loader")
+PIPELINES = ("resident", "loader", "shared_loader", "same_batch")
 
 
 def build(name: str, feed: Feed, gang: Gang, loader: Mapping[str, Any]) -> Inputs:
@@ -21,6 +21,6 @@ def build(name: str, feed: Feed, gang: Gang, loader: Mapping[str, Any]) -> Input
     check_keys(Workers, loader, subject="trainable.loader", given=())
     if name == "loader":
         return LoaderInputs(feed, (gang.rank,), Workers(**loader))
-    from trainables.shared_inputs import SharedInputs
+    from trainables.shared_inputs import SameInputs, SharedInputs
 
-    return SharedInputs(feed, gang, Workers(**loader))
+    return (SameInputs if name == "same_batch" else SharedInputs)(feed, gang, Workers(**loader))

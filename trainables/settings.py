@@ -11,7 +11,7 @@ CHOICES = {
     "cuda_graph": ("off", "on"),
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
-    "input": ("resident", "loader", "shared_loader"),
+    "input": ("resident", "loader", "shared_loader", "same_batch"),
 }
 
 
@@ -23,7 +23,8 @@ class Settings:
     """fp32, tf32, bf16, fp16 or fp64: see `trainables.precision`."""
     input: str = "resident"
     """resident: the training set lies on the device and is augmented there; loader: every rank has worker processes
-    that load and augment; shared_loader: rank 0 alone has them, and feeds the others."""
+    that load and augment; shared_loader: rank 0 alone has them, and feeds the others; same_batch: and all ranks the
+    same samples."""
     loader: Mapping[str, Any] = field(default_factory=dict)
     """Of the loaders: see `trainables.loader_inputs.Workers`."""
     slow_down: Mapping[str, float] | None = None

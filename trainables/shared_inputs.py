@@ -19,7 +19,8 @@ from trainables.process_group import Gang
 class SharedInputs:
     """Rank 0 loads the global batch onto its device, and scatters it; the others have neither workers nor images.
 
-    Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
+    Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`. A batch of a single share is given to
+    every rank, whole.
     """
 
     def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
@@ -27,7 +28,7 @@ class SharedInputs:
         wide = feed.form.dtype if feed.form.dtype.itemsize >= 4 else torch.float32
         plain = replace(feed, form=replace(feed.form, dtype=wide, channels_last=False))
         self.feed, self._gang, self._wide = feed, gang, wide
-        self._loader = LoaderInputs(plain, range(gang.world_size), workers)
+        self._loader = LoaderInputs(plain, range(len(feed.batch.shares)), workers)
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; every rank must take all passes that the others take."""
@@ -57,5 +58,28 @@ class SharedInputs:
         shares = self.feed.batch.shares
         # Every rank's part is as long as the longest: a scatter knows only one shape.
         parts = None if whole is None else list(pad_sequence(whole.split(shares), batch_first=True))
+        if parts and len(shares) == 1:
+            parts *= self._gang.world_size
         received = self._gang.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
-        return received[: shares[self._gang.rank]]
+        return received[: shares[self._gang.rank % len(shares)]]
+
+
+class SameInputs(SharedInputs):
+    """Every rank takes the same samples, as the towers of some early scripts did: more ranks see no more of the data.
+
+    The batch of its feed, and so an epoch's number of steps, is that of one rank. Raises ValueError for unequal shares.
+    """
+
+    def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
+        super().__init__(replace(feed, batch=_of_one_rank(feed.batch)), gang, workers)
+
+    def rebatch(self, batch: Batch) -> None:
+        """See `Inputs`."""
+        super().rebatch(_of_one_rank(batch))
+
+
+def _of_one_rank(batch: Batch) -> Batch:
+    share = batch.shares[0]
+    if set(batch.shares) != {share}:
+        raise ValueError(f"trainable.input=same_batch gives all ranks the same samples, not shares of {batch.shares}")
+    return replace(batch, global_batch_size=share * batch.grad_accum_steps, shares=(share,))

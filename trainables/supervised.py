@@ -127,7 +127,7 @@ class SupervisedTrial:
             laps,
             self._window(laps),
             steps_per_epoch=self._inputs.feed.steps_per_epoch,
-            global_batch_size=self._context.batch.global_batch_size,
+            global_batch_size=self._inputs.feed.batch.global_batch_size,  # distinct samples
             target=self._settings.target_accuracy,
         )
         self._context.summarize(figures)
@@ -161,7 +161,7 @@ class SupervisedTrial:
 
     @property
     def _samples(self) -> int:
-        return self._loop.steps * self._context.batch.global_batch_size
+        return self._loop.steps * self._inputs.feed.batch.global_batch_size
 
     def _score(self, evaluation: Evaluation) -> Score:
         self._strategy.share_buffers()
