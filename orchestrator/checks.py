@@ -25,7 +25,7 @@ REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
 """Keys that say what to do, and whose value is one of a few words."""
 
 SETUP_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "own_ranks"),
+    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),
     "resources.device": ("auto", "cuda", "cpu"),
     "resources.timing": ("auto", "device", "exclusive", "shared"),
 }

@@ -102,6 +102,8 @@ class Session:
             reached(Moment.TRIAL_RETRIED)
         else:
             self._end(trial, outcome)
+            if outcome.status.is_result():  # after the journal: what is lost in between can still go on from it
+                shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
             self._display.finished(trial, outcome)
             reached(Moment.TRIAL_FINISHED)
 

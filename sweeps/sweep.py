@@ -20,6 +20,9 @@ STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "l
 DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
 """The value of a standard axis that a sweep does not have."""
 
+INDEPENDENT = "independent"
+"""The strategy that trains a model on every rank, each with its own share of the batch."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
@@ -107,7 +110,8 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
         mistakes.append(str(error))
     try:
         size = batch.global_batch_size if batch else setup.reference_batch_size
-        lr = _learning_rate(asked, size, setup)
+        models = held.ranks if held and setup.strategy == INDEPENDENT else 1
+        lr = _learning_rate(asked, size // models, setup)
     except ValueError as error:
         mistakes.append(str(error))
     if mistakes or held is None or batch is None or lr is None:

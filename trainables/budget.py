@@ -18,6 +18,8 @@ class Budget:
 
     steps: int | None = None
     seconds: float | None = None
+    steps_per_epoch: int | None = None
+    """Where it was given in epochs."""
 
     @staticmethod
     def of(config: Mapping[str, Any], *, steps_per_epoch: int, global_batch_size: int) -> Budget:
@@ -31,19 +33,20 @@ class Budget:
         if kind == "seconds":
             return Budget(seconds=float(amount))
         steps = {"epochs": amount * steps_per_epoch, "samples": amount / global_batch_size, "steps": amount}[kind]
-        return Budget(steps=max(1, round(steps)))
+        return Budget(steps=max(1, round(steps)), steps_per_epoch=steps_per_epoch if kind == "epochs" else None)
 
-    def room(self, steps: float, train_s: float) -> int:
+    def room(self, steps: float, train_s: float, *, worth: int = 1) -> int:
         """How many steps may be taken, after `steps` in `train_s`, before it must be asked again; 0 at the end.
 
-        A step may count for less than one, never for more. Of the time left it grants half at the speed so far, so that
-        the end is met to within a step.
+        Each may count for less than `worth` steps, never for more. Of the time left it grants half at the speed so far,
+        so that the end is met to within a step; of larger steps the last is taken if at least half of it is left.
         """
         if self.steps is not None:
-            return math.ceil(self.steps - steps - ROUNDING)
+            left = (self.steps - steps) / worth
+            return math.floor(left + 0.5) if worth > 1 else math.ceil(left - ROUNDING)
         if self._left_s(train_s) <= 0:
             return 0
-        return max(1, math.floor(self._left_s(train_s) * steps / train_s / 2)) if steps else 1
+        return max(1, math.floor(self._left_s(train_s) * steps / train_s / worth / 2)) if steps else 1
 
     def length(self, steps: float, train_s: float) -> float:
         """The whole length in steps: exact, or as the speed so far foretells it; infinite before the first step."""

@@ -69,8 +69,6 @@ class LearningRate:
     warmup_epochs: float = 0.0
     reference_batch_size: int | None = None
     """The global batch that the rule starts from; None: the trial's own."""
-    optimizer: Mapping[str, Any] = field(default_factory=dict)
-    """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
 
 
 _OF_THE_TRIAL = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy"}
@@ -108,8 +106,6 @@ class Context:
     """What `remark` has collected."""
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
     """What `report` has handed over."""
-    stopping: bool = False
-    """Whether `should_stop` has ever said so."""
 
     @property
     def devices(self) -> tuple[str, ...]:
@@ -143,8 +139,7 @@ class Context:
 
         Who can goes through `checkpoint` then, and returns: the trial may be started again.
         """
-        self.stopping = self.stopping or self.stop_requested()
-        return self.stopping
+        return self.stop_requested()
 
     def checkpoint(self, state: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> None:
         """Keep where the trial is, as all of its ranks do at the same point; the one before stays for the worst case.
@@ -181,7 +176,7 @@ class Context:
         return None if found is None else dict(found.state)
 
     def forget(self) -> None:
-        """Delete this rank's checkpoints: the trial is over."""
+        """Delete this rank's checkpoints; what starts trials does so for those that have a result."""
         if self._checkpoints is not None:
             self._checkpoints.clear()
 

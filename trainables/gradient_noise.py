@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -51,6 +51,19 @@ class GradientNoise:
     def watch(self, optimizer: torch.optim.Optimizer) -> None:
         """Look at what this optimizer is given, from its next step on."""
         optimizer.register_step_pre_hook(self._at_step)
+
+    def state(self) -> dict[str, Any]:
+        """Between two steps: the same on all ranks."""
+        under_way = self._under_way.read() if self._under_way else None
+        return {"steps": self._steps, "smoothed": self._smoothed.state(), "under_way": under_way}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Bring that back, before the first step."""
+        self._steps = state["steps"]
+        self._measures = self._steps % EVERY == 0
+        self._smoothed.restore(state["smoothed"])
+        if state["under_way"] is not None:
+            self._under_way = Readback(self._squares.new_tensor(state["under_way"]))
 
     def see(self, bucket: Tensor) -> None:
         """A part of the rank's own gradients, whose samples' losses were scaled as for `Strategy`."""

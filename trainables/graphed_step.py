@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from itertools import islice
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -63,6 +64,19 @@ class GraphedStep:
         else:
             self._fill(batches)
         self._graph.replay()
+
+    def enlarge(self, times: int, grad_accum_steps: int) -> None:
+        """See `Step`: warmed up and captured again."""
+        self._step.enlarge(times, grad_accum_steps)
+        self._graph, self._eager_steps = None, 0
+
+    def state(self) -> dict[str, Any]:
+        """See `Step`."""
+        return self._step.state()
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `Step`."""
+        self._step.restore(state)
 
     def _warm_up(self, batches: Iterator[Minibatch]) -> None:
         with warnings.catch_warnings():  # optimizers made for capture warn about their first steps without

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, count
+from typing import Protocol
 
 from trainables.adascale import Pace
-from trainables.budget import Budget
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
-from trainables.inputs import Inputs
-from trainables.learning_rate import Rates
+from trainables.course import Course
+from trainables.inputs import Inputs, Minibatch
 from trainables.process_group import Gang
+from trainables.progress import Progress
 from trainables.training_step import Step
 
 LOOK_EVERY_S = 1.0
@@ -29,10 +30,24 @@ class Epoch:
     seconds: float
     """The slowest rank's."""
     steps: int
+    samples: int
     loss: float
     """Mean over the epoch's samples, each under the weights of its own step."""
     lr: float
     """Of the last step."""
+
+
+class Trained(Protocol):
+    """What a loop drives."""
+
+    step: Step
+    inputs: Inputs
+
+    def pace(self) -> Pace:
+        """What the next step is worth."""
+
+    def enlarge(self, times: int) -> None:
+        """Take steps of so many times the trial's own batch from now on; inputs asked again give such batches."""
 
 
 class Loop:
@@ -40,67 +55,82 @@ class Loop:
 
     def __init__(
         self,
-        step: Step,
-        inputs: Inputs,
+        replica: Trained,
+        course: Course,
         *,
-        budget: Budget,
-        rates: Rates,
         clock: Clock,
         gang: Gang,
         context: Context,
-        pace: Callable[[], Pace] = Pace,
+        at: Progress | None = None,
     ) -> None:
-        self._step, self._inputs, self._budget, self._rates = step, inputs, budget, rates
+        """`at` is where the training goes on from, with the replica as it was there; None: it begins."""
+        self._replica, self._step, self._course = replica, replica.step, course
         self._clock, self._gang, self._context = clock, gang, context
-        self._batches = chain.from_iterable(map(inputs.epoch, count(1)))
-        self._lr, self._pace_now = math.nan, pace
+        self.at = at or Progress()
         self._stride = 1
-        self.steps = 0
-        self.progress = 0.0
-        """How far budget and schedule are, in steps: not every step need count whole."""
-        self.train_s = 0.0
-        """Seconds of training so far, the slowest rank's, without whatever came between epochs."""
+        self._batches = self._batches_from(self.at)
         self.stopped = False
         """Whether any rank was asked to end early."""
 
     def epochs(self) -> Iterator[Epoch]:
-        """Train; between the epochs the time stands still. Raises DivergedError."""
-        for number in count(1):
-            if self.stopped or not self._room():
-                return
-            yield self._epoch(number)
+        """Train; between the epochs the time stands still. Raises DivergedError.
+
+        `at` is then at the beginning of the next epoch, or where the training stopped within this one.
+        """
+        while not self.stopped and (self._room() or self.at.epoch_steps):
+            yield self._epoch()
 
     def step(self) -> None:
         """One optimizer step on the next global batch, whatever the budget says."""
-        batch_size = self._context.batch.global_batch_size
-        length, pace = self._budget.length(self.progress, self.train_s), self._pace_now()
-        self._lr = pace.gain * self._rates.at(min(self.progress, length) * batch_size, length * batch_size)
-        self._step(self._batches, self._lr)
-        self.steps += 1
-        self.progress += pace.advance
+        pace = self._replica.pace()
+        lr = pace.gain * self._course.rate(self.at)
+        self._step(self._batches, lr)
+        self.at.count_step(self._replica.inputs.feed.batch.global_batch_size, pace.advance * self.at.times, lr)
 
-    def _epoch(self, number: int) -> Epoch:
-        first, before_s, started = self.steps, self.train_s, self._clock.read()
-        self._step.loss.zero_()
-        total = 0.0
-        while not self.stopped and (room := min(self._room(), first + self._inputs.feed.steps_per_epoch - self.steps)):
-            looked_s = self.train_s
+    def _epoch(self) -> Epoch:
+        at, before_s = self.at, self.at.train_s - self.at.epoch_s
+        started = self._clock.read() - at.epoch_s
+        if at.epoch_steps:
+            total = self._look()
+        else:
+            total = 0.0
+            self._step.loss.zero_()
+        while not self.stopped and (room := min(self._room(), self._left())):
+            looked_s = at.train_s
             for _ in range(min(room, self._stride)):
                 self.step()
             total = self._look()
-            (elapsed_s,) = self._gang.largest(self._clock.read() - started)
-            self.train_s = before_s + elapsed_s
-            self._pace(self.train_s - looked_s)
-        return Epoch(
-            number=number,
-            seconds=self.train_s - before_s,
-            steps=self.steps - first,
-            loss=total / (self.steps - first) / self._gang.world_size,
-            lr=self._lr,
+            (at.epoch_s,) = self._gang.largest(self._clock.read() - started)
+            at.train_s = before_s + at.epoch_s
+            self._pace(at.train_s - looked_s)
+        epoch = Epoch(
+            number=at.epoch,
+            seconds=at.epoch_s,
+            steps=at.epoch_steps,
+            samples=at.epoch_samples,
+            loss=total / (at.epoch_samples / self._course.batch_size) / self._gang.world_size,
+            lr=at.lr,
         )
+        if not self.stopped:
+            self._course.end_epoch(at)
+        return epoch
 
     def _room(self) -> int:
-        return self._budget.room(self.progress, self.train_s)
+        """Steps until it must be asked again, after batches have grown where it is time."""
+        times = self._course.times(self.at)
+        if times != self.at.times:
+            self.at.times = times
+            self._replica.enlarge(times)
+            self._batches = self._batches_from(self.at)
+        return self._course.room(self.at)
+
+    def _left(self) -> int:
+        """Whole steps of the epoch that are left."""
+        return self._replica.inputs.feed.steps_from(self.at.epoch_samples)
+
+    def _batches_from(self, at: Progress) -> Iterator[Minibatch]:
+        epoch = self._replica.inputs.epoch
+        return chain(epoch(at.epoch, at.epoch_samples), chain.from_iterable(map(epoch, count(at.epoch + 1))))
 
     def _look(self) -> float:
         """The epoch's losses summed over its steps; all ranks see the same, so that all raise or stop together."""
@@ -109,7 +139,7 @@ class Loop:
         total, stops = self._gang.sum(seen).tolist()
         self.stopped = stops > 0
         if not math.isfinite(total):
-            raise DivergedError(f"the loss is {total} after {self.steps} steps, at learning rate {self._lr:g}")
+            raise DivergedError(f"the loss is {total} after {self.at.steps} steps, at learning rate {self.at.lr:g}")
         return float(total)
 
     def _pace(self, seconds: float) -> None:

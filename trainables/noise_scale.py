@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 DECAY = 0.95
@@ -33,6 +34,14 @@ class Smoothed:
 
     def __init__(self) -> None:
         self._signal = self._noise = self._weight = 0.0
+
+    def state(self) -> list[float]:
+        """What the averages are made of."""
+        return [self._signal, self._noise, self._weight]
+
+    def restore(self, state: Sequence[float]) -> None:
+        """Bring that back."""
+        self._signal, self._noise, self._weight = state
 
     def add(self, estimate: Estimate) -> None:
         """Take in the next estimate."""

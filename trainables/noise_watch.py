@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -42,6 +43,15 @@ class NoiseWatch:
         """Look at the gradients that this optimizer is given."""
         if self.gradients is not None:
             self.gradients.watch(optimizer)
+
+    def state(self) -> dict[str, Any]:
+        """What is known so far, between two steps: the same on all ranks."""
+        return self.gradients.state() if self.gradients else {}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Bring that back, before the first step."""
+        if self.gradients and state:
+            self.gradients.restore(state)
 
     def pace(self) -> Pace:
         """That of the next step, by what is known without waiting for the device."""

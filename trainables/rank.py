@@ -32,8 +32,6 @@ def run(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool])
     try:
         metrics = _train(request, context)
         ending = Ending(status="ok", note="; ".join(context.remarks))
-        if not context.stopping:
-            context.forget()
     except (Exception, SystemExit) as error:
         ending, metrics = Ending.of(error), {}
     about, broken = _leave(context)
@@ -105,7 +103,6 @@ def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[],
             warmup_from=lr["warmup_from"],
             warmup_epochs=lr["warmup_epochs"],
             reference_batch_size=lr["reference_batch_size"],
-            optimizer=dict(lr["optimizer"]),
         ),
         rendezvous=request["rendezvous"],
         gang_id=request["gang_id"],

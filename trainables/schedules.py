@@ -15,7 +15,7 @@ from trainables.options import check_keys, choose
 Schedule = Callable[[float, float], float]
 """The factor after `position` samples of a training of `length` samples; beyond the end, that of the end."""
 
-FAMILIES = {name: f"{__name__}:{name}" for name in ("constant", "step", "cosine", "onecycle")}
+FAMILIES = {name: f"{__name__}:{name}" for name in ("constant", "step", "increase_batch", "cosine", "onecycle")}
 
 
 def resolve(config: Mapping[str, Any]) -> Schedule:
@@ -49,10 +49,21 @@ def step(progress: float, *, milestones: Sequence[float], gamma: float = 0.1) ->
 
     Milestones [.5, .8] with gamma .1 divide the rate by 10 at epochs 50 and 80 of 100.
     """
-    outside = [milestone for milestone in milestones if not 0 <= milestone <= 1]
-    if outside:
-        raise ValueError(f"milestones {outside} are not shares of the training between 0 and 1")
+    _check_milestones(milestones)
     return float(gamma ** sum(progress >= milestone for milestone in milestones))
+
+
+def increase_batch(
+    progress: float,
+    *,
+    milestones: Sequence[float],
+    gamma: float = 0.1,
+    most: int | None = None,
+    through: str = "batch",
+) -> float:
+    """1 throughout: the batch grows where `step` would divide the rate (`trainables.growth`)."""
+    _check_milestones(milestones)
+    return 1.0
 
 
 def cosine(progress: float, *, final: float = 0.0) -> float:
@@ -70,3 +81,9 @@ def onecycle(progress: float, *, peak: float = 0.3, initial: float = 0.1, final:
     if progress < peak:
         return initial + (1 - initial) * progress / peak
     return 1 + (final - 1) * (progress - peak) / (1 - peak)
+
+
+def _check_milestones(milestones: Sequence[float]) -> None:
+    outside = [milestone for milestone in milestones if not 0 <= milestone <= 1]
+    if outside:
+        raise ValueError(f"milestones {outside} are not shares of the training between 0 and 1")

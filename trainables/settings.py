@@ -12,6 +12,7 @@ CHOICES = {
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
     "input": ("resident", "loader", "shared_loader", "same_batch"),
+    "checkpoint": ("off", "epochs"),
 }
 
 
@@ -55,6 +56,11 @@ class Settings:
     """Steps that pass untimed before a window that follows the training, at least …"""
     warmup_s: float = 0.3
     """… and seconds, and then until the pace has settled: see `trainables.clock.Warmup`."""
+
+    checkpoint: str = "epochs"
+    """off, or epochs: what an interrupted trial goes on from is kept at epochs' ends, and where it is asked to stop."""
+    checkpoint_every_s: float = 30.0
+    """Seconds of training between two of them, at least; more where writing takes longer than a hundredth of it."""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:

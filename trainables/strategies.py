@@ -33,7 +33,7 @@ Training does not read them: shared before an evaluation they are the same.
 def single(model: nn.Module, context: Context) -> Strategy:
     """One process, one device."""
     if context.world_size != 1:
-        raise ValueError(f"strategy=single has one rank, not {context.world_size}: use ddp")
+        raise ValueError(f"strategy={context.strategy} has one rank, not {context.world_size}: use ddp")
     return Strategy(forward=model, loss_scale=1 / context.batch.global_batch_size)
 
 
@@ -67,6 +67,7 @@ STRATEGIES: dict[str, Callable[[nn.Module, Context], Strategy]] = {
     "data_parallel": data_parallel,
     "ddp": ddp,
     "ddp_unequal": ddp,
+    "independent": single,
 }
 
 

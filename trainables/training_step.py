@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import nullcontext
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -20,10 +20,19 @@ class Step(Protocol):
 
     @property
     def loss(self) -> Tensor:
-        """Σ over steps since it was last zeroed of the rank's scaled losses; float64, on the device."""
+        """Σ over steps since it was last zeroed of the rank's scaled losses, times how large a step is; float64."""
 
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
         """Take as many minibatches as a step has forward passes, and update the model once."""
+
+    def enlarge(self, times: int, grad_accum_steps: int) -> None:
+        """Take so many times the samples of the first steps from now on, in so many passes."""
+
+    def state(self) -> dict[str, Any]:
+        """What the next step depends on besides the model: the same on all ranks."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Bring that back, before the first step."""
 
 
 class TrainingStep:
@@ -44,11 +53,25 @@ class TrainingStep:
         self._lr: float | None = None
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         """See `Step`; never read here."""
+        self._times = 1
 
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
         """See `Step`."""
         self.set_rate(lr)
         self.update(batches)
+
+    def enlarge(self, times: int, grad_accum_steps: int) -> None:
+        """See `Step`."""
+        self._times, self.grad_accum_steps = times, grad_accum_steps
+
+    def state(self) -> dict[str, Any]:
+        """See `Step`."""
+        return {"optimizer": self._optimizer.state_dict(), "scaler": self._scaler.state_dict()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """See `Step`."""
+        self._optimizer.load_state_dict(dict(state["optimizer"]))
+        self._scaler.load_state_dict(dict(state["scaler"]))
 
     def require_capturable(self) -> None:
         """Raise ValueError where the host must know whether gradients overflowed before it can update the model."""
@@ -73,7 +96,7 @@ class TrainingStep:
             with self._strategy.without_exchange() if remaining else nullcontext():
                 loss = self._loss(*next(batches))
                 self._scaler.scale(loss).backward()
-            self.loss += loss.detach()
+            self.loss += loss.detach() if self._times == 1 else loss.detach() * self._times
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad()
@@ -81,4 +104,4 @@ class TrainingStep:
     def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
         with self._casting:
             outputs = self._strategy.forward(images)
-            return loss_sum(outputs, targets, scale=self._strategy.loss_scale)
+            return loss_sum(outputs, targets, scale=self._strategy.loss_scale / self._times)

@@ -105,11 +105,6 @@ def end_what_was_left() -> None:
     STARTED.clear()
 
 
-def keep(config: Mapping[str, Any], context: Context) -> None:
-    context.checkpoint({"epoch": 1})
-    context.should_stop()
-
-
 def keep_and_fail(config: Mapping[str, Any], context: Context) -> None:
     context.checkpoint({"epoch": 1})
     raise RuntimeError("on purpose")

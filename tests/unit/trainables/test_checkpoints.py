@@ -123,15 +123,6 @@ def test_without_a_folder_nothing_is_kept() -> None:
     assert context(None).restored() is None
 
 
-@pytest.mark.parametrize(("stops", "left"), [(False, False), (True, True)])
-def test_a_trial_that_is_over_leaves_none(tmp_path: Path, stops: bool, left: bool) -> None:
-    from trainables import rank
-
-    asked = request("tests.unit.trainables.polluters:keep", trial_dir=str(tmp_path))
-    assert rank.run(asked, lambda row: None, lambda: stops)["status"] == "ok"
-    assert (tmp_path / "checkpoint").exists() is left
-
-
 def test_a_trial_that_fails_keeps_its_own(tmp_path: Path) -> None:
     asked = request("tests.unit.trainables.polluters:keep_and_fail", trial_dir=str(tmp_path))
     assert run(asked)["status"] == "failed" and files(tmp_path) == ["00000001"]

@@ -67,7 +67,7 @@ def test_step_and_cosine_never_rise(config: dict[str, Any], shares: tuple[float,
 @pytest.mark.parametrize(
     ("config", "position", "length", "message"),
     [
-        ({"name": "cosin"}, 0, 1, r"schedule 'cosin' is not one of constant, step, cosine, onecycle"),
+        ({"name": "cosin"}, 0, 1, r"schedule 'cosin' is not one of constant, step, increase_batch, cosine, onecycle"),
         ({"name": "cosine", "end": 0}, 0, 1, r"schedule 'cosine' has no key end; its keys are: final"),
         ({"name": "step"}, 0, 1, r"schedule 'step' needs a value for milestones"),
         ({"name": "step", "milestones": [50, 80]}, 0, 1, r"milestones \[50, 80\] are not shares"),

@@ -1,0 +1,166 @@
+"""A trial that was interrupted and goes on comes to the same bits as one that was not."""
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
+from trainables import checkpoint_pace, clean_slate, rank
+from trainables.context import Context, LearningRate
+from trainables.supervised import SupervisedTrial
+
+OFTEN = CONFIG["trainable"] | {"checkpoint_every_s": 0.0}
+AUGMENT = {"crop_padding": 1, "flip": True, "cutout": 2}
+DIGITS = {"name": "digits", "augment": AUGMENT, "subset": {"train": 300, "test": 50}}
+FEW = DIGITS | {"subset": {"train": 60, "test": 20}}
+DROPOUT = {"name": "mnist_cnn"}
+SMALL = {"data": DIGITS, "budget": {"epochs": 3}, "schedule": {"name": "onecycle"}}
+
+CASES: dict[str, dict[str, Any]] = {
+    "momentum": {"config": SMALL},
+    "dropout": {"config": SMALL | {"model": DROPOUT, "data": FEW}, "shares": (10,)},
+    "batch norm, bf16": {
+        "config": SMALL | {"model": {"name": "cnn10"}, "trainable": OFTEN | {"precision": "bf16"}, "data": FEW},
+        "shares": (12,),
+    },
+    "adam, accumulation": {"config": SMALL | {"optimizer": {"name": "adam"}}, "shares": (16,), "grad_accum_steps": 3},
+    "lamb": {"config": SMALL | {"optimizer": {"name": "lamb"}}, "lr": 0.01},
+    "adascale": {"config": SMALL, "shares": (16,), "grad_accum_steps": 8, "rule": "adascale"},
+    "fp16": {"config": SMALL | {"trainable": OFTEN | {"precision": "fp16"}}},
+    "loader": {"config": SMALL | {"trainable": OFTEN | {"input": "loader", "loader": {"workers": 1}}}},
+    "loader without workers": {
+        "config": SMALL | {"model": DROPOUT, "trainable": OFTEN | {"input": "loader", "loader": {"workers": 0}}},
+    },
+}
+
+
+class StopAfter:
+    """Asks for the end when it is asked so many times whether to stop."""
+
+    def __init__(self, looks: int) -> None:
+        self._looks = looks
+
+    def __call__(self) -> bool:
+        self._looks -= 1
+        return self._looks < 0
+
+
+def bits(asked: dict[str, Any], folder: Path | None, looks: int | None = None) -> dict[str, Any]:
+    """Train in this process, from a clean slate; the final weights, and all that was told."""
+    own = {"trial_dir": folder and str(folder)}
+    rows: list[dict[str, Any]] = []
+    context = rank.context_of(asked | own, rows.append, StopAfter(looks) if looks is not None else lambda: False)
+    context.lr = _of_rule(context, asked)
+    clean_slate.enter(asked["trainable"], seed=asked["seed"], threads=1)
+    trial = SupervisedTrial(asked["config"], context)
+    try:
+        trial.train()
+        trial.evaluate()
+        weights = {name: value.tolist() for name, value in trial.model.state_dict().items()}
+    finally:
+        trial.close()
+        clean_slate.leave()
+    told = without_times({"status": "", "metrics": dict(context.metrics), "rows": rows})
+    return {"weights": weights, "told": told, "stopped": trial.stopped, "remarks": context.remarks}
+
+
+def _of_rule(context: Context, asked: dict[str, Any]) -> LearningRate:
+    return replace(context.lr, rule=asked["rule"], reference_batch_size=32) if "rule" in asked else context.lr
+
+
+def asked_of(case: dict[str, Any], **other: Any) -> dict[str, Any]:
+    given = {key: value for key, value in (case | other).items() if key != "config"}
+    return request(config={"trainable": OFTEN} | case["config"], **given)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
+    asked = asked_of(CASES[name])
+    whole = bits(asked, None)
+    assert not whole["stopped"]
+    for looks in (1, 2):  # twice, further on
+        stopped = bits(asked, tmp_path, looks)
+        assert stopped["stopped"] and stopped["weights"] != whole["weights"]
+    went_on = bits(asked, tmp_path)
+    assert not went_on["stopped"] and any("continued in epoch" in remark for remark in went_on["remarks"])
+    assert went_on["weights"] == whole["weights"]
+    assert went_on["told"] == whole["told"]
+
+
+def test_a_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint_pace, "DEAREST", float("inf"))
+    asked = asked_of(CASES["momentum"])
+    whole = bits(asked, None)
+
+    def crash(row: dict[str, Any]) -> None:
+        if row["epoch"] == 3:
+            raise RuntimeError("on purpose")
+
+    answer = rank.run(asked | {"trial_dir": str(tmp_path)}, crash, lambda: False)
+    assert answer["status"] == "failed"
+    went_on = bits(asked, tmp_path)
+    assert went_on["remarks"] == ["continued in epoch 3, after 8 steps of an earlier attempt"]
+    assert (went_on["weights"], went_on["told"]) == (whole["weights"], whole["told"])
+
+
+def both(pair: Processes, asked: dict[str, Any], folder: Path | None, looks: int | None = None) -> list[dict[str, Any]]:
+    place = {"rendezvous": rendezvous(), "gang_id": f"{folder}{looks}", "world_size": 2}
+    return pair.call(bits, *((asked | place | {"rank": rank}, folder, looks if rank == 1 else None) for rank in (0, 1)))
+
+
+PAIRS: dict[str, dict[str, Any]] = {
+    "dropout, unequal": {
+        "config": SMALL | {"model": DROPOUT, "data": FEW},
+        "shares": (7, 3),
+    },
+    "adascale, accumulation": {"config": SMALL, "shares": (8, 8), "grad_accum_steps": 4, "rule": "adascale"},
+    "shared loader": {
+        "config": SMALL | {"trainable": OFTEN | {"input": "shared_loader", "loader": {"workers": 1}}},
+        "shares": (16, 16),
+    },
+    "shares by speed": {"config": SMALL, "shares": (32, 32), "strategy": "ddp_unequal"},
+    "independent": {"config": SMALL | {"model": DROPOUT}, "shares": (32, 32), "strategy": "independent"},
+}
+
+
+@pytest.mark.parametrize("name", PAIRS)
+def test_two_ranks_go_on_together(pair: Processes, name: str, tmp_path: Path) -> None:
+    asked = asked_of(PAIRS[name])
+    if asked["strategy"] == "ddp_unequal":  # each training by itself would find other shares: compare the second part
+        first = both(pair, asked, tmp_path, 1)
+        copy = tmp_path / "copy"
+        shutil.copytree(tmp_path / "checkpoint", copy / "checkpoint")
+        whole, went_on = both(pair, asked, copy), both(pair, asked, tmp_path)
+    else:
+        whole, first = both(pair, asked, None), both(pair, asked, tmp_path, 1)
+        went_on = both(pair, asked, tmp_path)
+    assert all(each["stopped"] for each in first) and not any(each["stopped"] for each in went_on)
+    for ours, theirs in zip(went_on, whole, strict=True):
+        assert ours["weights"] == theirs["weights"]
+        assert ours["told"] == theirs["told"]
+
+
+def test_a_short_trial_pays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(Context, "checkpoint", lambda self, *state: kept.append(self.trial_id))
+    asked = request(trial_dir=str(tmp_path))
+    assert rank.run(asked, lambda row: None, lambda: False)["status"] == "ok" and not kept
+    assert rank.run(asked, lambda row: None, StopAfter(1))["status"] == "ok" and kept == ["trial"]
+
+
+@pytest.mark.parametrize("stop", [lambda: True, lambda: False])
+def test_switched_off_nothing_is_kept(tmp_path: Path, stop: Callable[[], bool]) -> None:
+    settings = OFTEN | {"checkpoint": "off"}
+    rank.run(request(trial_dir=str(tmp_path), config={"trainable": settings}), lambda row: None, stop)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_checkpoint_is_read_without_running_code(tmp_path: Path) -> None:
+    rank.run(request(trial_dir=str(tmp_path)), lambda row: None, StopAfter(1))
+    [path] = (tmp_path / "checkpoint").iterdir()
+    assert set(torch.load(path, weights_only=True)["state"]) == {"replica", "progress", "batch", "laps"}
