@@ -10,7 +10,8 @@ from tests.unit.trainables import ranks
 from tests.unit.trainables.ranks import run, without_times
 from trainables import rank
 
-TRAINABLES = ["trainables.noop:train", "trainables.supervised:train", "trainables.command:train"]
+NAMES = ("noop", "supervised", "command", "conv2d_timing")
+TRAINABLES = [f"trainables.{name}:train" for name in NAMES]
 COMMAND = """
 import json, random, sys
 seed, batch = map(int, sys.argv[1:])

@@ -36,7 +36,8 @@ def planned(sweep, scale, node):
     return asked.trials_on([node])
 
 
-def test_every_sweep_has_a_small_variant():
+def test_there_are_five_and_each_has_a_small_variant():
+    assert SWEEPS == ["batch_vs_tpu", "conv2d", "data_parallel", "input_pipeline", "unequal_pair"]
     assert {sweep for sweep, scale in SCALES if scale == "small"} == set(SWEEPS)
 
 
