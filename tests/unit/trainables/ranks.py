@@ -65,12 +65,13 @@ class Processes:
     """Several processes that call functions together, each with arguments of its own."""
 
     def __init__(self, count: int) -> None:
-        spawn = multiprocessing.get_context("spawn")
+        fresh = multiprocessing.get_context("forkserver")
+        fresh.set_forkserver_preload(["trainables.supervised"])  # torch takes seconds to import
         self._ends, self._members = [], []
         for _ in range(count):
-            here, there = spawn.Pipe()
+            here, there = fresh.Pipe()
             self._ends.append(here)
-            self._members.append(spawn.Process(target=_serve, args=(there,)))
+            self._members.append(fresh.Process(target=_serve, args=(there,)))
         for member in self._members:
             member.start()
 
