@@ -48,6 +48,7 @@ def make_backend(request: Request) -> Backend:
         return RayBackend(
             address=request.address,
             dashboard=request.dashboard,
+            labels=request.labels,
             workers=request.workers,
             verbose=request.verbose,
             cpus=int(here.cpus),

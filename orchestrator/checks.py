@@ -49,6 +49,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield from _number(config, key, above=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
+    yield from _limit(config)
+    yield from _cluster(config["cluster"])
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
 
 
@@ -98,6 +100,29 @@ def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) 
     for key, valid in choices.items():
         if value_at(config, key) not in valid:
             yield unknown(key, value_at(config, key), valid)
+
+
+def _limit(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("gpu_hours", "wall_s", "cost"):
+        if config["sweep"]["budget"].get(key) is not None:
+            yield from _number(config, f"sweep.budget.{key}", at_least=0)
+    if config["sweep"]["budget"].get("cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
+        yield "sweep.budget.cost needs report.price_per_gpu_hour"
+
+
+def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
+    yield from _number({"cluster": cluster}, "cluster.wait_s", at_least=0)
+    types = cluster["gpu_type"]
+    if types is not None and not (types and all(isinstance(each, str) for each in _listed(types))):
+        yield f"cluster.gpu_type must be a name like H100, or a list of names, not {types!r}"
+    if not isinstance(cluster["labels"], Mapping) or not all(
+        isinstance(each, str) for pair in cluster["labels"].items() for each in pair
+    ):
+        yield f"cluster.labels must be {{label: value}} in text, not {cluster['labels']!r}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _baseline(baseline: Mapping[str, Any], axes: Axes) -> Iterator[str]:

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rich.console import Console
 
+from orchestrator.agenda import Agenda
 from orchestrator.backend import Backend
 from orchestrator.backends import check_reachable, known_nodes, make_backend
 from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
-from orchestrator.history import difference, ends_under, latest
+from orchestrator.history import difference, ends_under, latest, spent_gpu_s
 from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind, replay
 from orchestrator.layout import Layout
@@ -26,6 +28,7 @@ from orchestrator.ray_token import token_file
 from orchestrator.request import Request
 from orchestrator.session import Session
 from sweeps.mistakes import MistakesError
+from sweeps.trial import TrialSpec
 
 
 def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console: Console) -> int:
@@ -58,15 +61,20 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
             reached(Moment.SWEEP_TAKEN_UP)
             if planned.finished:
                 console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
-            if planned.to_run:
-                backend = backend or _start(request, started, console)
+            began_s = time.monotonic()
             with Display(console, waiting=len(planned.to_run)) as display:
                 session = Session(layout, journal, display, interrupt, retries=request.retries)
-                for trial, reason in planned.without_room:
+                hopeless = [] if request.wait_s else planned.without_room
+                for trial, reason in hopeless:
                     session.found_infeasible(trial, reason)
-                to_run = planned.to_run
+                to_run = planned.to_run if hopeless else planned.to_run + [trial for trial, _ in planned.without_room]
+                if to_run:
+                    backend = backend or _start(request, started, console)
                 while backend and to_run and not session.stopping():
-                    backend.run(to_run, layout.root, session)
+                    agenda = _agenda(to_run, planned, request, journal, began_s)
+                    backend.run(agenda, layout.root, session)
+                    for trial, outcome in [] if session.stopping() else agenda.left_out:
+                        session.left_out(trial, outcome)
                     to_run = session.to_run_again()
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
@@ -90,6 +98,19 @@ def report(request: Request, console: Console) -> int:
     ending = Ending.of(request, layout, (), ends)
     ending.show(console)
     return ending.exit_status
+
+
+def _agenda(
+    trials: Sequence[TrialSpec], planned: Plan, request: Request, journal: Journal, began_s: float
+) -> Agenda:
+    return Agenda(
+        trials,
+        durations=planned.durations,
+        limit=request.limit,
+        spent_gpu_s=spent_gpu_s(journal.records),
+        spent_wall_s=time.monotonic() - began_s,
+        wait_s=request.wait_s,
+    )
 
 
 def _start(request: Request, started: ExitStack, console: Console) -> Backend:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -58,7 +59,15 @@ class Ending:
     def exit_status(self) -> int:
         """0 if every planned trial has an end that is a result, or was skipped by a rule of the sweep; else 1."""
         failed = any(record.status is Status.FAILED for record in self.ends)
-        return 1 if failed or self.missing else 0
+        return 1 if failed or self.missing or self.left_out() else 0
+
+    def left_out(self) -> list[str]:
+        """A line for each budget that ran out."""
+        notes = Counter(record.note for record in self.ends if record.skipped_by == "budget")
+        return [
+            f"{count} of {len(self.ends)} trials are missing: {note}; a larger one runs them"
+            for note, count in notes.items()
+        ]
 
     def failures(self) -> list[str]:
         """A line for each reason for which trials failed, with a place to look at; other ends are in the tables."""
@@ -78,6 +87,8 @@ class Ending:
             console.print()
         for line in self.failures():
             console.print(line, style="bold red", markup=False, soft_wrap=True)
+        for line in self.left_out():
+            console.print(line, style="bold", markup=False, soft_wrap=True)
         if self.missing:
             console.print(f"{self.missing} planned trials have not run; the same command continues")
         console.print(f"tables: {self.layout.tables}   journal: {self.layout.journal}", markup=False, soft_wrap=True)

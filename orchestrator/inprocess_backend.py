@@ -10,7 +10,8 @@ from pkgutil import resolve_name
 from typing import Any
 from uuid import uuid4
 
-from orchestrator.backend import RANK_ENTRY, Listener
+from orchestrator.agenda import Agenda
+from orchestrator.backend import RANK_ENTRY, Listener, Outcome
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
 from sweeps.feasibility import Node
@@ -31,17 +32,20 @@ class InProcessBackend:
         """The one slot."""
         return (Node(name=socket.gethostname(), cpus=1, gpus=0),)
 
-    def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises ends them."""
-        for trial in trials:
-            if listener.stopping():
-                return
-            self._run(trial, results_dir / "trials" / trial.trial_id, listener)
+        agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
+        agenda.on(self.nodes(), time.monotonic())
+        while not listener.stopping() and (start := agenda.next(time.monotonic())):
+            trial = start.trial
+            outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
+            agenda.ended(trial.trial_id, time.monotonic(), outcome)
 
     def close(self) -> None:
         """Nothing is left to give back."""
 
-    def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> None:
+    def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> Outcome | None:
+        """How it ended; None where it was given up."""
         trial_dir.mkdir(parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
         rank = _Rank(trial, Hearing(listener))
@@ -52,8 +56,11 @@ class InProcessBackend:
         end = RankEnd.told(answer)
         if end.trace:
             (trial_dir / "rank0.log").write_text(end.trace)
-        if not rank.given_up:
-            listener.finished(trial, outcome_of([end], world_size=1, wall_s=time.monotonic() - started))
+        if rank.given_up:
+            return None
+        outcome = outcome_of([end], world_size=1, wall_s=time.monotonic() - started)
+        listener.finished(trial, outcome)
+        return outcome
 
 
 class _Rank:

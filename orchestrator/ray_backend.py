@@ -16,6 +16,7 @@ from ray import tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
+from orchestrator.agenda import Agenda
 from orchestrator.backend import Listener, Outcome
 from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
@@ -40,7 +41,7 @@ class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
     `workers`: "warm" keeps a gang's processes for the next trial of the same shape, "fresh" starts new ones for each.
-    `cpus` and `gpus` overrule what Ray counts on this machine.
+    `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
     """
 
     def __init__(
@@ -52,10 +53,12 @@ class RayBackend:
         verbose: bool = False,
         cpus: int | None = None,
         gpus: int | None = None,
+        labels: Mapping[str, str] | None = None,
     ) -> None:
         self._workers = workers
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
+        self._labels = labels or {}
 
     @property
     def dashboard_url(self) -> str:
@@ -63,13 +66,14 @@ class RayBackend:
         return self._cluster.dashboard_url
 
     def nodes(self) -> tuple[Node, ...]:
-        """The cluster's living nodes."""
-        return self._cluster.nodes()
+        """The cluster's living nodes that have the labels asked for."""
+        return self._cluster.nodes(self._labels)
 
-    def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
-        queue = TrialQueue(trials, self.nodes(), results_dir.absolute(), self._workers)
+        agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
+        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers)
         with tempfile.TemporaryDirectory() as scratch, _environment(_TUNE), _quiet("ray.tune", not self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -17,6 +17,7 @@ from orchestrator.backend import Outcome
 from orchestrator.cause import Cause
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.ray_rank import WATCH, Rank
+from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 
@@ -30,10 +31,18 @@ STOP_S = 2.0
 NOTE_LENGTH = 200
 
 
-def bundles(gang: Gang) -> PlacementGroupFactory:
-    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first."""
+NODE_ID = "ray.io/node-id"
+"""The label by which Ray tells nodes apart, several of one host, too."""
+
+
+def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
+    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first.
+
+    `nodes` are those of the ranks, one by one; without them Ray chooses.
+    """
     each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
-    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK")
+    chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
+    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
 
 
 class Supervisor(Trainable):  # type: ignore[misc]

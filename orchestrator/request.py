@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.axes import Axes
+from sweeps.limit import Limit
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
@@ -50,6 +51,11 @@ class Request:
     reference_batch_size: int | None
     """The batch that accuracies are compared with; None where the trainable has none."""
     plan_format: str
+    limit: Limit
+    gpu_types: tuple[str, ...]
+    labels: Mapping[str, str]
+    wait_s: float
+    """How long a trial may wait for nodes to come."""
     objective: str
     """What the recommendation minimises."""
     margin: float
@@ -84,6 +90,10 @@ class Request:
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
+            limit=Limit(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
+            gpu_types=gpu_types(config),
+            labels=config["cluster"]["labels"],
+            wait_s=config["cluster"]["wait_s"],
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
@@ -94,6 +104,12 @@ class Request:
 def _scaling(asked: str, axes: Axes) -> str:
     """Whoever gives the global batch keeps it as GPUs are added: that is strong scaling."""
     return asked if asked != "auto" else ("strong" if "global_batch_size" in axes else "weak")
+
+
+def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of GPU that a gang is to have; empty for any."""
+    asked = config["cluster"]["gpu_type"]
+    return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
 
 
 def value_at(config: Mapping[str, Any], dotted: str) -> Any:

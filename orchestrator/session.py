@@ -109,7 +109,10 @@ class Session:
 
     def found_infeasible(self, trial: TrialSpec, reason: str) -> None:
         """Journal that no placement of this trial exists on these nodes."""
-        outcome = Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)
+        self.left_out(trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+
+    def left_out(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """Journal why this trial was not started."""
         self._end(trial, outcome)
         self._display.skipped(trial, outcome)
 
