@@ -100,9 +100,7 @@ def report(request: Request, console: Console) -> int:
     return ending.exit_status
 
 
-def _agenda(
-    trials: Sequence[TrialSpec], planned: Plan, request: Request, journal: Journal, began_s: float
-) -> Agenda:
+def _agenda(trials: Sequence[TrialSpec], planned: Plan, request: Request, journal: Journal, began_s: float) -> Agenda:
     return Agenda(
         trials,
         durations=planned.durations,
