@@ -177,7 +177,7 @@ def test_a_crash_leaves_its_stack(gangs: tuple[Recorder, Path]) -> None:
     assert "trainables_for_tests.py" in gangs[0].outcomes["crashed"].trace
 
 
-def test_trials_that_share_run_side_by_side_and_make_room_for_a_larger_one(
+def test_trials_that_share_run_side_by_side_after_a_larger_one(
     ray_backend: RayBackend, tmp_path: Path
 ) -> None:
     folder = tmp_path / "meeting"
@@ -186,7 +186,7 @@ def test_trials_that_share_run_side_by_side_and_make_room_for_a_larger_one(
     recorder = Recorder()
     ray_backend.run([*pair, trial("larger", "quick", ranks=2, timing="shared")], tmp_path, recorder)
     assert {outcome.status for outcome in recorder.outcomes.values()} == {Status.OK}
-    assert [name for event, name in recorder.events if event == "started"][-1] == "larger"
+    assert [name for event, name in recorder.events if event == "started"][0] == "larger"
 
 
 def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Path) -> None:
