@@ -50,7 +50,21 @@ def _verify(question: Question) -> int:
     return verify.show(question.request, question.asked(), question.trials_on)
 
 
-MODES: Mapping[str, Callable[[Question], int]] = {"run": _run, "plan": _plan, "report": _report, "verify": _verify}
+def _launch(question: Question) -> int:
+    from orchestrator.launch import text_of
+
+    request = question.request
+    print(text_of(question.config, request.name, request.arguments), end="")
+    return 0
+
+
+MODES: Mapping[str, Callable[[Question], int]] = {
+    "run": _run,
+    "plan": _plan,
+    "report": _report,
+    "verify": _verify,
+    "launch": _launch,
+}
 """By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
 
 

@@ -29,6 +29,11 @@ class Question:
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self._config, composition.axes(), composition.arguments)
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config."""
+        return self._config
+
     def check(self, nodes: Sequence[Node]) -> None:
         """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
         mistakes = list(request_mistakes(self._config, self.request.axes))

@@ -13,7 +13,8 @@ from sweeps.limit import Limit
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
     *("retries", "hang_s", "time_limit_s"),
-    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
+    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init"),
+    *("launch", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 

@@ -177,9 +177,7 @@ def test_a_crash_leaves_its_stack(gangs: tuple[Recorder, Path]) -> None:
     assert "trainables_for_tests.py" in gangs[0].outcomes["crashed"].trace
 
 
-def test_trials_that_share_run_side_by_side_after_a_larger_one(
-    ray_backend: RayBackend, tmp_path: Path
-) -> None:
+def test_trials_that_share_run_side_by_side_after_a_larger_one(ray_backend: RayBackend, tmp_path: Path) -> None:
     folder = tmp_path / "meeting"
     folder.mkdir()
     pair = [trial(name, "meeting", timing="shared", folder=str(folder), trials=2) for name in ("a", "b")]
