@@ -9,7 +9,7 @@ from typing import Any
 
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
-from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
+from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
@@ -49,6 +49,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield from _number(config, key, above=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
+    if config["sweep"]["phases"] not in (None, list(PHASES)):
+        yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
     yield from _limit(config)
     yield from _cluster(config["cluster"])
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)

@@ -11,6 +11,7 @@ from typing import Any
 
 from rich.console import Console
 
+from orchestrator import phases
 from orchestrator.agenda import Agenda
 from orchestrator.backend import Backend
 from orchestrator.backends import check_reachable, known_nodes, make_backend
@@ -25,6 +26,7 @@ from orchestrator.lock import DirectoryLock
 from orchestrator.orphans import Watcher
 from orchestrator.plan import Plan, TrialsOn
 from orchestrator.ray_token import token_file
+from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.session import Session
 from sweeps.mistakes import MistakesError
@@ -70,12 +72,18 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
                 to_run = planned.to_run if hopeless else planned.to_run + [trial for trial, _ in planned.without_room]
                 if to_run:
                     backend = backend or _start(request, started, console)
-                while backend and to_run and not session.stopping():
-                    agenda = _agenda(to_run, planned, request, journal, began_s)
-                    backend.run(agenda, layout.root, session)
-                    for trial, outcome in [] if session.stopping() else agenda.left_out:
-                        session.left_out(trial, outcome)
-                    to_run = session.to_run_again()
+                later: list[TrialSpec] = []
+                if request.phases:
+                    to_run, later = phases.probe(to_run, planned.trials)
+                while backend and (to_run or later) and not session.stopping():
+                    while to_run and not session.stopping():
+                        agenda = _agenda(to_run, planned, request, journal, began_s)
+                        backend.run(agenda, layout.root, session)
+                        for trial, outcome in [] if session.stopping() else agenda.left_out:
+                            session.left_out(trial, outcome)
+                        to_run = session.to_run_again()
+                    if later and not session.stopping():
+                        to_run, later = _next_phase(request, later, ends_under(journal.records, asked), session)
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         ending = Ending.of(request, layout, planned.trials, ends)
@@ -98,6 +106,21 @@ def report(request: Request, console: Console) -> int:
     ending = Ending.of(request, layout, (), ends)
     ending.show(console)
     return ending.exit_status
+
+
+def _next_phase(
+    request: Request, later: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], session: Session
+) -> tuple[list[TrialSpec], list[TrialSpec]]:
+    """The next seed of every cell that is still open, and what is left; where none is, the rest is skipped."""
+    found = phases.still_open(request, ends)
+    asked = [trial for trial in later if trial.cell_id in found.cells]
+    seeds = {trial.cell_id: min(each.seed for each in asked if each.cell_id == trial.cell_id) for trial in asked}
+    to_run = [trial for trial in asked if trial.seed == seeds[trial.cell_id]]
+    if not to_run:
+        for trial in later:
+            session.left_out(trial, phases.skipped(found.answer))
+        return [], []
+    return to_run, [trial for trial in later if trial not in to_run]
 
 
 def _agenda(trials: Sequence[TrialSpec], planned: Plan, request: Request, journal: Journal, began_s: float) -> Agenda:

@@ -192,7 +192,7 @@ def _seconds(seconds: float | None) -> str:
 
 
 def _stands(record: TrialRecord, rerun: str) -> bool:
-    """Whether the trial is not to be run again; what a budget left out, a larger one may let in."""
-    if rerun == "all" or not record.status.is_final() or record.skipped_by == "budget":
+    """Whether the trial is not to be run again; what a rule of the sweep left out, it may let in now."""
+    if rerun == "all" or not record.status.is_final() or record.skipped_by:
         return False
     return rerun == "none" or record.status.is_result()

@@ -21,6 +21,9 @@ OWN_SECTIONS = (
 IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
 """Those of them that can change a trial's result; they identify it as they were asked for, `auto` as `auto`."""
 
+PHASES = ("probe", "train")
+"""The two phases that a sweep may have."""
+
 AUTO_GPUS = "auto"
 
 
@@ -53,6 +56,8 @@ class Request:
     """The batch that accuracies are compared with; None where the trainable has none."""
     plan_format: str
     limit: Limit
+    phases: bool
+    """Whether further seeds are run only where they can change the answer."""
     gpu_types: tuple[str, ...]
     labels: Mapping[str, str]
     wait_s: float
@@ -91,6 +96,7 @@ class Request:
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
+            phases=sweep["phases"] == list(PHASES),
             limit=Limit(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
             gpu_types=gpu_types(config),
             labels=config["cluster"]["labels"],

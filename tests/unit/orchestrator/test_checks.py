@@ -25,6 +25,7 @@ CONFIG = {
         "exclude": [],
         "scaling": "weak",
         "baseline": None,
+        "phases": None,
         "budget": {"gpu_hours": None, "wall_s": None, "cost": None},
     },
     "budget": {"epochs": 10, "samples": None, "steps": None, "seconds": None},
@@ -64,6 +65,7 @@ def test_a_request_in_order():
     [
         ("mode", "plam", f"unknown mode 'plam' (did you mean 'plan'?); valid: {', '.join([*MODES, *WITHOUT_SWEEP])}"),
         ("sweep.scaling", "wek", "unknown sweep.scaling 'wek' (did you mean 'weak'?); valid: auto, weak, strong"),
+        ("sweep.phases", ["train"], "sweep.phases must be null or [probe, train], not ['train']"),
         ("sweep.budget.wall_s", -1, "sweep.budget.wall_s must be a number of at least 0, not -1"),
         ("sweep.budget.cost", 5, "sweep.budget.cost needs report.price_per_gpu_hour"),
         ("cluster.wait_s", "long", "cluster.wait_s must be a number of at least 0, not 'long'"),
