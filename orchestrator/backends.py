@@ -9,6 +9,7 @@ from orchestrator.backend import Backend
 from orchestrator.machine import this_machine
 from orchestrator.ray_token import show_token_if_any
 from orchestrator.request import Request
+from orchestrator.watch import Limits
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 
@@ -36,10 +37,11 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
 
 def make_backend(request: Request) -> Backend:
     """The back end the user chose, started; MistakesError if no cluster answers at the address that was given."""
+    limits = Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s)
     if request.backend == "inprocess":
         from orchestrator.inprocess_backend import InProcessBackend
 
-        return InProcessBackend()
+        return InProcessBackend(limits)
     show_token_if_any()
     from orchestrator.ray_backend import RayBackend
 
@@ -52,6 +54,7 @@ def make_backend(request: Request) -> Backend:
             verbose=request.verbose,
             cpus=int(here.cpus),
             gpus=int(here.gpus),
+            limits=limits,
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

@@ -12,6 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.ray_gang import bundles
+from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
 
@@ -24,7 +25,15 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     gang is taken by the next trial of its shape, or gives way at once to one of another shape.
     """
 
-    def __init__(self, trials: Iterable[TrialSpec], nodes: Sequence[Node], results_dir: Path, workers: str) -> None:
+    def __init__(
+        self,
+        trials: Iterable[TrialSpec],
+        nodes: Sequence[Node],
+        results_dir: Path,
+        workers: str,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
+        self._limits = limits
         self._waiting = deque(trials)
         self._given: list[Trial] = []
         self._nodes = nodes
@@ -59,6 +68,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             "trial": spec,
             "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
             "workers": self._workers,
+            "limits": self._limits,
         }
         return Trial(
             self._experiment.spec["run"],

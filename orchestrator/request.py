@@ -11,7 +11,7 @@ from sweeps.axes import Axes
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
-    *("retries", "hang_s", "time_limit_s"),
+    *("retries", "hang_s", "time_limit_s", "trusted_modules"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
