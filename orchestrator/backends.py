@@ -7,7 +7,7 @@ import socket
 
 from orchestrator.backend import Backend
 from orchestrator.machine import this_machine
-from orchestrator.ray_token import show_token_if_any
+from orchestrator.ray_token import require_token, show_token_if_any
 from orchestrator.request import Request
 from orchestrator.watch import Limits
 from sweeps.feasibility import Node
@@ -42,7 +42,10 @@ def make_backend(request: Request) -> Backend:
         from orchestrator.inprocess_backend import InProcessBackend
 
         return InProcessBackend(limits)
-    show_token_if_any()
+    if request.address or os.environ.get("RAY_ADDRESS"):
+        show_token_if_any()
+    else:
+        require_token()
     from orchestrator.ray_backend import RayBackend
 
     here = this_machine()

@@ -47,8 +47,6 @@ def moments(every: bool) -> list[str]:
 def crash_at(place: Place, moment: str) -> None:
     arguments = ("trainable.breaks=2", "retries=1")  # so that there is a trace, and a retry
     deaths = [kill_and_continue(place, *arguments, ORCHESTRATOR_CRASH_AT=moment)]
-    status, out, err = place.run("mode=verify", *arguments)
-    assert status == 0 or "there are no results" in err, out + err
     status, out, err = place.run(*arguments)
     assert status == 1, out + err  # one seed breaks
     check_whole(place, deaths, *arguments)
@@ -105,10 +103,6 @@ def end_at_random(folder: Path, number: int, times: int, backend: str, longest_s
         f" twice; exit within {longest_exit_s:.1f} s, last process gone after {slowest_s:.1f} s"
     )
     assert longest_exit_s < 10.0
-
-
-def test_killed_at_a_few_moments(tmp_path: Path) -> None:
-    end_at_random(tmp_path, signal.SIGKILL, 3, "inprocess", 2.5, 0.3)
 
 
 @pytest.mark.faults
