@@ -15,12 +15,13 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from orchestrator.composition import PRIMARY, Composition, config_dir, is_search_path, with_search_path
+from orchestrator.composition import PRIMARY, Composition, config_dir, hydra_config, is_search_path, with_search_path
 from orchestrator.interrupt import INTERRUPTED
 from orchestrator.machine import this_machine
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
+from orchestrator.trust import hydra_mistakes
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 
@@ -36,8 +37,10 @@ def main(arguments: Sequence[str]) -> int:
     given = rewritten(arguments)
     flags = get_args_parser().parse_args(given)
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
-    if only_shows or flags.multirun or flags.experimental_rerun:
+    if only_shows or flags.experimental_rerun:
         return _through_hydra(given)
+    if flags.multirun:
+        return _several(given, flags.overrides, flags.config_dir)
     # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
     overrides, primary = with_search_path(flags.overrides, flags.config_dir), flags.config_name or PRIMARY
     question = None
@@ -52,9 +55,27 @@ def main(arguments: Sequence[str]) -> int:
                 question = _checked(composition)
                 if question.request.mode != "run":
                     return MODES[question.request.mode](question)
+                _check_hydra(overrides, primary)
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
+
+
+def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | None) -> int:
+    """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code."""
+    own = [each for each in overrides if each.lstrip("+~").startswith("hydra")]
+    try:
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+            _check_hydra(with_search_path(own, folder), PRIMARY)
+    except MistakesError as error:
+        return _wrong(error)
+    return _through_hydra(arguments)
+
+
+def _check_hydra(overrides: Sequence[str], primary: str) -> None:
+    mistakes = list(hydra_mistakes(hydra_config(overrides, primary)))
+    if mistakes:
+        raise MistakesError(mistakes)
 
 
 def sweep(

@@ -7,8 +7,9 @@ import socket
 
 from orchestrator.backend import Backend
 from orchestrator.machine import this_machine
-from orchestrator.ray_token import show_token_if_any
+from orchestrator.ray_token import require_token, show_token_if_any
 from orchestrator.request import Request
+from orchestrator.watch import Limits
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 
@@ -36,11 +37,15 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
 
 def make_backend(request: Request) -> Backend:
     """The back end the user chose, started; MistakesError if no cluster answers at the address that was given."""
+    limits = Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s)
     if request.backend == "inprocess":
         from orchestrator.inprocess_backend import InProcessBackend
 
-        return InProcessBackend()
-    show_token_if_any()
+        return InProcessBackend(limits)
+    if request.address or os.environ.get("RAY_ADDRESS"):
+        show_token_if_any()
+    else:
+        require_token()
     from orchestrator.ray_backend import RayBackend
 
     here = this_machine()
@@ -53,6 +58,7 @@ def make_backend(request: Request) -> Backend:
             verbose=request.verbose,
             cpus=int(here.cpus),
             gpus=int(here.gpus),
+            limits=limits,
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

@@ -36,7 +36,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Of the part of the config that says what to do."""
     yield from _choices(config, REQUEST_CHOICES)
     name = config["sweep"].get("name")
-    if not isinstance(name, str) or not name or name.startswith(".") or set(name) & set("/\\\0") or len(name) > 100:
+    if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
     if "://" in str(config["results_dir"]):
         yield f"results_dir must be a folder, not {config['results_dir']!r}"
@@ -56,6 +56,11 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
 
 
+def _is_folder_name(name: str) -> bool:
+    """Whether a folder of this name lies where it is made, and is seen there."""
+    return 0 < len(name) <= 100 and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Of how the sweep is written down, before its axes can be looked at as axes."""
     for entry in config["sweep"]["exclude"]:
@@ -70,8 +75,8 @@ def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield f"axis {axis!r} changes no trial"
 
 
-def setup_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
-    """Of the part of the config that says what a trial is."""
+def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
+    """Of the part of the config that says what a trial is; `runs_checks`: also what the trainable's own code says."""
     yield from _choices(config, SETUP_CHOICES)
     yield from _number(config, "warmup_epochs", at_least=0)
     yield from _number(config, "grad_accum_steps", at_least=1, whole=True)
@@ -82,16 +87,16 @@ def setup_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     target = value_at(config, "trainable._target_")
     if not isinstance(target, str) or not all(target.partition(":")):
         yield f"trainable._target_ must be package.module:function, not {target!r}"
-    yield from _trainables_own(config)
+    yield from _trainables_own(config, runs_checks)
 
 
-def _trainables_own(config: Mapping[str, Any]) -> Iterator[str]:
+def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[str]:
     """What the trainable itself finds wrong: a config may name a function for that, which starts nothing."""
     own = value_at(config, "trainable.strategy")
     if own and config["strategy"] not in ("auto", own):
         yield f"strategy={config['strategy']} does not fit this trainable, which needs {own}: leave it at auto"
     check = value_at(config, "trainable._check_")
-    if check:
+    if check and runs_checks:
         try:
             yield from pkgutil.resolve_name(check)(config)
         except (ImportError, AttributeError, ValueError) as error:

@@ -24,7 +24,7 @@ TIE = 0.02
 
 DRAWS = 20_000
 _MOST_DRAWN = 2_000_000
-"""Values drawn for all cells together: with more than 100 cells the draws are fewer, and still 2,000 for 1,000 cells."""
+"""Values drawn for all cells together: with over 100 cells the draws are fewer, and still 2,000 for 1,000 cells."""
 
 SHOWN = 0.05
 """A cell is shown to lose accuracy where the chance of being within the margin is below this."""

@@ -5,6 +5,7 @@ With `app` the only place that uses Hydra. Hydra must be initialised, as it is i
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.overrides import with_alternatives
+from orchestrator.secrets import Secrets
 from sweeps.axes import Axes
 from sweeps.mistakes import MistakesError, nearest, unknown
 from sweeps.sweep import STANDARD_AXES
@@ -75,6 +77,16 @@ class Groups:
         return loader.get_group_options(group, kind, self._primary, self._search_path)
 
 
+def hydra_config(overrides: Sequence[str], primary: str) -> dict[str, Any]:
+    """Hydra's own part of the config, as far as it says what Hydra runs; MistakesError where it does not compose."""
+    try:
+        hydra = compose(primary, list(overrides), return_hydra_config=True).hydra
+        parts = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging")
+        return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in parts if hydra.get(part)}
+    except (HydraException, OmegaConfBaseException) as error:
+        raise MistakesError([_one_line(error)]) from None
+
+
 class Composition:
     """One composed config, and the variants of it that a sweep's config axes ask for."""
 
@@ -99,6 +111,12 @@ class Composition:
     def config(self) -> dict[str, Any]:
         """The resolved config as plain values."""
         return _plain(self._config)
+
+    @property
+    def secrets(self) -> Secrets:
+        """What of the config must not be written down."""
+        raw = OmegaConf.to_container(self._config, resolve=False)
+        return Secrets.of(raw, self.config, os.environ)
 
     @property
     def arguments(self) -> list[str]:

@@ -28,16 +28,23 @@ from orchestrator.plan import Plan, TrialsOn
 from orchestrator.ray_token import token_file
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
+from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.session import Session
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec
 
 
-def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console: Console) -> int:
+def run(
+    request: Request,
+    asked: Mapping[str, Any],
+    trials_on: TrialsOn,
+    console: Console,
+    secrets: Secrets = NO_SECRETS,
+) -> int:
     """Run or continue the sweep, write and print its tables; the exit status.
 
     `asked` is the config outside the axes: the journal of another question is refused with a MistakesError, one that
-    another driver owns with a LockedError.
+    another driver owns with a LockedError. `secrets` are kept out of everything that is written.
     """
     check_reachable(request)
     layout = Layout(request.results_dir)
@@ -65,7 +72,7 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
                 console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
             with Display(console, waiting=len(planned.to_run)) as display:
-                session = Session(layout, journal, display, interrupt, retries=request.retries)
+                session = Session(layout, journal, display, interrupt, retries=request.retries, secrets=secrets)
                 hopeless = [] if request.wait_s else planned.without_room
                 for trial, reason in hopeless:
                     session.found_infeasible(trial, reason)
@@ -86,6 +93,9 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
                         to_run, later = _next_phase(request, later, ends_under(journal.records, asked), session)
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
+        if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for
+            waiting = sum(trial.trial_id not in ends for trial in planned.trials)
+            console.print(f"{waiting} planned trials have not run; the same command continues")
         ending = Ending.of(request, layout, planned.trials, ends)
         reached(Moment.TABLES_WRITTEN)
         journal.append(Kind.ENDED, {"missing": ending.missing})

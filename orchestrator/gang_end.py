@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.backend import Outcome
 from orchestrator.cause import Cause
+from orchestrator.watch import Overdue
 from sweeps.status import Status
 
 
@@ -49,6 +50,11 @@ class RankEnd:
         note = f"the process died: {why}"
         return RankEnd(rank=rank, status=status, cause=cause, note=note, trace=trace, answered=False)
 
+    @staticmethod
+    def overdue(rank: int, why: Overdue, trace: str) -> RankEnd:
+        """The rank was given up, because the trial has had its time."""
+        return RankEnd(rank=rank, status=Status.TIMEOUT, cause=why.cause, note=why.note, trace=trace, answered=False)
+
 
 def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Outcome:
     """The trial's outcome from the ranks that ended, at least one; where one failed, others may be missing.
@@ -60,11 +66,13 @@ def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Ou
     """
     root = min(ends, key=_explains)
     speaker = min((end for end in ends if end.answered), key=lambda end: end.rank, default=root)
-    named = world_size > 1 and root.status is not Status.OK
+    named = (
+        root.status is not Status.OK and (world_size > 1 or not root.answered) and root.cause is not Cause.TIME_LIMIT
+    )
     return Outcome(
         status=root.status,
         cause=root.cause,
-        note=f"rank {root.rank}: {root.note}" if named or not root.answered else root.note,
+        note=f"rank {root.rank}: {root.note}" if named and root.status is not Status.OK else root.note,
         trace=root.trace,
         wall_s=wall_s,
         metrics=speaker.metrics,
@@ -83,6 +91,7 @@ _OF_THE_CONNECTION = re.compile(
 def _explains(end: RankEnd) -> tuple[int, int]:
     """Sorts the end that explains the others first."""
     order = (
+        end.status is Status.TIMEOUT,
         end.status is Status.OOM,
         end.cause is Cause.NODE,
         not end.answered,

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import socket
 import time
-from collections.abc import Sequence
+import traceback
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any
 from uuid import uuid4
 
 from orchestrator.agenda import Agenda
+from orchestrator.alarm import Alarm, OverdueError
 from orchestrator.backend import RANK_ENTRY, Listener, Outcome
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
+from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
 
@@ -25,7 +29,8 @@ class InProcessBackend:
     the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+        self._limits = limits
         self._gang_id = uuid4().hex
 
     def nodes(self) -> tuple[Node, ...]:
@@ -46,14 +51,19 @@ class InProcessBackend:
 
     def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> Outcome | None:
         """How it ended; None where it was given up."""
-        trial_dir.mkdir(parents=True, exist_ok=True)
+        trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
-        rank = _Rank(trial, Hearing(listener))
+        alarm = Alarm(self._limits)
+        rank = _Rank(trial, Hearing(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
-        answer = resolve_name(RANK_ENTRY)(trial.rank_request(0) | own, rank.emit, rank.should_stop)
+        try:
+            with alarm:
+                answer = resolve_name(RANK_ENTRY)(trial.rank_request(0) | own, rank.emit, rank.should_stop)
+            end = RankEnd.told(answer)
+        except OverdueError as error:
+            end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.hearing.reraise()
-        end = RankEnd.told(answer)
         if end.trace:
             (trial_dir / "rank0.log").write_text(end.trace)
         if rank.given_up:
@@ -66,19 +76,30 @@ class InProcessBackend:
 class _Rank:
     """What the running trial calls: each call is also a moment for the listener's clock."""
 
-    def __init__(self, trial: TrialSpec, hearing: Hearing) -> None:
+    def __init__(self, trial: TrialSpec, hearing: Hearing, alarm: Alarm) -> None:
         self._trial = trial
+        self._alarm = alarm
         self.hearing = hearing
         self.given_up = False
         """Whether the trial was told to stop, so that its end is not its own."""
 
     def emit(self, row: dict[str, Any]) -> None:
-        with self.hearing.listening() as listener:
+        with self._listening() as listener:
             listener.reported(self._trial, [row])
             listener.ticked()
 
     def should_stop(self) -> bool:
-        with self.hearing.listening() as listener:
+        with self._listening() as listener:
             listener.ticked()
             self.given_up = self.given_up or listener.stopping()
         return self.given_up
+
+    @contextmanager
+    def _listening(self) -> Iterator[Listener]:
+        self._alarm.moved()
+        self._alarm.held = True
+        try:
+            with self.hearing.listening() as listener:
+                yield listener
+        finally:
+            self._alarm.held = False

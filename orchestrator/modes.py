@@ -19,7 +19,7 @@ def _run(question: Question) -> int:
     from orchestrator.lock import LockedError
 
     try:
-        return driver.run(question.request, question.asked(), question.trials_on, _console())
+        return driver.run(question.request, question.asked(), question.trials_on, _console(), question.secrets)
     except LockedError as error:
         raise MistakesError([str(error)]) from error
     except OSError as error:

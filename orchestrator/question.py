@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.checks import axis_mistakes, request_mistakes, setup_mistakes
-from orchestrator.composition import Composition
+from orchestrator.composition import Composition, config_dir
 from orchestrator.request import Request
 from orchestrator.setup import asked, setup, with_gpus
+from orchestrator.trust import trust_mistakes
 from orchestrator.versions import Versions
 from sweeps.axes import Point
 from sweeps.feasibility import Node
@@ -24,6 +25,7 @@ class Question:
         self._composition = composition
         self._versions = Versions()
         self._config = composition.config
+        self.secrets = composition.secrets
         if self._config["sweep"].get("name") in (None, "???"):
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
@@ -46,7 +48,7 @@ class Question:
 
     def asked(self) -> dict[str, Any]:
         """What is asked outside the axes, by its content: what a continued sweep must not change."""
-        return asked(self._config, self._versions)
+        return asked(self._config, self._versions, self.secrets)
 
     def trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
         """The sweep's trials on these nodes; MistakesError with everything that is wrong with any of them."""
@@ -54,12 +56,18 @@ class Question:
 
         def setup_of(config_axes: Point) -> Setup:
             config = self._composition.variant(config_axes) if config_axes else self._config
-            _raise(setup_mistakes(config))
-            return setup(config, nodes, self._versions)
+            _raise(self._setup_mistakes(config))
+            return setup(config, nodes, self._versions, self.secrets)
 
-        _raise([*axis_mistakes(self._config, request.axes), *setup_mistakes(self._config)])
+        _raise([*axis_mistakes(self._config, request.axes), *self._setup_mistakes(self._config)])
         axes = with_gpus(request.axes, self._config, nodes)
         return trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
+
+    def _setup_mistakes(self, config: Mapping[str, Any]) -> Iterator[str]:
+        """Nothing that a config names is imported or called unless all of it is trusted."""
+        distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
+        yield from distrusted
+        yield from setup_mistakes(config, runs_checks=not distrusted)
 
 
 def _raise(mistakes: Iterable[str]) -> None:

@@ -12,16 +12,19 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import ray
 from ray import tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
 from orchestrator.agenda import Agenda
 from orchestrator.backend import Listener, Outcome
+from orchestrator.cause import Cause
 from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_queue import TrialQueue
+from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -36,12 +39,16 @@ _TUNE = {
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
 
+SILENT_S = 120.0
+"""A supervisor that says nothing for so long, though it has something to say twice a second, is ended from outside."""
+
 
 class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
     `workers`: "warm" keeps a gang's processes for the next trial of the same shape, "fresh" starts new ones for each.
     `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
+    `limits` are those of every attempt.
     """
 
     def __init__(
@@ -54,7 +61,9 @@ class RayBackend:
         cpus: int | None = None,
         gpus: int | None = None,
         labels: Mapping[str, str] | None = None,
+        limits: Limits = NO_LIMITS,
     ) -> None:
+        self._limits = limits
         self._workers = workers
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
@@ -73,7 +82,7 @@ class RayBackend:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
         agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
-        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers)
+        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers, self._limits)
         with tempfile.TemporaryDirectory() as scratch, _environment(_TUNE), _quiet("ray.tune", not self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1):
@@ -102,6 +111,7 @@ class _Relay(Callback):  # type: ignore[misc]
     def __init__(self, hearing: Hearing) -> None:
         self._hearing = hearing
         self._started: dict[str, float] = {}
+        self._heard: dict[str, float] = {}
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._start(trial)
@@ -109,6 +119,7 @@ class _Relay(Callback):  # type: ignore[misc]
     def on_trial_result(
         self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
     ) -> None:
+        self._heard[trial.trial_id] = time.monotonic()
         with self._hearing.listening() as listener:
             if result["rows"]:
                 listener.reported(trial.config["trial"], result["rows"])
@@ -126,9 +137,14 @@ class _Relay(Callback):  # type: ignore[misc]
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         with self._hearing.listening() as listener:
             listener.ticked()
+        for trial in trials:
+            silent_s = time.monotonic() - self._heard.get(trial.trial_id, float("inf"))
+            if trial.status == Trial.RUNNING and silent_s > SILENT_S:
+                del self._heard[trial.trial_id]
+                ray.kill(trial.temporary_state.ray_actor)
 
     def _start(self, trial: Trial) -> None:
-        self._started[trial.trial_id] = time.monotonic()
+        self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
         with self._hearing.listening() as listener:
             listener.started(trial.config["trial"])
 
@@ -150,7 +166,14 @@ class _Stop(Stopper):  # type: ignore[misc]
 def _broken(error_file: str | None, wall_s: float) -> Outcome:
     trace = Path(error_file).read_text() if error_file else ""
     lines = trace.strip().splitlines() or ["no reason known"]
-    return Outcome(status=Status.FAILED, note=f"the gang's supervisor failed: {lines[-1]}", trace=trace, wall_s=wall_s)
+    # The supervisor computes nothing: what ends it is its node, or Ray.
+    return Outcome(
+        status=Status.FAILED,
+        cause=Cause.NODE,
+        note=f"the gang's supervisor failed: {lines[-1]}",
+        trace=trace,
+        wall_s=wall_s,
+    )
 
 
 @contextmanager

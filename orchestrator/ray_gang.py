@@ -9,14 +9,16 @@ from typing import Any
 from uuid import uuid4
 
 import ray
-from ray.exceptions import OutOfMemoryError, RayError, RayTaskError
+from ray.exceptions import RayError
 from ray.tune import PlacementGroupFactory, Trainable
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.backend import Outcome
-from orchestrator.cause import Cause
 from orchestrator.gang_end import RankEnd, outcome_of
+from orchestrator.memory import oom_kills
+from orchestrator.ray_end import end_by
 from orchestrator.ray_rank import WATCH, Rank
+from orchestrator.ray_watch import RankWatch
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
@@ -27,8 +29,6 @@ LAST_WORDS_S = 2.0
 """How long the others may still say what they saw after one rank failed, before they are killed."""
 STOP_S = 2.0
 """How long ranks that were asked to stop may take before they are killed."""
-
-NOTE_LENGTH = 200
 
 
 NODE_ID = "ray.io/node-id"
@@ -48,8 +48,8 @@ def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
 class Supervisor(Trainable):  # type: ignore[misc]
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "workers": "warm" or "fresh"}. The last of its results carries
-    the trial's "outcome", and every one the "rows" reported since the one before.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "workers": "warm" or "fresh", "limits": Limits}. The last of
+    its results carries the trial's "outcome", and every one the "rows" reported since the one before.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -67,6 +67,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
         ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
         for answer in ended:
             self._hear(self._running.pop(answer), answer)
+        self._look_after_ranks()
         if not self._running or time.monotonic() > self._deadline:
             return {"rows": self._new_rows(), "outcome": self._finish(), "done": True}
         return {"rows": self._new_rows()}
@@ -89,9 +90,12 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._deadline = float("inf")
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
+        self._oom_kills = oom_kills()
         if not self._ranks:
             self._gang_id = uuid4().hex
             self._ranks = _start_ranks(self._trial, self._gang_id)
+            self._nodes = _nodes_of_bundles(len(self._ranks))
+        self._watch = RankWatch(self._ranks, config["limits"])
         shared = {"gang_id": self._gang_id, "trial_dir": str(self._trial_dir)}
         # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
@@ -102,6 +106,14 @@ class Supervisor(Trainable):  # type: ignore[misc]
             for rank, actor in enumerate(self._ranks)
         }
 
+    def _look_after_ranks(self) -> None:
+        """Give up a trial that has had its time: its last words have been said."""
+        overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
+        if overdue is not None:
+            rank = min(self._running.values()) if overdue.rank is None else overdue.rank
+            self._ends.append(RankEnd.overdue(rank, overdue, self._watch.stacks(rank)))
+            self._deadline = time.monotonic()
+
     def _hear(self, rank: int, answer: Any) -> None:
         """Take down how a rank ended; the first that failed sets the others a deadline."""
         try:
@@ -110,8 +122,9 @@ class Supervisor(Trainable):  # type: ignore[misc]
             if rank == 0:
                 self._rows = rows
         except RayError as error:
-            end = _end_by(error, rank, self._trial_dir)
+            end = end_by(error, rank, self._trial_dir, self._nodes[rank], oom_killed=oom_kills() > self._oom_kills)
         self._ends.append(end)
+        self._watch.ended(rank)
         if end.status is not Status.OK:
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
 
@@ -156,24 +169,7 @@ def _start_ranks(trial: TrialSpec, gang_id: str) -> list[Any]:
     ]
 
 
-def _end_by(error: RayError, rank: int, trial_dir: Path) -> RankEnd:
-    """The end of a rank whose process did not answer, from Ray's account of it and the rank's own log."""
-    account = str(error)
-    last = account.strip().splitlines()[-1]
-    if isinstance(error, RayTaskError):
-        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
-    if isinstance(error, OutOfMemoryError):
-        return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
-    crash = _crash(trial_dir / f"rank{rank}.log")
-    if crash:
-        return RankEnd.lost(rank, crash.splitlines()[0], crash)
-    if "End of file" in last:  # all that Ray sees of a process that goes without a word
-        return RankEnd.lost(rank, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer", account)
-    return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)
-
-
-def _crash(log: Path) -> str:
-    """Python's own report of a fatal signal at the end of the log, if there is one."""
-    text = log.read_text(errors="replace") if log.exists() else ""
-    _, found, report = text.rpartition("Fatal Python error: ")
-    return report.strip() if found else ""
+def _nodes_of_bundles(count: int) -> list[str]:
+    """The id of the node of each bundle; a lost node's bundles move, and so they are asked at the start."""
+    nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
+    return [nodes.get(index, "") for index in range(count)]

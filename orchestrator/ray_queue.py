@@ -13,6 +13,7 @@ from ray.tune.search import SearchAlgorithm
 
 from orchestrator.agenda import Agenda
 from orchestrator.ray_gang import bundles
+from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
 
@@ -29,7 +30,15 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     told which ones, because the agenda counts on it.
     """
 
-    def __init__(self, agenda: Agenda, nodes: Callable[[], Sequence[Node]], results_dir: Path, workers: str) -> None:
+    def __init__(
+        self,
+        agenda: Agenda,
+        nodes: Callable[[], Sequence[Node]],
+        results_dir: Path,
+        workers: str,
+        limits: Limits = NO_LIMITS,
+    ) -> None:
+        self._limits = limits
         self._agenda = agenda
         self._given: list[Trial] = []
         self._count = 0
@@ -83,6 +92,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             "trial": spec,
             "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
             "workers": self._workers,
+            "limits": self._limits,
         }
         return Trial(
             self._experiment.spec["run"],

@@ -7,6 +7,7 @@ import os
 import random
 import socket
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -39,6 +40,7 @@ class Rank:
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
+        self._moves = 0
 
     def rendezvous(self) -> str:
         """`tcp://host:port` of a free port of this rank's node."""
@@ -53,9 +55,28 @@ class Rank:
         self._rows, self._stopping = [], threading.Event()
         with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
             entry = resolve_name(RANK_ENTRY)
-            outcome = entry({**request, "rendezvous": rendezvous}, self._rows.append, self._stopping.is_set)
+            outcome = entry({**request, "rendezvous": rendezvous}, self._emit, self._should_stop)
             sys.stderr.write(outcome["trace"])
         return outcome, self._rows
+
+    def _emit(self, row: dict[str, Any]) -> None:
+        self._moves += 1
+        self._rows.append(row)
+
+    def _should_stop(self) -> bool:
+        self._moves += 1
+        return self._stopping.is_set()
+
+    def moves(self) -> int:
+        """How often the running trial took a step, or reported: it moves as long as this grows."""
+        return self._moves
+
+    def stacks(self) -> str:
+        """Where every thread of this process is."""
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            return file.read()
 
     def rows(self, since: int) -> list[dict[str, Any]]:
         """The rows of the running trial from number `since` on."""
@@ -78,7 +99,7 @@ def _free_port(host: str) -> int:
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
     """Send everything written to stdout and stderr, also by C code, to the end of this file."""
-    path.parent.mkdir(parents=True, exist_ok=True)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {stream: os.dup(stream) for stream in (1, 2)}
     with path.open("ab") as log:
         for stream in kept:

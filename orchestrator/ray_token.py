@@ -6,6 +6,8 @@ import os
 import secrets
 from pathlib import Path
 
+from sweeps.mistakes import MistakesError
+
 
 def token_file() -> Path:
     """Where Ray keeps the token unless the environment names another place."""
@@ -19,6 +21,15 @@ def show_token_if_any() -> None:
     """
     if "RAY_AUTH_TOKEN" in os.environ or token_file().exists():
         os.environ.setdefault("RAY_AUTH_MODE", "token")
+
+
+def require_token() -> None:
+    """Make Ray ask for the token in a cluster started here. MistakesError if the environment says it must not."""
+    mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
+    if mode != "token":
+        raise MistakesError(
+            [f"RAY_AUTH_MODE={mode}: whoever reaches a Ray cluster without a token can run code on it; unset it"]
+        )
 
 
 def keep_token_private(path: Path) -> None:

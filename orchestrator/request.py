@@ -12,7 +12,7 @@ from sweeps.limit import Limit
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
-    *("retries", "hang_s", "time_limit_s"),
+    *("retries", "hang_s", "time_limit_s", "trusted_modules"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init"),
     *("launch", "hydra"),
 )

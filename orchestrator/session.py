@@ -6,7 +6,7 @@ import errno
 import re
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -24,7 +24,8 @@ from orchestrator.layout import Layout
 from orchestrator.live import Display
 from orchestrator.record import TrialRecord
 from orchestrator.retry import is_tried_again, tried_before
-from orchestrator.trial_files import digests
+from orchestrator.secrets import NO_SECRETS, Secrets
+from orchestrator.trial_files import digests, hide_in_logs
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -33,8 +34,16 @@ class Session:
     """The listener of a back end's trials."""
 
     def __init__(
-        self, layout: Layout, journal: Journal, display: Display, interrupt: Interrupt, *, retries: int = 0
+        self,
+        layout: Layout,
+        journal: Journal,
+        display: Display,
+        interrupt: Interrupt,
+        *,
+        retries: int = 0,
+        secrets: Secrets = NO_SECRETS,
     ) -> None:
+        self._secrets = secrets
         self._layout = layout
         self._journal = journal
         self._display = display
@@ -71,7 +80,7 @@ class Session:
         else:
             self._first_rows.add(trial.trial_id)
         self._ended.discard(trial.trial_id)
-        write_whole(self._layout.config(trial.trial_id), _as_yaml(trial).encode())
+        write_whole(self._layout.config(trial.trial_id), _as_yaml(self._secrets.value(asdict(trial))).encode())
         self._display.started(trial)
         reached(Moment.TRIAL_PREPARED)
 
@@ -81,7 +90,7 @@ class Session:
         if trial.trial_id in self._first_rows:
             self._first_rows.discard(trial.trial_id)
             curve.take_back(metrics, rows[0].get("epoch"))
-        curve.extend(metrics, rows)
+        curve.extend(metrics, self._secrets.value(rows))
         self._display.reported(trial, rows)
         reached(Moment.ROWS_ADDED)
 
@@ -92,6 +101,8 @@ class Session:
         """
         if outcome.cause is Cause.DISK:
             raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
+        outcome = replace(outcome, note=self._secrets.text(outcome.note), trace=self._secrets.text(outcome.trace))
+        hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)
         if outcome.trace:
             write_whole(self._layout.trace(trial.trial_id), outcome.trace.encode())
             reached(Moment.TRACE_WRITTEN)
@@ -131,7 +142,7 @@ class Session:
         attempt = self._attempts.get(trial.trial_id, 0)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         files = {"files": digests(self._layout.trial(trial.trial_id))}
-        self._journal.append(Kind.FINISHED, record.to_json() | files)
+        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
 
     def ticked(self) -> None:
         """Let the clocks on the screen go on."""
@@ -145,14 +156,8 @@ class Session:
 _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where PyYAML was built with it
 
 
-def _as_yaml(trial: TrialSpec) -> str:
-    return str(yaml.dump(_plain(asdict(trial)), Dumper=_DUMPER, sort_keys=False))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    return [_plain(item) for item in value] if isinstance(value, (list, tuple)) else value
+def _as_yaml(value: Any) -> str:
+    return str(yaml.dump(value, Dumper=_DUMPER, sort_keys=False))
 
 
 def _of_the_disk(note: str, place: Path) -> OSError:

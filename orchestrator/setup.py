@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from orchestrator.command_source import command_version
 from orchestrator.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, gpu_types
+from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.versions import Versions
 from sweeps.axes import Axes
 from sweeps.feasibility import Node
@@ -19,7 +20,7 @@ from sweeps.sweep import Setup
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
-def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions) -> Setup:
+def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, secrets: Secrets = NO_SECRETS) -> Setup:
     """The setup in a resolved config, its `auto`s settled by the nodes. ValueError where a setting is missing."""
     trainable = config["trainable"]
     for key in ("_target_", "lr", "reference_batch_size"):
@@ -49,7 +50,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions) 
         grad_accum_steps=config["grad_accum_steps"],
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
-        identity={"asked": digest(asked(config, versions)), "device": device},
+        identity={"asked": digest(asked(config, versions, secrets)), "device": device},
     )
 
 
@@ -64,11 +65,14 @@ def source_dir(trainable: Mapping[str, Any]) -> Path:
     return Path(trainable["source_dir"] or ".").expanduser().absolute()
 
 
-def asked(config: Mapping[str, Any], versions: Versions) -> dict[str, Any]:
-    """All that identifies a trial besides its point: the config as asked for, and the content of sources and data."""
+def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
+    """All that identifies a trial besides its point: the config as asked for, and the content of sources and data.
+
+    Without secrets: they go into the journal no more than they change a result.
+    """
     sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
     found = {
-        "config": without(sections, config["sweep"]["identity_ignores"]),
+        "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
         **{key: config[key] for key in IDENTIFYING},
         "source": {path: versions.source(path) for path in sorted(_code_in(sections))} | _command_source(config),
         "data": versions.data(config.get("data") or {}),

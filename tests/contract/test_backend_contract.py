@@ -11,6 +11,7 @@ import pytest
 from orchestrator.backend import Backend
 from orchestrator.inprocess_backend import InProcessBackend
 from orchestrator.ray_backend import RayBackend
+from orchestrator.watch import Limits
 from sweeps.feasibility import why_infeasible
 from sweeps.status import Status
 from tests.contract.trials import Recorder, trial
@@ -192,6 +193,36 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
     ray_backend.run([trial("runs", "stubborn")], tmp_path, recorder)
     assert recorder.events == [("started", "runs"), ("reported", "runs")]
     assert not _processes("contract/gpus=1,name=runs")
+
+
+@pytest.mark.parametrize("limits", [Limits(hang_s=1.0), Limits(time_limit_s=1.0)])
+def test_a_trial_that_has_had_its_time_is_ended_from_outside(
+    backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backend, "_limits", limits)
+    recorder = Recorder()
+    backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
+    hung, following = recorder.outcomes["hangs"], recorder.outcomes["next"]
+    assert (hung.status, following.status) == (Status.TIMEOUT, Status.OK)
+    assert hung.cause == ("hang" if limits.hang_s else "time_limit")
+    assert ("hang_s=1" if limits.hang_s else "time_limit_s=1") in hung.note
+    assert 1.0 <= hung.wall_s < 6.0
+
+
+@pytest.mark.parametrize("how", ["stop", "leave"])
+def test_the_rank_that_hangs_is_named_and_all_of_them_go(
+    ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_backend, "_limits", Limits(hang_s=3.0))
+    recorder = Recorder()
+    ray_backend.run([trial("freezes", "freezing", ranks=2, how=how, who=1)], tmp_path, recorder)
+    outcome = recorder.outcomes["freezes"]
+    assert (outcome.status, outcome.cause) == (Status.TIMEOUT, "hang")
+    assert outcome.note.startswith("rank 1: " + ("does not answer" if how == "stop" else "stands still"))
+    assert how == "stop" or "trainables_for_tests.py" in outcome.trace
+    deadline = time.monotonic() + 5
+    while _processes("freezes") or _processes("/rank"):
+        assert time.monotonic() < deadline
 
 
 @pytest.mark.slow

@@ -52,6 +52,23 @@ def collective(config: Mapping[str, Any], context: Context) -> None:
     context.summarize({"total": total.item(), "threads": torch.get_num_threads(), "pid": os.getpid()})
 
 
+def freezing(config: Mapping[str, Any], context: Context) -> None:
+    """Sum over the ranks again and again; after a few rounds rank `who` stops as by SIGSTOP, or leaves the others."""
+    import torch
+
+    from trainables import process_group
+
+    gang = process_group.join(context)
+    for epoch in range(1, 1000):
+        if epoch == 5 and context.rank == config["who"]:
+            if config["how"] == "stop":
+                os.kill(os.getpid(), signal.SIGSTOP)
+            _hang()
+        gang.sum(torch.ones(1))
+        context.should_stop()
+        time.sleep(0.02)
+
+
 def meeting(config: Mapping[str, Any], context: Context) -> None:
     """Leave a file in `folder` and wait for the others': ends only if as many trials run at the same time."""
     folder = Path(config["folder"])

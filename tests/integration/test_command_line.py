@@ -56,6 +56,7 @@ defaults:
 sweep:
   name: traced
   axes: {gpus: [1], device_batch_size: [8, 16], lr_rule: [none, linear], seed: [0, 1, 2]}
+trusted_modules: [tracing_training]
 """
 
 

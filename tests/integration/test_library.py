@@ -42,7 +42,8 @@ def test_a_section_as_a_whole_keeps_nothing_of_the_default():
     model = {"name": "mypackage.models:build", "width": 4}
     with pytest.raises(MistakesError) as told:
         run_sweep(
-            SMALL | {"model": model, "trainable": {"_target_": "nowhere:train", "lr": 1, "reference_batch_size": 1}}
+            SMALL | {"model": model, "trainable": {"_target_": "nowhere:train", "lr": 1, "reference_batch_size": 1}},
+            "trusted_modules=[nowhere,mypackage]",
         )
     assert "no package or module" in str(told.value)
 

@@ -1,7 +1,11 @@
+import os
 import stat
 from pathlib import Path
 
-from orchestrator.ray_token import keep_token_private
+import pytest
+
+from orchestrator.ray_token import keep_token_private, require_token
+from sweeps.mistakes import MistakesError
 
 
 def mode_of(path: Path) -> int:
@@ -21,3 +25,12 @@ def test_a_token_that_is_there_is_kept_and_closed_to_others(tmp_path: Path) -> N
     token.chmod(0o644)
     keep_token_private(token)
     assert (mode_of(token), token.read_text()) == (0o600, "secret")
+
+
+def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(MistakesError, match="RAY_AUTH_MODE=disabled"):
+        require_token()

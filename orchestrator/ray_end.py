@@ -1,0 +1,57 @@
+"""How a rank ended whose process did not answer: Ray's account of it, the kernel's, and the rank's own log."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import ray
+from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayError, RayTaskError
+
+from orchestrator.cause import Cause
+from orchestrator.gang_end import RankEnd
+from sweeps.status import Status
+
+NODE_S = 5.0
+"""How long Ray may take to notice that the node of an unavailable rank is lost."""
+
+NOTE_LENGTH = 200
+
+
+def _is_lost(node: str) -> bool:
+    """Whether the node is gone; Ray may take some seconds to notice."""
+    until = time.monotonic() + NODE_S
+    while time.monotonic() < until:
+        if any(each["NodeID"] == node and not each["Alive"] for each in ray.nodes()):
+            return True
+        time.sleep(0.2)
+    return False
+
+
+def end_by(error: RayError, rank: int, trial_dir: Path, node: str, *, oom_killed: bool) -> RankEnd:
+    """The end of this rank, which ran on this node; `oom_killed`: the kernel killed somebody there meanwhile."""
+    account = str(error)
+    last = account.strip().splitlines()[-1]
+    if isinstance(error, RayTaskError):
+        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
+    if isinstance(error, OutOfMemoryError):
+        return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
+    if "node has died" in account or "preempted" in account:
+        return RankEnd.lost(rank, "its node was lost", account, cause=Cause.NODE)
+    crash = _crash(trial_dir / f"rank{rank}.log")
+    if crash:
+        return RankEnd.lost(rank, crash.splitlines()[0], crash)
+    if oom_killed:
+        return RankEnd.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
+    if isinstance(error, ActorUnavailableError) and _is_lost(node):
+        return RankEnd.lost(rank, "its node was lost", account, cause=Cause.NODE)
+    if "End of file" in last:  # all that Ray sees of a process that goes without a word
+        return RankEnd.lost(rank, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer", account)
+    return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)
+
+
+def _crash(log: Path) -> str:
+    """Python's own report of a fatal signal at the end of the log, if there is one."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    _, found, report = text.rpartition("Fatal Python error: ")
+    return report.strip() if found else ""

@@ -1,0 +1,109 @@
+"""What must not be written down: values from the environment, and whatever looks like a secret."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+HIDDEN = "<hidden>"
+
+_SECRET_WORDS = r"passwd|password|passphrase|secrets?|token|credentials?|api_?key|access_?key|private_?key|auth|bearer"
+_SECRET_NAME = re.compile(rf"(^|[_.\-])({_SECRET_WORDS})($|[_.\-])", re.IGNORECASE)
+_SECRET_TEXT = re.compile(
+    r"""
+      \b(?:AKIA|ASIA)[0-9A-Z]{16}\b                                   # AWS
+    | \bgh[pousr]_[A-Za-z0-9]{30,}\b | \bgithub_pat_\w{30,}           # GitHub
+    | \bglpat-[\w-]{20,}                                              # GitLab
+    | \bhf_[A-Za-z0-9]{20,}\b                                         # Hugging Face
+    | \bsk-[A-Za-z0-9_-]{20,}                                         # OpenAI and others
+    | \bxox[abprs]-[A-Za-z0-9-]{10,}                                  # Slack
+    | \bAIza[0-9A-Za-z_-]{35}                                         # Google
+    | \beyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]{5,}                          # JSON web tokens
+    | -----BEGIN[ ][A-Z ]*PRIVATE[ ]KEY-----(?:.|\n)*?(?:-----END[ ][A-Z ]*PRIVATE[ ]KEY-----|\Z)
+    | (?<=://)[^\s/@:]*:[^\s/@]+(?=@)                                 # user:password@ in an address
+    """,
+    re.VERBOSE,
+)
+_ASSIGNED = re.compile(rf"(?i)\b([\w.\-]*(?:{_SECRET_WORDS}))\b(['\"]?\s*[=:]\s*)(['\"]?)([^\s'\",;&]{{4,}})")
+_FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
+
+SHORTEST = 4
+"""A value from the environment that is shorter is hidden where the config has it, and not looked for in texts."""
+
+
+@dataclass(frozen=True)
+class Secrets:
+    """The values to hide, each with what stands in its place."""
+
+    hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @staticmethod
+    def of(raw: Any, resolved: Any, environment: Mapping[str, str]) -> Secrets:
+        """Those of a config, from its unresolved and its resolved values."""
+        found = {value: HIDDEN for value in _values_under_secret_names(resolved)}
+        for name in _FROM_ENVIRONMENT.findall(_text(raw)):
+            if value := environment.get(name, ""):
+                found.setdefault(value, _placeholder(name, value))
+        return Secrets(found)
+
+    def text(self, text: str) -> str:
+        """The text without them."""
+        # Longest first: one may be a part of another.
+        for value in sorted(self.hidden, key=len, reverse=True):
+            if len(value) >= SHORTEST:
+                text = text.replace(value, self.hidden[value])
+        return _ASSIGNED.sub(_hide_assigned, _SECRET_TEXT.sub(HIDDEN, text))
+
+    def value(self, value: Any, key: str = "") -> Any:
+        """JSON values without them; a text under a name like `token` is one."""
+        if isinstance(value, Mapping):
+            return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [self.value(item, key) for item in value]
+        if isinstance(value, str):
+            if value in self.hidden:
+                return self.hidden[value]
+            return HIDDEN if value and is_secret_name(key) else self.text(value)
+        told = str(value)
+        return self.hidden[told] if not isinstance(value, bool) and told in self.hidden else value
+
+
+NO_SECRETS = Secrets()
+"""Hides only what looks like a secret by itself."""
+
+
+def is_secret_name(name: str) -> bool:
+    """Whether what has this name is meant for few eyes: `api_key`, `HF_TOKEN`; not `max_tokens` or `author`."""
+    return bool(_SECRET_NAME.search(name))
+
+
+def _placeholder(name: str, value: str) -> str:
+    """Tells two values apart, so that another one is another question, unless the name says that it is a secret."""
+    if is_secret_name(name):
+        return f"<hidden {name}>"
+    return f"<{name} {hashlib.sha256(value.encode()).hexdigest()[:8]}>"
+
+
+def _hide_assigned(found: re.Match[str]) -> str:
+    already = found[4].startswith(("<", "${")) or re.fullmatch(r"[\d.]+|[Nn]one|null|[Tt]rue|[Ff]alse", found[4])
+    return found[0] if already else f"{found[1]}{found[2]}{found[3]}{HIDDEN}"
+
+
+def _values_under_secret_names(value: Any, key: str = "") -> Iterable[str]:
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _values_under_secret_names(item, str(name))
+    elif isinstance(value, list):
+        for item in value:
+            yield from _values_under_secret_names(item, key)
+    elif isinstance(value, str) and len(value) >= SHORTEST and is_secret_name(key):
+        yield value
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "\n".join(_text(item) for item in value.values())
+    return "\n".join(map(_text, value)) if isinstance(value, list) else str(value)

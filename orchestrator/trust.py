@@ -1,0 +1,102 @@
+"""Which names in a config may become code: the project's own, and those of modules that the user trusts.
+
+A config is data until it names a function. The shipped configs name the project's own trainables; `trusted_modules`
+adds modules. On the command line these may be any; in a config file, which may have come from somebody else, only
+modules of the user's own folder, so that no file can reach what is installed (`os:system`, `torch.hub:load`).
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+KEY = "trusted_modules"
+
+_STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
+_ALWAYS_CODE = ("_target_", "_check_", "_partial_", "_args_", "_call_")
+_SHIPPED = re.compile(r"^\s*(?:_target_|_check_):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
+_MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
+
+
+@functools.cache
+def registered(shipped: Path) -> frozenset[str]:
+    """The dotted paths that the shipped configs of trainables name."""
+    return frozenset(name for file in shipped.glob("trainable/*.yaml") for name in _SHIPPED.findall(file.read_text()))
+
+
+def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped: Path) -> Iterator[str]:
+    """A line for everything in a resolved config that would become code and is not trusted."""
+    listed = config.get(KEY) or []
+    if not isinstance(listed, list) or not all(isinstance(each, str) and _MODULE.fullmatch(each) for each in listed):
+        yield f"{KEY} must be a list of modules like [mypackage], not {listed!r}"
+        return
+    said_here = any(each.lstrip("+").partition("=")[0] == KEY for each in arguments)
+    for module in listed if not said_here else ():
+        if not _is_users_own(module):
+            yield (
+                f"{KEY}: {module!r} in a config file is no module of your own folder; "
+                f"if you mean it, say so on the command line: {KEY}=[{module}]"
+            )
+    for key, name in named_code(config):
+        if name not in registered(shipped) and not _within(name, listed):
+            module = name.partition(":")[0]
+            top = module.partition(".")[0]
+            yield f"{key}={name!r}: {module!r} is not trusted to be run; if it is your own code, add {KEY}=[{top}]"
+
+
+def hydra_mistakes(hydra: Mapping[str, Any]) -> Iterator[str]:
+    """A line for everything in Hydra's own config with which Hydra would run code that is not its own."""
+    for key, name in named_code({part: hydra.get(part) for part in ("launcher", "sweeper", "callbacks")}, "hydra"):
+        if not name.startswith("hydra._internal.core_plugins."):
+            yield f"{key}={name!r}: only Hydra's own launcher and sweeper, and no callbacks"
+    for key, name in _factories({part: hydra.get(part) for part in ("job_logging", "hydra_logging")}, "hydra"):
+        if not name.startswith("logging."):
+            yield f"{key}={name!r}: only handlers and formatters of the standard module logging"
+
+
+def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
+    """Every (dotted key, name) with which logging.config makes an object."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            reaches_out = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
+            if str(name) in ("()", "class") or reaches_out:
+                yield f"{key}.{name}", str(item)
+            else:
+                yield from _factories(item, f"{key}.{name}")
+
+
+def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
+    """Every (dotted key, name) in a config that something resolves to code: targets, and names with a colon."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            dotted = f"{key}.{name}" if key else str(name)
+            if str(name) in _ALWAYS_CODE and item is not None:
+                yield dotted, str(item)
+            elif str(name) == "name" and isinstance(item, str) and ":" in item:
+                yield dotted, item
+            else:
+                yield from named_code(item, dotted)
+    elif isinstance(value, list):
+        for index, item in enumerate(value):
+            yield from named_code(item, f"{key}[{index}]")
+
+
+def _within(name: str, modules: Iterable[str]) -> bool:
+    module = name.partition(":")[0]
+    return any(module == each or module.startswith(f"{each}.") for each in modules)
+
+
+def _is_users_own(module: str) -> bool:
+    """Whether the module lies outside the standard library and what is installed; nothing is imported to know it."""
+    top = module.partition(".")[0]
+    if top in sys.stdlib_module_names or top in ("sweeps", "trainables", "orchestrator"):
+        return False
+    spec = importlib.util.find_spec(top)
+    origins = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
+    places = [Path(origin) for origin in origins if origin and origin not in ("built-in", "frozen", "namespace")]
+    return bool(places) and not any({"site-packages", "dist-packages"} & set(place.parts) for place in places)

@@ -1,0 +1,67 @@
+"""Files cut off at any byte, or with a bit flipped: named by mode=verify, left out or made again, the rest intact."""
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.faults.conftest import Place
+
+ARGUMENTS = ("trainable.breaks=2",)  # so that there is a trace, too
+
+
+def finished_place(folder: Path) -> Place:
+    place = Place(folder)
+    status, out, err = place.run(*ARGUMENTS)
+    assert status == 1, err
+    return place
+
+
+def damages(content: bytes, chance: random.Random) -> list[bytes]:
+    """Cut off somewhere, a bit flipped, emptied, and filled with zeros as a file system may after a power cut."""
+    cut, flip = chance.randrange(1, len(content)), chance.randrange(len(content))
+    flipped = content[:flip] + bytes([content[flip] ^ 1 << chance.randrange(8)]) + content[flip + 1 :]
+    return [content[:cut], flipped, b"", content[:cut] + bytes(len(content) - cut)]
+
+
+def check_files(place: Place, names: list[str], rounds: int) -> None:
+    chance = random.Random(7)
+    for name in names:
+        path = next(place.results.glob(name))
+        whole = path.read_bytes()
+        for _ in range(rounds):
+            for damaged in damages(whole, chance)[: 4 if rounds > 1 else 2]:
+                path.write_bytes(damaged)
+                status, out, err = place.run("mode=verify", *ARGUMENTS)
+                assert (status, path.name in err) == (1, True), (path, out, err)
+                if path.parent.name == "tables":
+                    assert place.run("mode=report", *ARGUMENTS)[0] == 1  # one seed breaks
+                    assert path.read_bytes() == whole
+                path.write_bytes(whole)
+    status, out, err = place.run("mode=verify", *ARGUMENTS)
+    assert (status, err) == (0, "")
+
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(3600)]
+
+
+def test_any_damaged_file_is_named(tmp_path: Path) -> None:
+    names = ["tables/*.csv", "tables/*.parquet", "tables/*.md", "trials/*/config.yaml", "trials/*/metrics.jsonl"]
+    check_files(finished_place(tmp_path), [*names, "trials/*/trace.txt"], 3)
+
+
+def test_a_damaged_journal_is_quarantined_and_the_sweep_goes_on(tmp_path: Path) -> None:
+    place = finished_place(tmp_path)
+    journal = place.results / "journal.jsonl"
+    lines = journal.read_bytes().splitlines(keepends=True)
+    ends = [number for number, line in enumerate(lines) if b'"kind":"finished"' in line]
+    lines[ends[0]] = lines[ends[0]].replace(b'"status":"', b'"status":"n', 1)
+    journal.write_bytes(b"".join(lines))
+    status, out, err = place.run("mode=verify", *ARGUMENTS)
+    assert status == 1 and f"line {ends[0] + 1}: corrupt" in err
+    begun = len(place.ran())
+    status, out, err = place.run(*ARGUMENTS)
+    assert status == 1 and f"line {ends[0] + 1}: corrupt" in out and "quarantine" in out
+    assert len(place.ran()) == begun + 1, "only the trial whose end was damaged runs again"
+    status, out, err = place.run("mode=verify", *ARGUMENTS)
+    assert (status, err) == (0, "") and "quarantine" in out

@@ -1,0 +1,117 @@
+"""Every operation on files fails, once and then for good: nothing is a silent success, and the same command goes on."""
+
+import io
+from dataclasses import replace
+from pathlib import Path
+
+import hydra
+import pytest
+from rich.console import Console
+
+from orchestrator import disk, driver
+from orchestrator.composition import Composition, config_dir
+from orchestrator.journal import replay, terminal
+from orchestrator.layout import Layout
+from orchestrator.question import Question
+from orchestrator.verify import verify
+from tests.faults import counted
+from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
+
+TRIALS = 3
+
+
+@pytest.fixture(scope="module")
+def question() -> Question:
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+        overrides = (
+            *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1"),
+            *("trainable._target_=tests.faults.counted:train", "trusted_modules=[tests]", "trainable.lr=0.1"),
+            *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
+        )
+        return Question(Composition(overrides))
+
+
+class NoWatcher:
+    """Processes are not what is tried here."""
+
+    def __init__(self, root: Path) -> None:
+        pass
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, *exception: object) -> None:
+        pass
+
+
+@pytest.fixture(autouse=True)
+def without_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(driver, "Watcher", NoWatcher)
+
+
+def run(question: Question, folder: Path) -> tuple[int, str]:
+    """Exit status and message, as the command line has them."""
+    request = replace(question.request, results_dir=folder)
+    try:
+        return driver.run(request, question.asked(), question.trials_on, Console(file=io.StringIO())), ""
+    except OSError as error:
+        assert disk.is_at_fault(error, folder), error
+        return 1, disk.advice(error, folder)
+    except ValueError as error:  # a results folder that cannot be made is told as a wrong request
+        return 2, str(error)
+
+
+def ends(folder: Path) -> set[str]:
+    journal = Layout(folder).journal
+    return set(terminal(replay(journal).records)) if journal.exists() else set()
+
+
+def violations(question: Question, folder: Path) -> list[str]:
+    request = replace(question.request, results_dir=folder)
+    planned = [trial.trial_id for trial in question.trials_on(())]
+    return list(verify(request, Layout(folder), planned, question.asked()).violations)
+
+
+def try_fault(question: Question, folder: Path, fault: int | str, at: int | None, *, for_good: bool) -> FailingDisk:
+    """One run with the fault, and one without it."""
+    failing = FailingDisk(folder, fault, at, for_good=for_good)
+    with pytest.MonkeyPatch.context() as patched:
+        failing.install(patched)
+        status, told = run(question, folder)
+    acknowledged, begun = ends(folder), len(counted.executions)
+    assert status != 0, "one seed breaks, and so the best there is is 1"
+    if told:
+        assert "cannot be" in told and ("the same command continues" in told or status == 2), told
+    else:  # it came to its end all the same: then all of it must be there
+        assert violations(question, folder) == [] and len(acknowledged) == TRIALS, (at, fault)
+    assert run(question, folder) == (1, "")
+    assert violations(question, folder) == []
+    assert acknowledged <= ends(folder) and len(ends(folder)) == TRIALS
+    assert not acknowledged & set(counted.executions[begun:]), "an acknowledged trial ran again"
+    return failing
+
+
+def operations(question: Question, folder: Path) -> int:
+    whole = try_fault(question, folder / "whole", SHORT, None, for_good=False)
+    assert whole.failed == 0
+    return whole.count
+
+
+def test_some_operations_fail(question: Question, tmp_path: Path) -> None:
+    count = operations(question, tmp_path)
+    for at in range(3, count + 1, max(1, count // 4)):
+        fault = FAULTS[at % len(FAULTS)]
+        failing = try_fault(question, tmp_path / str(at), fault, at, for_good=bool(at % 2))
+        assert failing.failed or fault == SHORT
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+@pytest.mark.parametrize("fault", FAULTS)
+def test_every_operation_fails(question: Question, tmp_path: Path, fault: int | str, for_good: bool) -> None:
+    count, failed = operations(question, tmp_path), 0
+    for at in range(1, count + 1):
+        failed += bool(try_fault(question, tmp_path / str(at), fault, at, for_good=for_good).failed)
+    print(f"{fault}, {'for good' if for_good else 'once'}: {failed} of {count} operations failed, 0 silent successes")
+    assert failed == count or fault == SHORT

@@ -1,0 +1,117 @@
+"""Configs, names and strings that want to do harm: none has a side effect, and none reaches what others will read."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+SECRETS = {"DB_PASSWORD": "hunter22-and-more", "PLACE": "somewhere-private", "HF_TOKEN": "hf_" + "a1B2c3D4" * 4}
+
+TRAINING = """
+import os
+
+
+def train(config, context):
+    print("my token is", os.environ["HF_TOKEN"], config["trainable"]["password"], flush=True)
+    context.report({"epoch": 1, "loss": 1.0, "said": os.environ["HF_TOKEN"]})
+    if context.seed == 1:
+        raise RuntimeError("cannot log in with " + config["trainable"]["password"])
+    context.remark("=cmd|' /C calc'!A0 <script>alert(1)</script>")
+    context.summarize({"samples_per_s": 1.0, "accuracy": 0.5, "where": config["trainable"]["where"]})
+"""
+
+
+def orchestrate(folder: Path, *arguments: str, **environment: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "orchestrator", "backend=inprocess", *arguments],
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{ROOT}:{folder}", "WITNESS": str(folder / "witness")} | environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+HOSTILE = {
+    "target": "trainable:\n  _target_: os:system\n",
+    "trusting itself": "trainable:\n  _target_: os:system\ntrusted_modules: [os]\n",
+    "check": "trainable:\n  _check_: builtins:exec\n",
+    "model": "model:\n  name: subprocess:run\n  args: touch witness\n",
+    "python object": "trainable:\n  lr: !!python/object/apply:os.system ['touch witness']\n",
+    "python name": "trainable:\n  lr: !!python/name:os.system\n",
+    "callback": "hydra:\n  callbacks:\n    x:\n      _target_: subprocess.call\n      args: [touch, witness]\n",
+    "handler": "hydra:\n  job_logging:\n    handlers:\n      x:\n        (): subprocess.call\n        args: date\n",
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
+def test_a_hostile_config_does_nothing(tmp_path: Path, text: str) -> None:
+    sweep = tmp_path / "conf" / "sweep" / "evil.yaml"
+    sweep.parent.mkdir(parents=True)
+    sweep.write_text(f"# @package _global_\nsweep:\n  name: evil\n  axes: {{device_batch_size: [8]}}\n{text}")
+    ended = orchestrate(tmp_path, "-cd", str(tmp_path / "conf"), "sweep=evil", "trainable=noop")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["conf"]
+
+
+@pytest.mark.parametrize(
+    "name", ["../up", "..", ".", ".hidden", "a/b", "/abs", "a\\b", "x" * 300, "a\x01b", "nl\nnl", "'a b\\x00'", ""]
+)
+def test_a_name_cannot_leave_the_results(tmp_path: Path, name: str) -> None:
+    ended = orchestrate(tmp_path, "sweep=batch_scaling", "trainable=noop", f"sweep.name='{name}'", "mode=plan")
+    assert ended.returncode == 2, ended.stdout
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_secrets_reach_no_file_and_results_are_private(tmp_path: Path) -> None:
+    (tmp_path / "loud_training.py").write_text(TRAINING)
+    ended = orchestrate(
+        tmp_path,
+        *("sweep=batch_scaling", "trainable=function", "trainable._target_=loud_training:train"),
+        *("trusted_modules=[loud_training]", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]"),
+        *("sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0,1]"),
+        *(
+            "+trainable.password=${oc.env:DB_PASSWORD}",
+            "+trainable.where=${oc.env:PLACE}",
+            "+trainable.api_key=abcd-12345",
+        ),
+        **SECRETS,
+    )
+    assert ended.returncode == 1, ended.stderr
+    written = [path for path in tmp_path.rglob("*") if path.is_file() and path.name != "loud_training.py"]
+    assert len(written) > 8
+    for path in written:
+        content = path.read_bytes().decode("utf-8", "replace")
+        for secret in (*SECRETS.values(), "abcd-12345"):
+            assert secret not in content, (path, secret)
+    told = [line for line in (ended.stdout + ended.stderr).splitlines() if not line.startswith("my token is")]
+    for secret in SECRETS.values():
+        assert secret not in "\n".join(told)
+    results = tmp_path / "results" / "batch_scaling"
+    for folder in (results, results / "trials", results / "tables", *(results / "trials").iterdir()):
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700, folder
+    table = (results / "tables" / "trials.csv").read_text()
+    assert ",=cmd" not in table and '"=cmd' not in table
+    again = orchestrate(tmp_path, "sweep=batch_scaling", "mode=report")
+    assert again.returncode in (0, 1) and "<script>" not in again.stdout
+
+
+def test_links_do_not_lead_out_of_the_results(tmp_path: Path) -> None:
+    outside = tmp_path / "outside.txt"
+    outside.write_text("mine")
+    arguments = ("sweep=batch_scaling", "trainable=noop", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")
+    assert orchestrate(tmp_path, *arguments).returncode == 0
+    results = tmp_path / "results" / "batch_scaling"
+    for name in ("tables/summary.csv", "tables/trials.csv"):
+        (results / name).unlink()
+        (results / name).symlink_to(outside)
+    trial = next((results / "trials").iterdir())
+    (trial / "metrics.jsonl").unlink()
+    (trial / "metrics.jsonl").symlink_to(outside)
+    assert orchestrate(tmp_path, *arguments, "rerun=all").returncode == 0
+    assert outside.read_text() == "mine"
