@@ -13,7 +13,7 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 RANK_ENTRY = "trainables.rank:run"
-"""The function every rank's process calls: `(request, emit, should_stop) -> outcome`, plain JSON values all of them."""
+"""The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
 
 
 @dataclass(frozen=True, kw_only=True)

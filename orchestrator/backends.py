@@ -39,7 +39,7 @@ def make_backend(request: Request) -> Backend:
     if request.backend == "inprocess":
         from orchestrator.inprocess_backend import InProcessBackend
 
-        return InProcessBackend()
+        return InProcessBackend(request.telemetry_hz)
     show_token_if_any()
     from orchestrator.ray_backend import RayBackend
 
@@ -52,6 +52,7 @@ def make_backend(request: Request) -> Backend:
             verbose=request.verbose,
             cpus=int(here.cpus),
             gpus=int(here.gpus),
+            telemetry_hz=request.telemetry_hz,
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

@@ -25,6 +25,7 @@ from orchestrator.plan import Plan, TrialsOn
 from orchestrator.ray_token import token_file
 from orchestrator.request import Request
 from orchestrator.session import Session
+from orchestrator.spoiled import once_more
 from sweeps.mistakes import MistakesError
 
 
@@ -68,6 +69,12 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
                 while backend and to_run and not session.stopping():
                     backend.run(to_run, layout.root, session)
                     to_run = session.to_run_again()
+            share, count = request.rerun_invalid, len(planned.trials)
+            spoiled = once_more(planned.to_run, ends_under(journal.records, asked), share=share, planned=count)
+            if backend and spoiled and not session.stopping():
+                console.print(f"something spoiled the timing of {len(spoiled)} trials: they run once more, alone")
+                with Display(console, waiting=len(spoiled)) as display:
+                    backend.run(spoiled, layout.root, Session(layout, journal, display, interrupt))
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         ending = Ending.of(request, layout, planned.trials, ends)

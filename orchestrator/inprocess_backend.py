@@ -13,6 +13,8 @@ from uuid import uuid4
 from orchestrator.backend import RANK_ENTRY, Listener
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
+from orchestrator.telemetry_outcome import with_telemetry
+from orchestrator.telemetry_sampler import Sampler, Sampling
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
 
@@ -24,8 +26,9 @@ class InProcessBackend:
     the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, telemetry_hz: float = 5.0) -> None:
         self._gang_id = uuid4().hex
+        self._sampling = Sampling(hz=telemetry_hz)
 
     def nodes(self) -> tuple[Node, ...]:
         """The one slot."""
@@ -47,13 +50,16 @@ class InProcessBackend:
         rank = _Rank(trial, Hearing(listener))
         started = time.monotonic()
         listener.started(trial)
-        answer = resolve_name(RANK_ENTRY)(trial.rank_request(0) | own, rank.emit, rank.should_stop)
+        request = trial.rank_request(0) | own
+        with Sampler.on(self._sampling, request) as sampler:
+            answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
         rank.hearing.reraise()
         end = RankEnd.told(answer)
         if end.trace:
             (trial_dir / "rank0.log").write_text(end.trace)
         if not rank.given_up:
-            listener.finished(trial, outcome_of([end], world_size=1, wall_s=time.monotonic() - started))
+            outcome = outcome_of([end], world_size=1, wall_s=time.monotonic() - started)
+            listener.finished(trial, with_telemetry(outcome, [sampler.readings()], trial, trial_dir))
 
 
 class _Rank:

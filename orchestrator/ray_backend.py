@@ -21,6 +21,7 @@ from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_queue import TrialQueue
+from orchestrator.telemetry_sampler import Sampling
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -40,7 +41,7 @@ class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
     `workers`: "warm" keeps a gang's processes for the next trial of the same shape, "fresh" starts new ones for each.
-    `cpus` and `gpus` overrule what Ray counts on this machine.
+    `cpus` and `gpus` overrule what Ray counts on this machine. Trials are watched `telemetry_hz` times a second.
     """
 
     def __init__(
@@ -52,8 +53,10 @@ class RayBackend:
         verbose: bool = False,
         cpus: int | None = None,
         gpus: int | None = None,
+        telemetry_hz: float = 5.0,
     ) -> None:
         self._workers = workers
+        self._sampling = Sampling(hz=telemetry_hz)
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
 
@@ -69,7 +72,7 @@ class RayBackend:
     def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
-        queue = TrialQueue(trials, self.nodes(), results_dir.absolute(), self._workers)
+        queue = TrialQueue(trials, self.nodes(), results_dir.absolute(), self._workers, self._sampling)
         with tempfile.TemporaryDirectory() as scratch, _environment(_TUNE), _quiet("ray.tune", not self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1):

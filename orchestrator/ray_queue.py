@@ -12,6 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.ray_gang import bundles
+from orchestrator.telemetry_sampler import Sampling
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
 
@@ -24,12 +25,20 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     gang is taken by the next trial of its shape, or gives way at once to one of another shape.
     """
 
-    def __init__(self, trials: Iterable[TrialSpec], nodes: Sequence[Node], results_dir: Path, workers: str) -> None:
+    def __init__(
+        self,
+        trials: Iterable[TrialSpec],
+        nodes: Sequence[Node],
+        results_dir: Path,
+        workers: str,
+        sampling: Sampling | None = None,
+    ) -> None:
         self._waiting = deque(trials)
         self._given: list[Trial] = []
         self._nodes = nodes
         self._results_dir = results_dir
         self._workers = workers
+        self._sampling = sampling or Sampling()
 
     @property
     def total_samples(self) -> int:
@@ -59,6 +68,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             "trial": spec,
             "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
             "workers": self._workers,
+            "sampling": self._sampling,
         }
         return Trial(
             self._experiment.spec["run"],

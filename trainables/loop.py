@@ -78,7 +78,10 @@ class Loop:
         `at` is then at the beginning of the next epoch, or where the training stopped within this one.
         """
         while not self.stopped and (self._room() or self.at.epoch_steps):
-            yield self._epoch()
+            with self._context.phase("training"):
+                self._gang.meet()
+                epoch = self._epoch()
+            yield epoch
 
     def step(self) -> None:
         """One optimizer step on the next global batch, whatever the budget says."""

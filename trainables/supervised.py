@@ -102,14 +102,14 @@ class SupervisedTrial:
         for epoch in self._loop.epochs():
             if self.stopped:
                 self._keep()  # at once: whoever asks for the end may not wait for an evaluation
-            score = self.replica.score(validation) if validation else None
+            score = self._score(validation) if validation else None
             self._report(epoch, score)
             if not self.stopped and self._settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
                 self._keep()
 
     def evaluate(self) -> None:
         """Summarize what the training came to; the test set is looked at here, once, and decides nothing."""
-        score = self.replica.score(self._evaluation(self._workload.split.test))
+        score = self._score(self._evaluation(self._workload.split.test))
         at, replicas = self._loop.at, self._replicas
         self._context.summarize(
             {
@@ -159,15 +159,22 @@ class SupervisedTrial:
             return window
         steps = self._settings.warmup_steps + (WARMUP_STEPS if self.replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
-        pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
-        return measure_window(
-            self._loop.step,
-            clock=self._clock,
-            gang=self._gang,
-            least_s=least_s,
-            least_steps=least_steps,
-            pace=pace,
-        )
+        with self._context.phase("warmup"):
+            pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
+        with self._context.phase("window"):
+            self._gang.meet()
+            return measure_window(
+                self._loop.step,
+                clock=self._clock,
+                gang=self._gang,
+                least_s=least_s,
+                least_steps=least_steps,
+                pace=pace,
+            )
+
+    def _score(self, evaluation: Evaluation) -> Score:
+        with self._context.phase("evaluation"):
+            return self.replica.score(evaluation)
 
     def _evaluation(self, part: Part) -> Evaluation:
         return self._workload.evaluation(part, self._replicas.gang, self._settings.eval_batch_size)
