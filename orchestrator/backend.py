@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from orchestrator.agenda import Agenda
 
 RANK_ENTRY = "trainables.rank:run"
-"""The function every rank's process calls: `(request, emit, should_stop) -> outcome`, plain JSON values all of them."""
+"""The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
 
 
 @dataclass(frozen=True, kw_only=True)

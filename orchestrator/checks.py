@@ -47,6 +47,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     for key in ("hang_s", "time_limit_s"):
         if config[key] is not None:
             yield from _number(config, key, above=0)
+    yield from _number(config, "telemetry.hz", at_least=0)
+    yield from _number(config, "rerun_invalid", at_least=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     if config["sweep"]["phases"] not in (None, list(PHASES)):

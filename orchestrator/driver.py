@@ -30,6 +30,7 @@ from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.session import Session
+from orchestrator.spoiled import once_more
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec
 
@@ -91,6 +92,13 @@ def run(
                         to_run = session.to_run_again()
                     if later and not session.stopping():
                         to_run, later = _next_phase(request, later, ends_under(journal.records, asked), session)
+            share, count = request.rerun_invalid, len(planned.trials)
+            spoiled = once_more(planned.to_run, ends_under(journal.records, asked), share=share, planned=count)
+            if backend and spoiled and not session.stopping():
+                console.print(f"something spoiled the timing of {len(spoiled)} trials: they run once more, alone")
+                with Display(console, waiting=len(spoiled)) as display:
+                    session = Session(layout, journal, display, interrupt, secrets=secrets)
+                    backend.run(_agenda(spoiled, planned, request, journal, began_s), layout.root, session)
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for

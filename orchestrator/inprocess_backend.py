@@ -17,6 +17,8 @@ from orchestrator.alarm import Alarm, OverdueError
 from orchestrator.backend import RANK_ENTRY, Listener, Outcome
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
+from orchestrator.telemetry_outcome import with_telemetry
+from orchestrator.telemetry_sampler import Sampler, Sampling
 from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
@@ -29,9 +31,10 @@ class InProcessBackend:
     the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
     """
 
-    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+    def __init__(self, limits: Limits = NO_LIMITS, telemetry_hz: float = 5.0) -> None:
         self._limits = limits
         self._gang_id = uuid4().hex
+        self._sampling = Sampling(hz=telemetry_hz)
 
     def nodes(self) -> tuple[Node, ...]:
         """The one slot."""
@@ -57,18 +60,21 @@ class InProcessBackend:
         rank = _Rank(trial, Hearing(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
-        try:
-            with alarm:
-                answer = resolve_name(RANK_ENTRY)(trial.rank_request(0) | own, rank.emit, rank.should_stop)
-            end = RankEnd.told(answer)
-        except OverdueError as error:
-            end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
+        request = trial.rank_request(0) | own
+        with Sampler.on(self._sampling, request) as sampler:
+            try:
+                with alarm:
+                    answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
+                end = RankEnd.told(answer)
+            except OverdueError as error:
+                end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.hearing.reraise()
         if end.trace:
             (trial_dir / "rank0.log").write_text(end.trace)
         if rank.given_up:
             return None
         outcome = outcome_of([end], world_size=1, wall_s=time.monotonic() - started)
+        outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
         listener.finished(trial, outcome)
         return outcome
 

@@ -24,6 +24,7 @@ from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_queue import TrialQueue
+from orchestrator.telemetry_sampler import Sampling
 from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.status import Status
@@ -48,7 +49,7 @@ class RayBackend:
 
     `workers`: "warm" keeps a gang's processes for the next trial of the same shape, "fresh" starts new ones for each.
     `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
-    `limits` are those of every attempt.
+    `limits` are those of every attempt. Trials are watched `telemetry_hz` times a second.
     """
 
     def __init__(
@@ -62,9 +63,11 @@ class RayBackend:
         gpus: int | None = None,
         labels: Mapping[str, str] | None = None,
         limits: Limits = NO_LIMITS,
+        telemetry_hz: float = 5.0,
     ) -> None:
         self._limits = limits
         self._workers = workers
+        self._sampling = Sampling(hz=telemetry_hz)
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
         self._labels = labels or {}
@@ -82,7 +85,7 @@ class RayBackend:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
         agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
-        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers, self._limits)
+        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers, self._limits, self._sampling)
         with tempfile.TemporaryDirectory() as scratch, _environment(_TUNE), _quiet("ray.tune", not self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1):

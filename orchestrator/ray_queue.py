@@ -13,6 +13,7 @@ from ray.tune.search import SearchAlgorithm
 
 from orchestrator.agenda import Agenda
 from orchestrator.ray_gang import bundles
+from orchestrator.telemetry_sampler import Sampling
 from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
@@ -37,8 +38,10 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         results_dir: Path,
         workers: str,
         limits: Limits = NO_LIMITS,
+        sampling: Sampling | None = None,
     ) -> None:
         self._limits = limits
+        self._sampling = sampling or Sampling()
         self._agenda = agenda
         self._given: list[Trial] = []
         self._count = 0
@@ -93,6 +96,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
             "workers": self._workers,
             "limits": self._limits,
+            "sampling": self._sampling,
         }
         return Trial(
             self._experiment.spec["run"],

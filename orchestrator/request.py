@@ -12,9 +12,9 @@ from sweeps.limit import Limit
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
-    *("retries", "hang_s", "time_limit_s", "trusted_modules"),
-    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init"),
-    *("launch", "hydra"),
+    *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
+    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
+    *("init", "launch", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -69,6 +69,9 @@ class Request:
     target_accuracy: float | None
     arguments: Sequence[str]
     """The command line, to tell further ones."""
+    telemetry_hz: float
+    rerun_invalid: float
+    """Of the trials, at most, whose timing something spoiled, are run once more."""
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
@@ -105,6 +108,8 @@ class Request:
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
             arguments=tuple(arguments),
+            telemetry_hz=config["telemetry"]["hz"],
+            rerun_invalid=config["rerun_invalid"],
         )
 
 

@@ -16,6 +16,8 @@ CONFIG = {
     "retries": 0,
     "hang_s": 1800,
     "time_limit_s": None,
+    "rerun_invalid": 0.1,
+    "telemetry": {"hz": 5},
     "allow_changed": False,
     "verbose": False,
     "trainable": {"_target_": "trainables.noop:train"},
