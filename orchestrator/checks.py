@@ -43,6 +43,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if value_at(config, "report.price_per_gpu_hour") is not None:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
     yield from _number(config, "report.margin", above=0)
+    yield from _predict(config)
     yield from _number(config, "retries", at_least=0, whole=True)
     for key in ("hang_s", "time_limit_s"):
         if config[key] is not None:
@@ -52,6 +53,16 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
+
+
+def _predict(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("predict.gpus_per_node", "predict.bandwidth_gb_s", "predict.latency_s"):
+        if value_at(config, key) is not None:
+            yield from _number(config, key, above=0)
+    counts = value_at(config, "predict.gpus")
+    sound = isinstance(counts, list) and all(isinstance(n, (int, float)) and n > 0 for n in counts)
+    if not sound or (config["mode"] == "predict" and not counts):
+        yield f"predict.gpus takes GPU counts like [8,16,32], not {counts!r}"
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

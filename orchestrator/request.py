@@ -14,6 +14,7 @@ OWN_SECTIONS = (
     *("retries", "hang_s", "time_limit_s"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
     *("telemetry", "rerun_invalid"),
+    *("predict", "compare", "claims"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -21,6 +22,9 @@ IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", 
 """Those of them that can change a trial's result; they identify it as they were asked for, `auto` as `auto`."""
 
 AUTO_GPUS = "auto"
+
+READING = ("report", "predict", "compare")
+"""Modes that look at results only: whether trials could run here does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,6 +60,10 @@ class Request:
     margin: float
     """By how much validation accuracy may fall short."""
     target_accuracy: float | None
+    predict: Mapping[str, Any]
+    """Which GPU counts, and what is known of the nodes."""
+    compare_with: str | None
+    """Another sweep's results."""
     arguments: Sequence[str]
     """The command line, to tell further ones."""
     telemetry_hz: float
@@ -91,6 +99,8 @@ class Request:
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
+            predict=config["predict"],
+            compare_with=config["compare"]["with"],
             arguments=tuple(arguments),
             telemetry_hz=config["telemetry"]["hz"],
             rerun_invalid=config["rerun_invalid"],

@@ -31,6 +31,8 @@ CONFIG = {
     "cluster": {"address": None, "dashboard": True},
     "report": {"price_per_gpu_hour": None, "objective": "time", "margin": 0.01},
     "plan": {"format": "table"},
+    "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
+    "compare": {"with": None},
 }
 
 
