@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.claim import Claim
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
@@ -44,6 +45,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
     yield from _number(config, "report.margin", above=0)
     yield from _predict(config)
+    yield from _claims(config)
     yield from _number(config, "retries", at_least=0, whole=True)
     for key in ("hang_s", "time_limit_s"):
         if config[key] is not None:
@@ -53,6 +55,18 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
+
+
+def _claims(config: Mapping[str, Any]) -> Iterator[str]:
+    if value_at(config, "claims.fail_on") not in (None, "refuted", "inconclusive"):
+        yield unknown("claims.fail_on", value_at(config, "claims.fail_on"), ("null", "refuted", "inconclusive"))
+    given = config["sweep"].get("claims") or []
+    for claim in given if isinstance(given, list) else [given]:
+        try:
+            Claim.of(claim)
+        except ValueError as error:
+            told = claim.get("expression") if isinstance(claim, Mapping) else claim
+            yield f"sweep.claims: {told!r}: {error}"
 
 
 def _predict(config: Mapping[str, Any]) -> Iterator[str]:

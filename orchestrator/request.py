@@ -62,6 +62,10 @@ class Request:
     target_accuracy: float | None
     predict: Mapping[str, Any]
     """Which GPU counts, and what is known of the nodes."""
+    claims: Sequence[Any]
+    """As in the config."""
+    fail_on: str | None
+    """The verdict that fails the sweep: refuted, or inconclusive as well."""
     compare_with: str | None
     """Another sweep's results."""
     arguments: Sequence[str]
@@ -100,6 +104,8 @@ class Request:
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
             predict=config["predict"],
+            claims=sweep["claims"],
+            fail_on=config["claims"]["fail_on"],
             compare_with=config["compare"]["with"],
             arguments=tuple(arguments),
             telemetry_hz=config["telemetry"]["hz"],

@@ -21,7 +21,7 @@ CONFIG = {
     "allow_changed": False,
     "verbose": False,
     "trainable": {"_target_": "trainables.noop:train"},
-    "sweep": {"name": "s", "zip": [], "exclude": [], "scaling": "weak", "baseline": None},
+    "sweep": {"name": "s", "zip": [], "exclude": [], "scaling": "weak", "baseline": None, "claims": []},
     "budget": {"epochs": 10, "samples": None, "steps": None, "seconds": None},
     "strategy": "auto",
     "grad_accum_steps": 1,
@@ -33,6 +33,7 @@ CONFIG = {
     "plan": {"format": "table"},
     "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
     "compare": {"with": None},
+    "claims": {"fail_on": None},
 }
 
 
