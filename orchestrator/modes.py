@@ -51,6 +51,13 @@ def _predict(question: Question) -> int:
     return 0
 
 
+def _compare(question: Question) -> int:
+    from orchestrator.compare_table import compared
+
+    _console().print(compared(question.request), markup=False, soft_wrap=True)
+    return 0
+
+
 def _verify(question: Question) -> int:
     from orchestrator import verify
 
@@ -63,6 +70,7 @@ MODES: Mapping[str, Callable[[Question], int]] = {
     "report": _report,
     "verify": _verify,
     "predict": _predict,
+    "compare": _compare,
 }
 """By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
 
