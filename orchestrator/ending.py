@@ -36,6 +36,7 @@ class Ending:
         from orchestrator.collector import axis_columns, collect
         from orchestrator.decision import decide
         from orchestrator.recommendation_table import recommendation_markdown
+        from orchestrator.scaling_table import scaling_markdown
         from orchestrator.tables import accuracy_markdown, speedup_markdown, write_tables
         from orchestrator.terms import Terms
 
@@ -55,6 +56,7 @@ class Ending:
         judged = verdicts([Claim.of(claim) for claim in request.claims], trials, summary)
         claimed = claims_markdown(judged, request.name) if judged else ""
         texts = {"recommendation.md": decided} | ({"claims.md": claimed} if judged else {})
+        texts |= {"scaling.md": scaling_markdown(trials, summary)}
         write_tables(layout, trials, summary, texts)
         tables = (decided, *([claimed] if judged else []), speedup_markdown(summary), accuracy_markdown(summary))
         asked_for = {trial.trial_id for trial in planned} or set(ends)

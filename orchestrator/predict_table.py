@@ -90,10 +90,7 @@ def node_size(trials: pd.DataFrame) -> float | None:
 def interconnect(trials: pd.DataFrame, link: Link) -> str:
     """What the measurements saw, in words."""
     if link.gpus_per_node is None:
-        return (
-            "How many GPUs a node has is not known from these trials: the prediction supposes the same interconnect"
-            " throughout. predict.gpus_per_node says where a node ends."
-        )
+        return "How many GPUs a node has is not known from these trials: predict.gpus_per_node says where a node ends."
     workers = "workers" if (trials["device"].dropna() == "cpu").all() else "GPUs"
     most = float(trials.loc[trials["status"] == Status.OK.value, "gpus"].max())
     within = "within one node" if link.nodes(most) == 1 else f"across {link.nodes(most)} nodes"

@@ -81,6 +81,11 @@ class Line:
             told.append(f"{self.name}: a scaling law needs 3 GPU counts, and there are {counts}")
         if gpus > FARTHEST * self.largest:
             told.append(f"{gpus:g} GPUs are more than {FARTHEST} times the {self.largest:g} that were measured")
+        if link.gpus_per_node is None and gpus > self.largest:
+            told.append(
+                f"how many GPUs a node has is not known from the trials: give predict.gpus_per_node, to tell whether"
+                f" {gpus:g} GPUs are still on one"
+            )
         crosses = link.nodes(gpus) > 1 and link.nodes(self.largest) == 1
         if crosses and (link.bandwidth_gb_s is None or link.latency_s is None):
             told.append(

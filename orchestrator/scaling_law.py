@@ -29,7 +29,7 @@ AMDAHL, USL = "amdahl", "usl"
 _SHAPES = {AMDAHL: 1, USL: 2}
 """How many of α, β each law has."""
 
-_POINTS = {1: 1001, 2: 101}
+_POINTS = {1: 1001, 2: 61}
 """Of the grid that the allowed shapes are found on, along each of α, β."""
 
 _MOST_REFINEMENTS = 40

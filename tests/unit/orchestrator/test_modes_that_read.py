@@ -39,11 +39,11 @@ def start(tmp_path: Path, record_of: RecordOf, capsys: pytest.CaptureFixture[str
 
 
 def test_predict(start: Callable[..., tuple[int, str]]) -> None:
-    status, told = start("mode=predict", "predict.gpus=[8,16]")
+    status, told = start("mode=predict", "predict.gpus=[8,16]", "predict.gpus_per_node=16")
     assert status == 0
     # Amdahl's law with α = .1 is the USL with β = 0: 800 / 1.7 and 1600 / 2.5, times 1.01.
     assert "475 [" in told and "646 [" in told
-    status, told = start("mode=predict", "predict.gpus=[33]")
+    status, told = start("mode=predict", "predict.gpus=[33]", "predict.gpus_per_node=64")
     assert (status, told) == (2, "mode=predict: 33 GPUs are more than 8 times the 4 that were measured\n")
     assert start("mode=predict")[0] == 2
 

@@ -49,8 +49,10 @@ def test_between_nodes_the_exchange_takes_its_time():
 
 
 def test_what_is_refused():
-    assert line().refusals(64, Link(gpus_per_node=None)) == []
-    assert line().refusals(65, Link(gpus_per_node=None)) == ["65 GPUs are more than 8 times the 8 that were measured"]
+    assert line().refusals(64, Link(gpus_per_node=64)) == []
+    assert line().refusals(65, Link(gpus_per_node=72)) == ["65 GPUs are more than 8 times the 8 that were measured"]
+    assert line().refusals(8, Link(gpus_per_node=None)) == []
+    assert line().refusals(9, Link(gpus_per_node=None))[0].startswith("how many GPUs a node has is not known")
     assert line().refusals(8, NODE) == []
     assert line().refusals(9, NODE)[0].startswith("9 GPUs take 2 nodes of 8, and the measurements saw one: give ")
     assert line(n_params=NAN).refusals(16, Link(gpus_per_node=8, bandwidth_gb_s=1, latency_s=0.1)) == [
