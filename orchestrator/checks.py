@@ -7,6 +7,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.claim import Claim
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
@@ -43,6 +44,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if value_at(config, "report.price_per_gpu_hour") is not None:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
     yield from _number(config, "report.margin", above=0)
+    yield from _predict(config)
+    yield from _claims(config)
     yield from _number(config, "retries", at_least=0, whole=True)
     for key in ("hang_s", "time_limit_s"):
         if config[key] is not None:
@@ -61,6 +64,28 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
 def _is_folder_name(name: str) -> bool:
     """Whether a folder of this name lies where it is made, and is seen there."""
     return 0 < len(name) <= 100 and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
+def _claims(config: Mapping[str, Any]) -> Iterator[str]:
+    if value_at(config, "claims.fail_on") not in (None, "refuted", "inconclusive"):
+        yield unknown("claims.fail_on", value_at(config, "claims.fail_on"), ("null", "refuted", "inconclusive"))
+    given = config["sweep"].get("claims") or []
+    for claim in given if isinstance(given, list) else [given]:
+        try:
+            Claim.of(claim)
+        except ValueError as error:
+            told = claim.get("expression") if isinstance(claim, Mapping) else claim
+            yield f"sweep.claims: {told!r}: {error}"
+
+
+def _predict(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("predict.gpus_per_node", "predict.bandwidth_gb_s", "predict.latency_s"):
+        if value_at(config, key) is not None:
+            yield from _number(config, key, above=0)
+    counts = value_at(config, "predict.gpus")
+    sound = isinstance(counts, list) and all(isinstance(n, (int, float)) and n > 0 for n in counts)
+    if not sound or (config["mode"] == "predict" and not counts):
+        yield f"predict.gpus takes GPU counts like [8,16,32], not {counts!r}"
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

@@ -44,6 +44,20 @@ def _report(question: Question) -> int:
     return driver.report(question.request, _console())
 
 
+def _predict(question: Question) -> int:
+    from orchestrator.predict_table import predicted
+
+    _console().print(predicted(question.request), markup=False, soft_wrap=True)
+    return 0
+
+
+def _compare(question: Question) -> int:
+    from orchestrator.compare_table import compared
+
+    _console().print(compared(question.request), markup=False, soft_wrap=True)
+    return 0
+
+
 def _verify(question: Question) -> int:
     from orchestrator import verify
 
@@ -64,6 +78,8 @@ MODES: Mapping[str, Callable[[Question], int]] = {
     "report": _report,
     "verify": _verify,
     "launch": _launch,
+    "predict": _predict,
+    "compare": _compare,
 }
 """By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
 

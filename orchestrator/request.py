@@ -14,7 +14,7 @@ OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
     *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
-    *("init", "launch", "hydra"),
+    *("predict", "compare", "claims", "init", "launch", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -25,6 +25,9 @@ PHASES = ("probe", "train")
 """The two phases that a sweep may have."""
 
 AUTO_GPUS = "auto"
+
+READING = ("report", "predict", "compare")
+"""Modes that look at results only: whether trials could run here does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,6 +70,14 @@ class Request:
     margin: float
     """By how much validation accuracy may fall short."""
     target_accuracy: float | None
+    predict: Mapping[str, Any]
+    """Which GPU counts, and what is known of the nodes."""
+    claims: Sequence[Any]
+    """As in the config."""
+    fail_on: str | None
+    """The verdict that fails the sweep: refuted, or inconclusive as well."""
+    compare_with: str | None
+    """Another sweep's results."""
     arguments: Sequence[str]
     """The command line, to tell further ones."""
     telemetry_hz: float
@@ -107,6 +118,10 @@ class Request:
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
+            predict=config["predict"],
+            claims=sweep["claims"],
+            fail_on=config["claims"]["fail_on"],
+            compare_with=config["compare"]["with"],
             arguments=tuple(arguments),
             telemetry_hz=config["telemetry"]["hz"],
             rerun_invalid=config["rerun_invalid"],

@@ -28,6 +28,7 @@ CONFIG = {
         "scaling": "weak",
         "baseline": None,
         "phases": None,
+        "claims": [],
         "budget": {"gpu_hours": None, "wall_s": None, "cost": None},
     },
     "budget": {"epochs": 10, "samples": None, "steps": None, "seconds": None},
@@ -39,6 +40,9 @@ CONFIG = {
     "cluster": {"address": None, "dashboard": True, "gpu_type": None, "labels": {}, "wait_s": 0},
     "report": {"price_per_gpu_hour": None, "objective": "time", "margin": 0.01},
     "plan": {"format": "table"},
+    "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
+    "compare": {"with": None},
+    "claims": {"fail_on": None},
 }
 
 
