@@ -11,6 +11,7 @@ from orchestrator.claim import Claim
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
+from orchestrator.tracking import tracker_mistakes
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
@@ -54,6 +55,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _number(config, "rerun_invalid", at_least=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
+    yield from tracker_mistakes(config.get("tracker") or {})
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
 
 

@@ -26,6 +26,7 @@ from orchestrator.ray_token import token_file
 from orchestrator.request import Request
 from orchestrator.session import Session
 from orchestrator.spoiled import once_more
+from orchestrator.tracking import TrackedListener, make_trackers
 from sweeps.mistakes import MistakesError
 
 
@@ -37,6 +38,7 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
     """
     check_reachable(request)
     layout = Layout(request.results_dir)
+    trackers = make_trackers(request.trackers, request.name, layout.root)
     try:
         layout.create()
     except OSError as error:
@@ -66,15 +68,18 @@ def run(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn, console
                 for trial, reason in planned.without_room:
                     session.found_infeasible(trial, reason)
                 to_run = planned.to_run
+                listener = TrackedListener(session, trackers)
+                started.callback(listener.close)
                 while backend and to_run and not session.stopping():
-                    backend.run(to_run, layout.root, session)
+                    backend.run(to_run, layout.root, listener)
                     to_run = session.to_run_again()
             share, count = request.rerun_invalid, len(planned.trials)
             spoiled = once_more(planned.to_run, ends_under(journal.records, asked), share=share, planned=count)
             if backend and spoiled and not session.stopping():
                 console.print(f"something spoiled the timing of {len(spoiled)} trials: they run once more, alone")
                 with Display(console, waiting=len(spoiled)) as display:
-                    backend.run(spoiled, layout.root, Session(layout, journal, display, interrupt))
+                    again = TrackedListener(Session(layout, journal, display, interrupt), trackers)
+                    backend.run(spoiled, layout.root, again)
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         ending = Ending.of(request, layout, planned.trials, ends)

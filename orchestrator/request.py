@@ -15,6 +15,7 @@ OWN_SECTIONS = (
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
     *("telemetry", "rerun_invalid"),
     *("predict", "compare", "claims"),
+    *("tracker",),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -55,6 +56,8 @@ class Request:
     reference_batch_size: int | None
     """The batch that accuracies are compared with; None where the trainable has none."""
     plan_format: str
+    trackers: Mapping[str, Any]
+    """The section `tracker`: by the tracker's name, whether it is enabled, and its options."""
     objective: str
     """What the recommendation minimises."""
     margin: float
@@ -100,6 +103,7 @@ class Request:
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
+            trackers=config.get("tracker") or {},
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
