@@ -22,6 +22,7 @@ REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
     "rerun": ("none", "failed", "all"),
     "sweep.scaling": ("auto", "weak", "strong"),
     "plan.format": ("table", "json"),
+    "objective.best": ("max", "min"),
     "report.objective": OBJECTIVES,
 }
 """Keys that say what to do, and whose value is one of a few words."""

@@ -15,7 +15,7 @@ OWN_SECTIONS = (
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
     *("telemetry", "rerun_invalid"),
     *("predict", "compare", "claims"),
-    *("tracker",),
+    *("tracker", "objective"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -56,6 +56,8 @@ class Request:
     reference_batch_size: int | None
     """The batch that accuracies are compared with; None where the trainable has none."""
     plan_format: str
+    returned: Mapping[str, Any]
+    """The section `objective`: a column of the summary, and which of its figures is the best."""
     trackers: Mapping[str, Any]
     """The section `tracker`: by the tracker's name, whether it is enabled, and its options."""
     objective: str
@@ -103,6 +105,7 @@ class Request:
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
+            returned=config.get("objective") or {},
             trackers=config.get("tracker") or {},
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
