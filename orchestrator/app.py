@@ -19,6 +19,7 @@ from orchestrator.composition import PRIMARY, Composition, config_dir, hydra_con
 from orchestrator.interrupt import INTERRUPTED
 from orchestrator.machine import this_machine
 from orchestrator.modes import MODES, WITHOUT_SWEEP
+from orchestrator.objective import objective_of
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
 from orchestrator.trust import hydra_mistakes
@@ -125,9 +126,10 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
     statuses = [0]
     unexpected: list[Exception] = []
 
-    def task(config: DictConfig) -> None:
+    def task(config: DictConfig) -> float | None:
+        asked = question
         try:
-            asked = question or _checked(Composition(_multirun_overrides(), PRIMARY))
+            asked = asked or _checked(Composition(_multirun_overrides(), PRIMARY))
             statuses.append(MODES[asked.request.mode](asked))
         except MistakesError as error:
             statuses.append(_wrong(error))
@@ -135,6 +137,7 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
             unexpected.append(error)
         if statuses[-1] in INTERRUPTED:
             raise SystemExit(statuses[-1])  # of several sweeps, the ones to come are interrupted, too
+        return objective_of(asked.request.results_dir, asked.request.returned) if asked else None
 
     sys.argv = [sys.argv[0], *arguments]
     try:

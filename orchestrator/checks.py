@@ -11,6 +11,7 @@ from orchestrator.claim import Claim
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
+from orchestrator.tracking import tracker_mistakes
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
@@ -21,6 +22,7 @@ REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
     "rerun": ("none", "failed", "all"),
     "sweep.scaling": ("auto", "weak", "strong"),
     "plan.format": ("table", "json"),
+    "objective.best": ("max", "min"),
     "report.objective": OBJECTIVES,
 }
 """Keys that say what to do, and whose value is one of a few words."""
@@ -58,6 +60,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
     yield from _limit(config)
     yield from _cluster(config["cluster"])
+    yield from tracker_mistakes(config.get("tracker") or {})
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
 
 

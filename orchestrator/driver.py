@@ -31,6 +31,7 @@ from orchestrator.request import Request
 from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.session import Session
 from orchestrator.spoiled import once_more
+from orchestrator.tracking import TrackedListener, make_trackers
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec
 
@@ -49,6 +50,7 @@ def run(
     """
     check_reachable(request)
     layout = Layout(request.results_dir)
+    trackers = make_trackers(request.trackers, request.name, layout.root)
     try:
         layout.create()
     except OSError as error:
@@ -83,10 +85,12 @@ def run(
                 later: list[TrialSpec] = []
                 if request.phases:
                     to_run, later = phases.probe(to_run, planned.trials)
+                listener = TrackedListener(session, trackers)
+                started.callback(listener.close)
                 while backend and (to_run or later) and not session.stopping():
                     while to_run and not session.stopping():
                         agenda = _agenda(to_run, planned, request, journal, began_s)
-                        backend.run(agenda, layout.root, session)
+                        backend.run(agenda, layout.root, listener)
                         for trial, outcome in [] if session.stopping() else agenda.left_out:
                             session.left_out(trial, outcome)
                         to_run = session.to_run_again()
@@ -98,7 +102,8 @@ def run(
                 console.print(f"something spoiled the timing of {len(spoiled)} trials: they run once more, alone")
                 with Display(console, waiting=len(spoiled)) as display:
                     session = Session(layout, journal, display, interrupt, secrets=secrets)
-                    backend.run(_agenda(spoiled, planned, request, journal, began_s), layout.root, session)
+                    again = TrackedListener(session, trackers)
+                    backend.run(_agenda(spoiled, planned, request, journal, began_s), layout.root, again)
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for

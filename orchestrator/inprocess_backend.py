@@ -23,6 +23,9 @@ from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
 
+FORGET = "trainables.clean_slate:forget"
+"""The program may have changed its folder and its environment since its last sweep, and is not to be taken back."""
+
 
 class InProcessBackend:
     """A back end with a single slot: one core, no GPU. A trial of several ranks is infeasible here.
@@ -35,6 +38,7 @@ class InProcessBackend:
         self._limits = limits
         self._gang_id = uuid4().hex
         self._sampling = Sampling(hz=telemetry_hz)
+        resolve_name(FORGET)()
 
     def nodes(self) -> tuple[Node, ...]:
         """The one slot."""

@@ -97,4 +97,4 @@ WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": _init
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False)
+    return Console(highlight=False, force_jupyter=False)  # there, lines of text too, which a program can silence

@@ -14,7 +14,7 @@ OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
     *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
-    *("predict", "compare", "claims", "init", "launch", "hydra"),
+    *("predict", "compare", "claims", "tracker", "objective", "init", "launch", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -65,6 +65,10 @@ class Request:
     labels: Mapping[str, str]
     wait_s: float
     """How long a trial may wait for nodes to come."""
+    returned: Mapping[str, Any]
+    """The section `objective`: a column of the summary, and which of its figures is the best."""
+    trackers: Mapping[str, Any]
+    """The section `tracker`: by the tracker's name, whether it is enabled, and its options."""
     objective: str
     """What the recommendation minimises."""
     margin: float
@@ -115,6 +119,8 @@ class Request:
             gpu_types=gpu_types(config),
             labels=config["cluster"]["labels"],
             wait_s=config["cluster"]["wait_s"],
+            returned=config.get("objective") or {},
+            trackers=config.get("tracker") or {},
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.command_source import command_version
+from orchestrator.plugins import plugins_in
 from orchestrator.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, gpu_types
 from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.versions import Versions
@@ -74,7 +75,8 @@ def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_S
     found = {
         "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
         **{key: config[key] for key in IDENTIFYING},
-        "source": {path: versions.source(path) for path in sorted(_code_in(sections))} | _command_source(config),
+        "source": {path: versions.source(path) for path in sorted(_code_in(sections) | plugins_in(sections))}
+        | _command_source(config),
         "data": versions.data(config.get("data") or {}),
     }
     # As the journal will give it back: keys that are numbers become text.

@@ -10,6 +10,7 @@ import pandas as pd
 from orchestrator.baseline import MIXED, Comparison
 from orchestrator.bootstrap import mean_interval
 from orchestrator.by_seed import Differences, by_cell
+from orchestrator.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.statistics import Interval, logs
 from orchestrator.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
 from sweeps.status import Status
@@ -27,7 +28,7 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    *("n_reached", *OF_EQUIVALENCE, *OF_TARGET),
+    *("n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING),
 )
 """Columns behind those; then the further axes."""
 
@@ -62,6 +63,7 @@ def summary_frame(
     cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
     add_equivalence(cells, ok, margin)
     add_target(cells, ok, price_per_gpu_hour)
+    add_scaling_loss(cells, ok)
     cells["note"] = _notes(cells, trials)
     return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
 

@@ -63,6 +63,11 @@ _slates: dict[str, Slate] = {}
 """By trainable: the state just after its first import in this process, which is what a new process would start with."""
 
 
+def forget() -> None:
+    """Let the state that each trainable finds next be the one to return to: another sweep begins in this process."""
+    _slates.clear()
+
+
 def enter(trainable: str, *, seed: int, threads: int) -> None:
     """The slate from which a trainable that has been imported is called: seeded random numbers, so many threads."""
     if trainable in _slates:

@@ -5,17 +5,33 @@ from __future__ import annotations
 import inspect
 import pkgutil
 from collections.abc import Callable, Mapping
+from importlib.metadata import entry_points
 from typing import Any
+
+PLUGINS: Mapping[str, str] = {
+    "model": "sweep_orchestrator.models",
+    "data": "sweep_orchestrator.data",
+    "optimizer": "sweep_orchestrator.optimizers",
+    "schedule": "sweep_orchestrator.schedules",
+}
+"""The entry points' groups, by what they offer."""
+
+
+def _plugins(subject: str) -> dict[str, str]:
+    """The paths of what installed packages offer, by name."""
+    return {each.name: each.value for each in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
 
 
 def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
-    """The factory behind a family's name, or behind a dotted path `package.module:factory`; imported only now.
+    """The factory behind a family's name, a plugin's, or a dotted path `package.module:factory`; imported only now.
 
-    Raises ValueError with the valid choices where there is none.
+    A plugin is an entry point of an installed package, in the group that `PLUGINS` has for the subject. Raises
+    ValueError with the valid choices where there is none.
     """
-    path = families.get(str(name), str(name))
+    path = families.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
     if ":" not in path:
-        raise ValueError(f"{subject} {name!r} is not one of {', '.join(families)}, nor package.module:factory")
+        choices = ", ".join([*families, *_plugins(subject)])
+        raise ValueError(f"{subject} {name!r} is not one of {choices}, nor package.module:factory")
     try:
         factory = pkgutil.resolve_name(path)
     except (ImportError, AttributeError) as error:

@@ -19,6 +19,7 @@ from trainables.context import Batch, Context
 from trainables.course import Course
 from trainables.epoch_split import mean_parts, split_of
 from trainables.evaluation import Evaluation, Score
+from trainables.flops import flops_per_sample, matrix_flops_per_s
 from trainables.graphed_step import WARMUP_STEPS, stream_for
 from trainables.growing_pace import mean_figures, whole_training
 from trainables.growth import Growth
@@ -78,6 +79,7 @@ class SupervisedTrial:
         course = _course(config, own, self.replica.inputs.feed)
         self._laps: list[Lap] = []
         self._window_parts = Parts()
+        self._model_config = config["model"]
         self._epochs: list[Epoch] = []
         """Of this process, which warms up in the first of them."""
         self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
@@ -145,6 +147,17 @@ class SupervisedTrial:
         self._context.summarize(figures | (mean_figures(self._epochs, self._replicas.count) if grew else {}))
         if not grew:
             self._context.summarize(self._step_parts(window))
+        self._context.summarize(self._mfu(figures["samples_per_s"]))
+
+    def _mfu(self, samples_per_s: float) -> dict[str, float]:
+        """`mfu`: what the model needs, by what all ranks' devices multiply in this precision; a share of 1."""
+        workload, ranks = self._workload, self._gang.world_size
+        with self._context.phase("probe"):
+            own = matrix_flops_per_s(self._context.device, workload.precision, ranks=ranks)
+            rate = sum(self._gang.each(own))
+        flops = flops_per_sample(self._model_config, input_shape=workload.input_shape, num_classes=workload.num_classes)
+        told = {"matrix_flops_per_s": rate}
+        return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
 
     def _step_parts(self, window: Window) -> dict[str, float]:
         """What a step's time is made of; nothing where steps are captured, for they cannot be taken apart."""

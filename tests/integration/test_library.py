@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import hydra
 import pytest
@@ -46,6 +47,14 @@ def test_a_section_as_a_whole_keeps_nothing_of_the_default():
             "trusted_modules=[nowhere,mypackage]",
         )
     assert "no package or module" in str(told.value)
+
+
+def test_a_later_sweep_of_the_same_program_goes_where_the_program_is(folder, monkeypatch):
+    run_sweep(SMALL, quiet=True)
+    (folder / "there").mkdir()
+    monkeypatch.chdir(folder / "there")
+    run_sweep(SMALL, quiet=True)
+    assert Path.cwd() == folder / "there" and len(load_results(folder / "there/results/mine").trials) == 4
 
 
 def test_everything_wrong_is_told_at_once_and_nothing_starts(folder):

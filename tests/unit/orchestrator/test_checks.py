@@ -43,6 +43,7 @@ CONFIG = {
     "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
     "compare": {"with": None},
     "claims": {"fail_on": None},
+    "objective": {"column": None, "best": "max"},
 }
 
 

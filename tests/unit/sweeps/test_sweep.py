@@ -137,3 +137,9 @@ def test_seed_by_seed_and_shape_by_shape_turning_at_every_seed():
     assert [(trial.seed, trial.gpus) for trial in ordered] == (
         [(0, 2)] * 4 + [(0, 1)] * 4 + [(1, 1)] * 4 + [(1, 2)] * 4
     )
+
+
+def test_independent_models_have_the_rate_of_their_own_batch():
+    (trial,) = expanded({"gpus": [4], "device_batch_size": [64], "lr_rule": ["linear"]}, setup(strategy="independent"))
+    assert (trial.strategy, trial.gang.ranks, trial.batch.global_batch_size) == ("independent", 4, 256)
+    assert trial.lr.value == 0.2

@@ -1,0 +1,139 @@
+"""Every command in the documentation composes, and code runs, or the page says why not."""
+
+import shutil
+from pathlib import Path
+
+import hydra
+import pytest
+from hydra._internal.utils import get_args_parser
+
+from orchestrator.app import main
+from orchestrator.composition import Composition, config_dir, with_search_path
+from orchestrator.init_project import FOLDER, kinds
+from orchestrator.overrides import rewritten
+from sweeps.mistakes import MistakesError
+from tests.docs.commands import PAGES, ROOT, Block, blocks
+
+SHELL = [block for page in PAGES for block in blocks(page) if block.language in ("bash", "sh", "console")]
+PYTHON = [block for page in PAGES for block in blocks(page) if block.language == "python"]
+
+ELSEWHERE = {
+    "pip": "CI installs the project itself",
+    "pytest": "this is it",
+    "ruff": "CI runs it",
+    "mypy": "CI runs it",
+    ".ci/run": "CI runs it",
+    "pre-commit": "needs an installed hook",
+    "cd": "the tests stand where they need to",
+    "ray": "starts a cluster on several machines",
+    "mkdocs": "tested by building the site",
+}
+"""Why commands of other programs are not run here."""
+
+
+def _id(block: Block) -> str:
+    return f"{block.page}: {block.text.strip().splitlines()[0][:60]}"
+
+
+def orchestrators(block: Block) -> list[list[str]]:
+    """The arguments of each command of ours."""
+    return [
+        words[3:] if words[0] == "python" else words[1:]
+        for words in block.commands()
+        if words[:3] == ["python", "-m", "orchestrator"] or words[0] == "sweep-orchestrator"
+    ]
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder as a reader has it: with a project of each kind's configs, and the folder `my` of the README."""
+    for kind in kinds():
+        for source in (FOLDER / kind / "conf").rglob("*.txt"):
+            target = tmp_path / "conf" / source.relative_to(FOLDER / kind / "conf").with_suffix("")
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_text(source.read_text())
+    shutil.copytree(tmp_path / "conf", tmp_path / "my")
+    (tmp_path / "my/sweep/NAME.yaml").write_text((tmp_path / "conf/sweep/mine.yaml").read_text())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_there_is_documentation_to_test() -> None:
+    assert len(SHELL) >= 15 and len(PYTHON) >= 2
+    assert sum(len(orchestrators(block)) for block in SHELL) >= 30
+
+
+@pytest.mark.parametrize("block", SHELL, ids=_id)
+def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> None:
+    for words in block.commands():
+        ours = words[:3] == ["python", "-m", "orchestrator"] or words[0] == "sweep-orchestrator"
+        assert ours or words[0] in ELSEWHERE or block.why_not, f"{words}: neither ours nor explained"
+    if block.why_not:
+        return
+    for arguments in orchestrators(block):
+        flags = get_args_parser().parse_args(rewritten(arguments))
+        single = [one for one in flags.overrides if not flags.multirun or "," not in one or "[" in one]
+        overrides = with_search_path(single, flags.config_dir)
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
+            try:
+                Composition(overrides)
+            except MistakesError as error:
+                raise AssertionError(f"{arguments}: {error}") from error
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", SHELL, ids=_id)
+def test_every_sweep_can_be_planned(block: Block, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of one's own packages and files are left to the tests of `mode=init`."""
+    for arguments in orchestrators(block) if not block.why_not else ():
+        own = any(word in " ".join(arguments) for word in ("mypackage", "mine", "cluster.address", "-cd", "train.py"))
+        if any(one.startswith("sweep=") for one in arguments) and not own:
+            assert main([*arguments, "mode=plan"]) == 0, arguments
+
+
+@pytest.mark.parametrize("block", [block for block in PYTHON if "def train" in block.text], ids=_id)
+def test_a_trainable_in_the_documentation_trains(block: Block) -> None:
+    from trainables.context import Context
+
+    space: dict[str, object] = {}
+    exec(compile(block.text, block.page, "exec"), space)
+    context = Context.alone()
+    space["train"]({"budget": {"epochs": 2}}, context)  # type: ignore[operator]
+    assert context.metrics["epochs"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", [block for block in PYTHON if "run_sweep(" in block.text], ids=_id)
+def test_a_sweep_from_python_runs(block: Block, place: Path) -> None:
+    text = block.text.replace("[1, 2]", "[1]").replace('{"epochs": 3}', '{"epochs": 1},\n"backend": "inprocess"')
+    exec(compile(text, block.page, "exec"), {})
+    assert (place / "results").is_dir()
+
+
+def test_every_python_block_is_tested() -> None:
+    assert all("def train" in block.text or "run_sweep(" in block.text for block in PYTHON)
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    import re
+
+    made = {"reference/config.md", "reference/columns.md", "reference/api.md"}
+    for page in PAGES:
+        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
+            path = (page.parent / target).resolve()
+            generated = path.is_relative_to(ROOT / "docs") and path.relative_to(ROOT / "docs").as_posix() in made
+            assert path.exists() or generated, f"{page.name}: {target}"
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_the_site_builds(tmp_path: Path) -> None:
+    import subprocess
+    import sys
+
+    pytest.importorskip("material")
+    build = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path / "site")]
+    ended = subprocess.run(build, cwd=ROOT, capture_output=True, text=True)
+    assert ended.returncode == 0, ended.stderr
+    assert "trainable=command" in (tmp_path / "site/reference/config/index.html").read_text()
+    assert "should_stop" in (tmp_path / "site/reference/api/index.html").read_text()

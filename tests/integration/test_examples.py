@@ -1,0 +1,49 @@
+"""The foreign scripts, swept as they are."""
+
+import importlib.util
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from orchestrator import run_sweep
+from orchestrator.app import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+
+
+@pytest.fixture
+def folder(request, tmp_path, monkeypatch):
+    shutil.copytree(EXAMPLES / request.param, tmp_path / "own")
+    monkeypatch.chdir(tmp_path / "own")
+    return tmp_path / "own"
+
+
+def test_there_are_at_least_three():
+    assert len(NAMES) >= 3
+
+
+@pytest.mark.parametrize("folder", NAMES, indirect=True)
+def test_its_sweep_can_be_planned(folder, capsys):
+    assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "plan.format=json"]) == 0
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["to_run"] == 8 and {trial["ranks"] for trial in plan["trials"]} == {1}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("folder", NAMES, indirect=True)
+def test_its_sweep_ends_in_figures(folder):
+    sweep = (folder / "conf/sweep/mine.yaml").read_text()
+    if "accelerate" in sweep and not importlib.util.find_spec("accelerate"):
+        pytest.skip("accelerate is not installed")
+    small = ["sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[64]", "sweep.axes.lr_rule=[sqrt]"]
+    if "ACCELERATE_USE_CPU" in sweep:
+        small.append("trainable.env.ACCELERATE_USE_CPU='true'")
+    results = run_sweep({"sweep": "mine", "backend": "inprocess"}, *small, config_dir="conf")
+    (trial,) = results.trials.to_dict("records")
+    assert trial["status"] == "ok", trial["note"]
+    assert trial["samples_per_s"] > 0 and trial["epoch_s"] > 0 and trial["loss"] > 0
+    assert len(results.curves()) == 3

@@ -1,0 +1,48 @@
+"""Hydra's sweepers get a number back from every sweep."""
+
+import math
+
+import pytest
+from hydra.experimental.callback import Callback
+
+from orchestrator.app import main
+from orchestrator.objective import objective_of
+
+RETURNED = []
+
+
+class Keep(Callback):
+    """Sees what a sweeper sees."""
+
+    def on_job_end(self, config, job_return, **other):
+        RETURNED.append(job_return.return_value)
+
+
+@pytest.fixture
+def summary(tmp_path):
+    (tmp_path / "tables").mkdir()
+    text = "status,samples_per_s\nok,10\nok,30\nfailed,\noom,99\nok,\n"
+    (tmp_path / "tables/summary.csv").write_text(text)
+    return tmp_path
+
+
+def test_the_best_ok_cell_speaks_for_the_sweep(summary, tmp_path):
+    assert objective_of(summary, {"column": "samples_per_s", "best": "max"}) == 30
+    assert objective_of(summary, {"column": "samples_per_s", "best": "min"}) == 10
+    assert objective_of(summary, {"column": None, "best": "max"}) is None
+    assert math.isnan(objective_of(tmp_path / "nothing", {"column": "samples_per_s", "best": "max"}))
+    with pytest.raises(KeyError, match="'speed' is not one of status, samples_per_s"):
+        objective_of(summary, {"column": "speed", "best": "max"})
+
+
+def test_a_multirun_returns_it(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    RETURNED.clear()
+    sweep = ("sweep.name=s_${workers}", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8,16]")
+    status = main(
+        [
+            *("-m", "workers=warm,fresh", "backend=inprocess", "trainable=noop", "objective.column=global_batch_size"),
+            *(*sweep, f"+hydra.callbacks.keep._target_={__name__}.Keep"),
+        ]
+    )
+    assert status == 0 and RETURNED == [16.0, 16.0]

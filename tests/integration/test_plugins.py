@@ -1,0 +1,50 @@
+"""A package that offers a model and data by entry points, installed as pip would leave it."""
+
+import sys
+
+import pytest
+import torch
+
+from orchestrator import plugins
+from orchestrator.setup import asked
+from orchestrator.versions import Versions
+from tests.unit.orchestrator.test_setup import config
+from trainables import models
+from trainables.options import PLUGINS
+
+
+@pytest.fixture
+def plugin(tmp_path, monkeypatch):
+    code = """
+from torch import nn
+def build(*, input_shape, num_classes, depth):
+    return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], num_classes))
+"""
+    (tmp_path / "netplugin.py").write_text(code)
+    info = tmp_path / "netplugin-1.0.dist-info"
+    info.mkdir()
+    (info / "METADATA").write_text("Metadata-Version: 2.1\nName: netplugin\nVersion: 1.0\n")
+    (info / "entry_points.txt").write_text("[sweep_orchestrator.models]\npluginnet = netplugin:build\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "netplugin", raising=False)
+    plugins._offered.cache_clear()
+    yield tmp_path
+    plugins._offered.cache_clear()
+
+
+def test_a_plugins_model_is_built_by_its_name(plugin):
+    model = models.build({"name": "pluginnet", "depth": 2}, input_shape=(1, 8, 8), num_classes=3)
+    assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
+    with pytest.raises(ValueError, match="not one of small_cnn.*pluginnet, nor package.module:factory"):
+        models.build({"name": "plugin"}, input_shape=(1, 8, 8), num_classes=3)
+
+
+def test_its_code_identifies_the_trial(plugin):
+    given = config(model={"name": "pluginnet", "depth": 2})
+    before = asked(given, Versions())["source"]
+    (plugin / "netplugin.py").write_text((plugin / "netplugin.py").read_text() + "# changed\n")
+    assert "netplugin:build" in before and asked(given, Versions())["source"] != before
+
+
+def test_both_rooms_know_the_same_groups():
+    assert PLUGINS == plugins.GROUPS

@@ -1,0 +1,116 @@
+"""Sweeps that tell real trackers. MLflow and W&B are heavy, and so slow; each needs its extra."""
+
+import os
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+from orchestrator import run_sweep
+
+SMALL = {
+    "backend": "inprocess",
+    "trainable": "noop",
+    "sweep": {"name": "mine", "axes": {"gpus": [1], "device_batch_size": [8], "seed": [0, 1]}},
+}
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def test_tensorboard_has_a_run_for_each_trial(folder):
+    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
+    results = run_sweep(SMALL, "tracker.tensorboard.enabled=true", quiet=True)
+    runs = sorted((folder / "results/mine/tensorboard").iterdir())
+    assert [run.name.rpartition("-")[2] for run in runs] == sorted(results.trials.trial_id, key=_seed_of(results))
+    events = accumulator.EventAccumulator(str(runs[0]))
+    events.Reload()
+    assert [(event.step, event.value) for event in events.Scalars("epoch")] == [(1, 1.0)]
+    assert events.Scalars("trial/wall_s")[0].step == 1
+    assert events.Scalars("trial/ok")[0].value == 1 and events.PluginTagToContent("hparams")
+
+
+def _seed_of(results):
+    return dict(zip(results.trials.trial_id, results.trials.seed, strict=True)).get
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("store", ["files", "server"])
+def test_mlflow_has_a_run_for_each_trial(folder, store):
+    mlflow = pytest.importorskip("mlflow")
+    server = None
+    uri = f"file:{folder}/mlruns"
+    if store == "server":
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            port = probe.getsockname()[1]
+        command = [
+            sys.executable,
+            "-m",
+            "mlflow",
+            "server",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(port),
+            "--workers",
+            "1",
+        ]
+        command += ["--backend-store-uri", f"sqlite:///{folder}/mlflow.db", "--artifacts-destination", f"{folder}/art"]
+        server = subprocess.Popen(command, env=os.environ, start_new_session=True)
+        uri = f"http://127.0.0.1:{port}"
+        _wait_for(port, server)
+    try:
+        config = SMALL | {"tracker": {"mlflow": {"enabled": True, "uri": uri}}}
+        results = run_sweep(config, quiet=True)
+        client = mlflow.MlflowClient(tracking_uri=uri)
+        experiment = client.get_experiment_by_name("mine")
+        runs = client.search_runs([experiment.experiment_id])
+        assert {run.data.tags["trial_id"] for run in runs} == set(results.trials.trial_id)
+        for run in runs:
+            assert run.info.status == "FINISHED" and run.data.tags["status"] == "ok"
+            assert run.data.params["global_batch_size"] == "8"
+            assert run.data.metrics["trial/wall_s"] > 0
+            assert [metric.step for metric in client.get_metric_history(run.info.run_id, "epoch")] == [1]
+    finally:
+        if server is not None:
+            os.killpg(server.pid, 15)
+            server.wait(timeout=60)
+
+
+def _wait_for(port, server):
+    deadline = time.monotonic() + 180
+    while time.monotonic() < deadline and server.poll() is None:
+        with socket.socket() as probe:
+            if probe.connect_ex(("127.0.0.1", port)) == 0:
+                return
+        time.sleep(0.2)
+    raise AssertionError("the MLflow server did not answer")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_wandb_has_an_offline_run_for_each_trial(folder, monkeypatch):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_ERROR_REPORTING", "false")
+    results = run_sweep(SMALL, "tracker.wandb.enabled=true", quiet=True)
+    runs = list((folder / "results/mine/wandb").glob("offline-run-*"))
+    assert len(runs) == len(results.trials) == 2
+    for run in runs:
+        (file,) = run.glob("*.wandb")
+        assert file.stat().st_size > 0
+
+
+def test_an_unreachable_package_is_told_before_anything_starts(folder, monkeypatch):
+    from orchestrator import MistakesError
+
+    monkeypatch.setattr("orchestrator.tracking.importlib.util.find_spec", lambda name: None)
+    with pytest.raises(MistakesError, match="needs the package wandb"):
+        run_sweep(SMALL, "tracker.wandb.enabled=true")
+    assert not (folder / "results").exists()

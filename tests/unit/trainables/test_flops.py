@@ -1,0 +1,35 @@
+import logging
+
+import pytest
+import torch
+
+from trainables.flops import flops_per_sample, matrix_flops_per_s
+from trainables.precision import Precision
+
+
+def test_a_counted_perceptron() -> None:
+    """Forward 2·in·out a layer, backward twice that, but for the first layer's inputs, which need no gradient."""
+    model = {"name": "mlp", "hidden": [16]}
+    first, second = 2 * 64 * 16, 2 * 16 * 10
+    assert flops_per_sample(model, input_shape=(1, 8, 8), num_classes=10) == 2 * first + 3 * second
+
+
+def test_resnet18_is_about_what_papers_say() -> None:
+    """0.56 GMAC a forward pass at 32×32."""
+    found = flops_per_sample({"name": "resnet18"}, input_shape=(3, 32, 32), num_classes=10)
+    assert found == pytest.approx(3 * 2 * 0.556e9, rel=0.02)
+
+
+def test_a_model_that_cannot_be_counted_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        assert flops_per_sample({"name": f"{__name__}:hostile"}, input_shape=(1, 8, 8), num_classes=2) is None
+    assert "mfu stays empty" in caplog.text
+
+
+def hostile(**config: object) -> torch.nn.Module:
+    raise RuntimeError("no")
+
+
+def test_the_rate_is_measured_once() -> None:
+    rate = matrix_flops_per_s("cpu", Precision(), ranks=1)
+    assert 1e8 < rate < 1e15 and matrix_flops_per_s("cpu", Precision(), ranks=1) == rate
