@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence, Set
 from typing import Any
 
@@ -95,7 +96,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
     frame = pd.DataFrame(rows, columns=list(columns))
     for column in MEASURED:
-        frame[column] = pd.to_numeric(frame[column], errors="coerce").astype("float64")
+        frame[column] = _finite(frame[column])
     return _judged(frame, records)
 
 
@@ -121,6 +122,12 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
         "; ".join(filter(None, [note, *(found or [])])) for note, found in zip(frame["note"], reasons, strict=True)
     ]
     return frame
+
+
+def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
+    """As numbers; what is none, or infinite, was not measured."""
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    return numbers.where(numbers.abs() < math.inf)
 
 
 def _cell(value: Any) -> Any:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from orchestrator.scaling_law import AMDAHL, Fit
+from orchestrator.scaling_law import AMDAHL, Fit, TooFewCountsError
 from orchestrator.statistics import Array, Interval
 
 
@@ -19,6 +19,10 @@ def critical_batch(batches: Array, samples: Array) -> Interval:
     The upper end is inf where the data agree with a cost in samples that does not grow. Raises TooFewCountsError for
     fewer than three batch sizes.
     """
+    known = (batches > 0) & (samples > 0) & np.isfinite(batches) & np.isfinite(samples)
+    if not known.any():
+        raise TooFewCountsError("no trial reached the target")
+    batches, samples = batches[known], samples[known]
     unit = float(np.min(batches))
     fit = Fit.of(AMDAHL, batches / unit, batches / samples)
     alpha = fit.shape_interval(0)

@@ -94,7 +94,7 @@ def _more_of(found: Contenders, row: int, needed: int, terms: Terms) -> MoreSeed
     more = needed - len(seeds)
     if more <= 0:
         return None
-    axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items()}
+    axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
     return MoreSeeds(
         cell_id=str(cell["cell_id"]),
         name=found.names[row],

@@ -66,7 +66,7 @@ class Fit:
         With `seeds` that were each tried on several GPU counts, what a seed, or the hour it ran in, does to all counts
         alike does not blur the shape, and is in the level's interval as what it is: one value a seed.
         """
-        known = (rates > 0) & (gpus > 0)
+        known = (rates > 0) & (gpus > 0) & np.isfinite(rates)
         gpus, rates = gpus[known], rates[known]
         counts = len(np.unique(gpus))
         if counts < FEWEST_COUNTS:

@@ -89,7 +89,7 @@ def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
         scale = float(group["noise_scale_samples"].mean())
         try:
             known = _told(critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples))
-        except (TooFewCountsError, ValueError):
+        except TooFewCountsError:
             known = ""
         if known or not math.isnan(scale):
             name = ", ".join(f"{column}={value}" for column, value in zip(key, values, strict=True))

@@ -59,7 +59,7 @@ class Owners:
         raylet = [parent] if parent in known and known[parent].name == "raylet" else []
         drivers = [driver] if driver in known else []
         whole = Owners(roots=[os.getpid(), *raylet, *drivers])
-        is_cluster = bool(raylet) and parent not in _family(known, Owners(roots=drivers))
+        is_cluster = bool(raylet) and parent not in family(known, Owners(roots=drivers))
         return Owners(roots=whole.roots, names=_RAYS_OWN) if is_cluster else whole
 
 
@@ -81,7 +81,7 @@ def company(before: Census, after: Census, owners: Owners, count: int) -> dict[s
 
     `foreign_cpu`: the share of the cores' time that others took, `foreign_cpu_by`: the busiest of them.
     """
-    ours = _family(after.processes, owners) | _family(before.processes, owners)
+    ours = family(after.processes, owners) | family(before.processes, owners)
     spent = {pid: _spent(before, after, pid) for pid in {**before.processes, **after.processes}}
     own_s = sum(seconds for pid, seconds in spent.items() if pid in ours)
     core_s = count * (after.time_s - before.time_s)
@@ -107,14 +107,15 @@ def _spent(before: Census, after: Census, pid: int) -> float:
     return after.processes[pid].cpu_s - (before.processes[pid].cpu_s if pid in before.processes else 0.0)
 
 
-def _family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
-    family = {pid for pid, each in processes.items() if pid in owners.roots or each.name in owners.names}
+def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
+    """The owners' processes, with all that descend from them."""
+    found = {pid for pid, each in processes.items() if pid in owners.roots or each.name in owners.names}
     grown = True
     while grown:
-        younger = {pid for pid, each in processes.items() if each.parent in family} - family
-        family |= younger
+        younger = {pid for pid, each in processes.items() if each.parent in found} - found
+        found |= younger
         grown = bool(younger)
-    return family
+    return found
 
 
 def _processes(proc: Path) -> dict[int, Process]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.telemetry_company import Census, Owners, census, company
+from orchestrator.telemetry_company import Census, Owners, census, company, family
 from orchestrator.telemetry_cpu import Process, Rapl, cores, cpu_tap
 from orchestrator.telemetry_gpu import Gpus
 from orchestrator.telemetry_tap import Tap
@@ -22,6 +22,9 @@ _log = logging.getLogger(__name__)
 
 CENSUS_COST = 0.01
 """A census waits until it costs no more of the time since the one before; around a window it waits for nothing."""
+
+LOOK_EVERY_S = 1.0
+"""How often a trial's workers are looked for where it says nothing of its phases."""
 
 TRAINING, WINDOW = "training", "window"
 """Phases by which trials are timed: see `trainables.context.Context.phase`."""
@@ -155,6 +158,8 @@ class Sampler:
 
     def _run(self) -> None:
         while not self._ends.wait(1 / self._sampling.hz):
+            if not self._phases:
+                self._guarded(lambda: self._company.look(self._now() - self._began))
             self._guarded(self._sample)
             self._ticks += 1
 
@@ -181,7 +186,7 @@ class _Company:
         self._epochs, self._cost_s = 0, 0.0
         self._first: Census | None = None
         self._last: Census | None = None
-        self._windowed = False
+        self._windowed, self._looked_s = False, -math.inf
         self.foreign_processes = math.nan
         """On the GPUs, when the window began."""
 
@@ -200,6 +205,12 @@ class _Company:
         if self._windowed or since_s * CENSUS_COST > self._cost_s:
             self._last = self._counted(time_s)
 
+    def look(self, time_s: float) -> None:
+        """Find the workers of a trial that names no phases, as one that is a command; a second after the last look."""
+        if time_s - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = time_s
+            self._counted(time_s)
+
     def figures(self) -> dict[str, float | str]:
         """Columns of the trial's row."""
         if self._first is None or self._last is None:
@@ -216,5 +227,5 @@ class _Company:
         found = self._count(time_s)
         self._cost_s = time.perf_counter() - started
         own = os.getpid()
-        self._process.children = [pid for pid, each in found.processes.items() if each.parent == own]
+        self._process.children = sorted(family(found.processes, Owners(roots=[own])) - {own})
         return found

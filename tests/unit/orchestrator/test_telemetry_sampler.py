@@ -1,11 +1,15 @@
 import os
 import pickle
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
 
 from orchestrator.telemetry_company import Census
 from orchestrator.telemetry_company import Process as Listed
+from orchestrator.telemetry_cpu import Process, cpu_tap
 from orchestrator.telemetry_sampler import Sampler, Sampling
 from orchestrator.telemetry_tap import Source, Tap
 
@@ -113,6 +117,28 @@ def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
     with Sampler(Sampling(hz=0), rank=0, taps={"cpu": tap}, count=broken) as sampler:
         stage.phase(sampler, "window", 2)
     assert "/proc is closed" in sampler.readings().failure and sampler.readings().company == {}
+
+
+WORKER = "import subprocess, sys; block = bytearray(2**26); subprocess.run([sys.executable, '-c', sys.argv[1]])"
+ITS_WORKER = "import time; block = bytearray(2**26); time.sleep(60)"
+
+
+def test_the_memory_of_a_commands_workers_counts() -> None:
+    """Of a child, and of its child; such a trial names no phases."""
+    process = Process()
+    with Sampler(Sampling(hz=20), rank=0, taps={"cpu": cpu_tap(process)}, process=process) as sampler:
+        command = subprocess.Popen([sys.executable, "-c", WORKER, ITS_WORKER], start_new_session=True)
+        try:
+            deadline = time.monotonic() + 30
+            while len(process.children) < 2 and time.monotonic() < deadline:
+                time.sleep(0.1)
+            time.sleep(1.0)
+        finally:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.wait()
+    rss_gb = sampler.readings().series["cpu"]["rss_gb"]
+    assert len(process.children) >= 2
+    assert max(rss_gb) - rss_gb[0] > 1.5 * 2**26 / 2**30
 
 
 def test_the_thread_keeps_its_pace_and_ends() -> None:
