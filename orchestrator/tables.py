@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.accuracy_table import accuracy_markdown
-from orchestrator.durable import write_durably
+from orchestrator.durable import write_durably, write_whole
 from orchestrator.figures import not_a_formula
 from orchestrator.layout import Layout
 from orchestrator.speedup_table import speedup_markdown
 
-__all__ = ["accuracy_markdown", "speedup_markdown", "write_tables"]
+__all__ = ["accuracy_markdown", "speedup_markdown", "write_curves", "write_tables"]
 
 
 def write_tables(
@@ -33,6 +33,13 @@ def write_tables(
     for name, content in contents.items():
         write_durably(layout.table(name), content)
     return [layout.table(name) for name in contents]
+
+
+def write_curves(layout: Layout, curves: pd.DataFrame) -> Path:
+    """Write the learning curves of all trials, a row an epoch; they can be made again from the trials' own files."""
+    path = layout.table("curves.parquet")
+    write_whole(path, _parquet(curves))
+    return path
 
 
 def _csv(frame: pd.DataFrame) -> bytes:
