@@ -43,7 +43,7 @@ class Ending:
         planned: Sequence[TrialSpec],
         ends: Mapping[str, TrialRecord],
         *,
-        driver: Mapping[str, Any],
+        driver: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] = (),
     ) -> Ending:
         """Write the tables and the report of these ends.
@@ -55,7 +55,7 @@ class Ending:
             return Ending(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
         from orchestrator.reporting import Known, report_on
 
-        reported = report_on(request, layout, list(ends.values()), Known(driver=driver, findings=findings))
+        reported = report_on(request, layout, list(ends.values()), Known(driver=driver or {}, findings=findings))
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)
         return Ending(

@@ -24,7 +24,7 @@ from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.scaling_table import scaling_markdown
 from orchestrator.soundness import Finding
-from orchestrator.tables import accuracy_markdown, speedup_markdown, write_curves, write_tables
+from orchestrator.tables import accuracy_markdown, speedup_markdown, write_curves, write_latex, write_tables
 from orchestrator.terms import Terms
 from sweeps.status import Status
 
@@ -97,6 +97,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     scaling = attempts.at("scaling.md", lambda: scaling_markdown(trials, cells)) or ""
     texts = {"recommendation.md": decision, "claims.md": claimed, "scaling.md": scaling}
     write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
+    attempts.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
     if request.html:
         frames = _Frames(trials=trials, cells=cells, recommendation=recommendation, decision=decision)

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.accuracy_table import accuracy_frame
 from orchestrator.durable import make_directory, write_whole
 from orchestrator.layout import Layout
 from orchestrator.report.cell_pictures import cell_pictures, memory
@@ -17,7 +16,6 @@ from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.curve_pictures import loss
 from orchestrator.report.document import document
 from orchestrator.report.drawing import picture_files
-from orchestrator.report.latex import latex_table
 from orchestrator.report.material import Material
 from orchestrator.report.page import Page, rendered
 from orchestrator.report.picture import Picture
@@ -25,14 +23,13 @@ from orchestrator.report.table import cell_table, failed_table, front_table, pro
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.soundness import Finding
-from orchestrator.speedup_table import speedup_frame
 from sweeps.status import Status
 
 _PICTURE_FILES = (".svg", ".png", ".csv")
 
 
 def write_report(material: Material, layout: Layout, decision: str = "") -> tuple[list[Finding], list[Path]]:
-    """Write the page, the document, the LaTeX tables and the pictures, each file whole or not at all.
+    """Write the page, the document and the pictures, each file whole or not at all.
 
     `decision` is the recommendation as Markdown. Returns what of the telemetry is not sound, and the files' paths.
     """
@@ -41,8 +38,7 @@ def write_report(material: Material, layout: Layout, decision: str = "") -> tupl
     pictures = pictures_of(material, found)
     write_whole(layout.page, rendered(page_of(material, pictures)).encode(errors="replace"))
     write_whole(layout.document, document(material, pictures, decision).encode(errors="replace"))
-    tables = _latex(material, layout)
-    return unsound, [layout.page, layout.document, *tables, *_picture_files(pictures, layout)]
+    return unsound, [layout.page, layout.document, *_picture_files(pictures, layout)]
 
 
 def _samples(material: Material, layout: Layout) -> tuple[list[Samples], list[Finding]]:
@@ -119,16 +115,6 @@ def _facts(material: Material) -> list[tuple[str, str]]:
 def _seeds(cells: pd.DataFrame) -> str:
     fewest, most = int(cells["n_seeds"].min()), int(cells["n_seeds"].max())
     return f"{most} seed{'s' if most > 1 else ''} each" if fewest == most else f"{fewest} to {most} seeds each"
-
-
-def _latex(material: Material, layout: Layout) -> list[Path]:
-    tables = {
-        "speedup.tex": latex_table(speedup_frame(material.cells), f"Speed-up: {material.sweep}"),
-        "accuracy.tex": latex_table(accuracy_frame(material.cells), f"Accuracy: {material.sweep}"),
-    }
-    for name, text in tables.items():
-        write_whole(layout.table(name), text.encode(errors="replace"))
-    return [layout.table(name) for name in tables]
 
 
 def _picture_files(pictures: Sequence[Picture], layout: Layout) -> list[Path]:

@@ -1,10 +1,10 @@
 """Golden LaTeX and Markdown: what other people's papers and repositories take over."""
 
 from orchestrator.collector import collect
+from orchestrator.latex_table import latex_table
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
-from orchestrator.report.latex import latex_table
 from orchestrator.report.material import Material
 from orchestrator.report.writing import pictures_of
 from orchestrator.soundness import Finding
