@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from orchestrator.claim import Claim
 from orchestrator.layout import Layout
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request

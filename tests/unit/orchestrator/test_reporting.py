@@ -26,6 +26,8 @@ def request(**changes: Any) -> Any:
         "arguments": ("sweep=demo",),
         "axes": {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]},
         "html": True,
+        "claims": [],
+        "name": "demo",
     }
     return SimpleNamespace(**given | changes)
 
