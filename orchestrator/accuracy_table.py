@@ -14,19 +14,28 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
     if cells.empty:
         return "# Accuracy\n\nNo trial has ended yet.\n"
     differing = varying(cells)
-    rows = [*differing, "device_batch_size", "gpus", "global_batch_size"]
-    ordered = in_order(cells, [*rows, "lr_rule"])
+    ordered = in_order(cells, [*_rows(cells), "lr_rule"])
     about = [
         "On the test set, which nothing chooses by. ±: half of a 95% interval, Student's t over the ok seeds.",
         _compared_with(cells),
     ]
     return "\n".join(
         [
-            *[*head(cells, "Accuracy"), *about, "", markdown(_pivot(ordered, rows)), ""],
+            *[*head(cells, "Accuracy"), *about, "", markdown(accuracy_frame(cells)), ""],
             *_section("Worse than at the reference batch:", _worse(ordered, differing)),
             *_section("Not ok:", not_ok(ordered, differing)),
         ]
     )
+
+
+def accuracy_frame(cells: pd.DataFrame) -> pd.DataFrame:
+    """The table as text: a row for each batch and GPU count, a column for each LR rule."""
+    rows = _rows(cells)
+    return _pivot(in_order(cells, [*rows, "lr_rule"]), rows)
+
+
+def _rows(cells: pd.DataFrame) -> list[str]:
+    return [*varying(cells), "device_batch_size", "gpus", "global_batch_size"]
 
 
 def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:

@@ -54,6 +54,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield from _number(config, key, above=0)
     yield from _number(config, "telemetry.hz", at_least=0)
     yield from _number(config, "rerun_invalid", at_least=0)
+    if not isinstance(value_at(config, "report.html"), bool):
+        yield f"report.html must be true or false, not {value_at(config, 'report.html')!r}"
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     if config["sweep"]["phases"] not in (None, list(PHASES)):

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import platform
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
-from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rich.console import Console
@@ -19,10 +17,11 @@ from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
 from orchestrator.history import difference, ends_under, latest, spent_gpu_s
 from orchestrator.interrupt import Interrupt
-from orchestrator.journal import Journal, Kind, replay
+from orchestrator.journal import Journal, Kind
 from orchestrator.layout import Layout
 from orchestrator.live import Display
 from orchestrator.lock import DirectoryLock
+from orchestrator.origin import origin
 from orchestrator.orphans import Watcher
 from orchestrator.plan import Plan, TrialsOn
 from orchestrator.ray_token import token_file
@@ -30,6 +29,7 @@ from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.session import Session
+from orchestrator.soundness import Finding, read_results
 from orchestrator.spoiled import once_more
 from orchestrator.tracking import TrackedListener, make_trackers
 from sweeps.mistakes import MistakesError
@@ -69,7 +69,8 @@ def run(
             backend = None if nodes else _start(request, started, console)
             nodes = nodes or (backend.nodes() if backend else ())
             planned = Plan.of(trials_on(nodes), ends_under(journal.records, asked), nodes, request.rerun)
-            journal.append(Kind.SWEEP, {"asked": asked, "rerun": request.rerun, "driver": _driver()})
+            driver = origin(request.arguments)
+            journal.append(Kind.SWEEP, {"asked": asked, "rerun": request.rerun, "driver": driver})
             reached(Moment.SWEEP_TAKEN_UP)
             if planned.finished:
                 console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
@@ -109,7 +110,8 @@ def run(
         if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
             console.print(f"{waiting} planned trials have not run; the same command continues")
-        ending = Ending.of(request, layout, planned.trials, ends)
+        findings = [Finding(where=layout.journal.name, what=f"{damage}; in quarantine") for damage in journal.damages]
+        ending = Ending.of(request, layout, planned.trials, ends, driver=driver, findings=findings)
         reached(Moment.TABLES_WRITTEN)
         journal.append(Kind.ENDED, {"missing": ending.missing})
         reached(Moment.SWEEP_ENDED)
@@ -118,15 +120,14 @@ def run(
 
 
 def report(request: Request, console: Console) -> int:
-    """Rebuild the tables from the journal, running nothing; the exit status."""
+    """Rebuild the tables and the report from the journal as far as it is sound, running nothing; the exit status."""
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
-        raise MistakesError([f"there are no results in {layout.root}"])
-    found = replay(layout.journal)
-    for damage in found.damages:
-        console.print(f"journal: {damage}; left out", style="red")
-    ends = ends_under(found.records, latest(found.records) or {})
-    ending = Ending.of(request, layout, (), ends)
+        kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
+        told = f"; what was made of it before is still there: {', '.join(kept)}" if kept else ""
+        raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{told}"])
+    found = read_results(layout)
+    ending = Ending.of(request, layout, (), found.ends, driver=found.driver, findings=found.findings)
     ending.show(console)
     return ending.exit_status
 
@@ -174,16 +175,3 @@ def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any
     if changes and not request.allow_changed:
         heading = f"{request.results_dir} holds results of another configuration or other code:"
         raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])
-
-
-def _driver() -> dict[str, Any]:
-    packages = {name: _version(name) for name in ("sweep-orchestrator", "ray", "hydra-core", "torch")}
-    return {"host": platform.node(), "python": platform.python_version(), "packages": packages}
-
-
-def _version(package: str) -> str | None:
-    """None for a package that is used without being installed, as from a checkout on the path."""
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None

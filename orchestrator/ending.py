@@ -5,23 +5,29 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from orchestrator.claim import Claim
 from orchestrator.layout import Layout
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+if TYPE_CHECKING:
+    from orchestrator.reporting import Reported
+    from orchestrator.soundness import Finding
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
     """What there is to say once nothing runs any more."""
 
-    tables: Sequence[str]
-    """Markdown, as in the files."""
+    reported: Reported | None
+    """None where no trial has ended."""
+    findings: Sequence[Finding]
+    """What in the results directory is not sound."""
     ends: Sequence[TrialRecord]
     """Of the planned trials; of all in the journal where there is no plan."""
     missing: int
@@ -31,40 +37,35 @@ class Ending:
     """Sentences of the claims that `claims.fail_on` lets fail the sweep."""
 
     @staticmethod
-    def of(request: Request, layout: Layout, planned: Sequence[TrialSpec], ends: Mapping[str, TrialRecord]) -> Ending:
-        """Write the tables of these ends."""
-        from orchestrator.claims_table import claims_markdown, verdicts
-        from orchestrator.collector import axis_columns, collect
-        from orchestrator.decision import decide
-        from orchestrator.recommendation_table import recommendation_markdown
-        from orchestrator.scaling_table import scaling_markdown
-        from orchestrator.tables import accuracy_markdown, speedup_markdown, write_tables
-        from orchestrator.terms import Terms
+    def of(
+        request: Request,
+        layout: Layout,
+        planned: Sequence[TrialSpec],
+        ends: Mapping[str, TrialRecord],
+        *,
+        driver: Mapping[str, Any] | None = None,
+        findings: Sequence[Finding] = (),
+    ) -> Ending:
+        """Write the tables and the report of these ends.
 
+        `driver` is who took the sweep up last, as of `origin.origin`; `findings` is what is known not to be sound.
+        """
         missing = sum(trial.trial_id not in ends for trial in planned)
         if not ends:
-            return Ending(tables=(), ends=(), missing=missing, layout=layout)
-        trials, summary = collect(
-            list(ends.values()),
-            scaling=request.scaling,
-            baseline=request.baseline,
-            reference_batch_size=request.reference_batch_size,
-            price_per_gpu_hour=request.price_per_gpu_hour,
-            margin=request.margin,
-        )
-        recommendation = decide(trials, summary, Terms.of(request, axis_columns(list(ends.values()))))
-        decided = recommendation_markdown(recommendation, str(summary["sweep"].iloc[0]))
-        judged = verdicts([Claim.of(claim) for claim in request.claims], trials, summary)
-        claimed = claims_markdown(judged, request.name) if judged else ""
-        texts = {"recommendation.md": decided} | ({"claims.md": claimed} if judged else {})
-        texts |= {"scaling.md": scaling_markdown(trials, summary)}
-        write_tables(layout, trials, summary, texts)
-        tables = (decided, *([claimed] if judged else []), speedup_markdown(summary), accuracy_markdown(summary))
+            return Ending(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
+        from orchestrator.reporting import Known, report_on
+
+        reported = report_on(request, layout, list(ends.values()), Known(driver=driver or {}, findings=findings))
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)
-        failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[request.fail_on]
-        failed = tuple(each.claim.sentence for each in judged if each.verdict in failing)
-        return Ending(tables=tables, ends=of_those, missing=missing, layout=layout, failed_claims=failed)
+        return Ending(
+            reported=reported,
+            findings=reported.findings,
+            ends=of_those,
+            missing=missing,
+            layout=layout,
+            failed_claims=reported.failed_claims(request.fail_on),
+        )
 
     @property
     def exit_status(self) -> int:
@@ -96,9 +97,10 @@ class Ending:
 
     def show(self, console: Console) -> None:
         """Print all of it."""
-        for table in self.tables:
-            console.print(table, markup=False, soft_wrap=True)
-            console.print()
+        if self.reported:
+            self._show_reported(self.reported, console)
+        for finding in self.findings:
+            console.print(f"not sound: {finding}", style="yellow", markup=False, soft_wrap=True)
         for line in self.failures():
             console.print(line, style="bold red", markup=False, soft_wrap=True)
         for line in self.left_out():
@@ -107,4 +109,19 @@ class Ending:
             console.print(f"claims.fail_on: {sentence}", style="bold red", markup=False, soft_wrap=True)
         if self.missing:
             console.print(f"{self.missing} planned trials have not run; the same command continues")
-        console.print(f"tables: {self.layout.tables}   journal: {self.layout.journal}", markup=False, soft_wrap=True)
+        page = f"report: {self.layout.page}   " if self.reported and self.reported.has_page else ""
+        files = f"{page}tables: {self.layout.tables}   journal: {self.layout.journal}"
+        console.print(files, markup=False, soft_wrap=True)
+
+    def _show_reported(self, reported: Reported, console: Console) -> None:
+        """For a person at a terminal as much as its width holds; for a file or a pipe the Markdown of the files."""
+        if console.is_terminal:
+            from orchestrator.terminal_table import show
+
+            show(reported.cells, reported.recommendation, console)
+        else:
+            for table in reported.markdown():
+                console.print(table, markup=False, soft_wrap=True)
+                console.print()
+        for trouble in reported.troubles:
+            console.print(trouble, style="bold red", markup=False, soft_wrap=True)

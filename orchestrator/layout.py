@@ -46,6 +46,26 @@ class Layout:
         """A file of the tables: `summary.csv`, `speedup.md`."""
         return self.tables / name
 
+    @property
+    def page(self) -> Path:
+        """The report as one self-contained HTML file."""
+        return self.root / "report.html"
+
+    @property
+    def document(self) -> Path:
+        """The report as Markdown."""
+        return self.root / "report.md"
+
+    @property
+    def pictures(self) -> Path:
+        """The report's pictures as SVG and PNG, and their data as CSV."""
+        return self.root / "report"
+
+    @property
+    def report_trace(self) -> Path:
+        """Why the report could not be made the last time it could not."""
+        return self.root / "report_trace.txt"
+
     def trial(self, trial_id: str) -> Path:
         """One trial's directory. ValueError for an identity that could leave the results directory."""
         if not _TRIAL_ID.fullmatch(trial_id):

@@ -69,6 +69,8 @@ class Request:
     """The section `objective`: a column of the summary, and which of its figures is the best."""
     trackers: Mapping[str, Any]
     """The section `tracker`: by the tracker's name, whether it is enabled, and its options."""
+    html: bool
+    """Whether there is to be a report beside the tables."""
     objective: str
     """What the recommendation minimises."""
     margin: float
@@ -121,6 +123,7 @@ class Request:
             wait_s=config["cluster"]["wait_s"],
             returned=config.get("objective") or {},
             trackers=config.get("tracker") or {},
+            html=config["report"]["html"],
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),

@@ -34,22 +34,24 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     """One row a cell, grouped by the side of the batch that stays as GPUs are added, and by LR rule."""
     if cells.empty:
         return "# Speed-up\n\nNo trial has ended yet.\n"
-    differing = varying(cells)
-    scaling = cells["scaling"].iloc[0]
-    ordered = in_order(cells, [*differing, FIXED_SIDE[scaling], "lr_rule", "gpus"])
-    table = pd.DataFrame([_row(row, differing) for row in ordered.to_dict("records")])
-    if (table["status"] == Status.OK.value).all():
-        table = table.drop(columns="status")
     about = [
-        f"{_SCALING[scaling]}, or as the sweep says.",
+        f"{_SCALING[cells['scaling'].iloc[0]]}, or as the sweep says.",
         "Efficiency: the speed-up by how many times more gpus it took.",
         "Brackets: 95% intervals, Student's t on log ratios, paired by seed where both cells have the same ok seeds.",
     ]
     if (~cells["timing_valid"].astype("boolean")).any():
         about.append("† This timing is not valid; the note says why.")
-    return "\n".join(
-        [*head(cells, "Speed-up"), *about, "", markdown(table.loc[:, (table != "").any()]), "", *_empty(cells)]
-    )
+    return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_empty(cells)])
+
+
+def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
+    """The table as text, without the columns that are empty in every row."""
+    differing = varying(cells)
+    ordered = in_order(cells, [*differing, FIXED_SIDE[cells["scaling"].iloc[0]], "lr_rule", "gpus"])
+    table = pd.DataFrame([_row(row, differing) for row in ordered.to_dict("records")])
+    if (table["status"] == Status.OK.value).all():
+        table = table.drop(columns="status")
+    return table.loc[:, (table != "").any()]
 
 
 def _row(row: Row, differing: Sequence[str]) -> dict[str, Any]:

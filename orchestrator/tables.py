@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.accuracy_table import accuracy_markdown
-from orchestrator.durable import write_durably
+from orchestrator.accuracy_table import accuracy_frame, accuracy_markdown
+from orchestrator.durable import write_durably, write_whole
 from orchestrator.figures import not_a_formula
+from orchestrator.latex_table import latex_table
 from orchestrator.layout import Layout
-from orchestrator.speedup_table import speedup_markdown
+from orchestrator.speedup_table import speedup_frame, speedup_markdown
 
-__all__ = ["accuracy_markdown", "speedup_markdown", "write_tables"]
+__all__ = ["accuracy_markdown", "speedup_markdown", "write_curves", "write_latex", "write_tables"]
 
 
 def write_tables(
@@ -33,6 +34,25 @@ def write_tables(
     for name, content in contents.items():
         write_durably(layout.table(name), content)
     return [layout.table(name) for name in contents]
+
+
+def write_latex(layout: Layout, cells: pd.DataFrame) -> list[Path]:
+    """Write the tables for papers; the paths written."""
+    sweep = cells["sweep"].iloc[0]
+    contents = {
+        "speedup.tex": latex_table(speedup_frame(cells), f"Speed-up: {sweep}"),
+        "accuracy.tex": latex_table(accuracy_frame(cells), f"Accuracy: {sweep}"),
+    }
+    for name, text in contents.items():
+        write_durably(layout.table(name), text.encode(errors="replace"))
+    return [layout.table(name) for name in contents]
+
+
+def write_curves(layout: Layout, curves: pd.DataFrame) -> Path:
+    """Write the learning curves of all trials, a row an epoch; they can be made again from the trials' own files."""
+    path = layout.table("curves.parquet")
+    write_whole(path, _parquet(curves))
+    return path
 
 
 def _csv(frame: pd.DataFrame) -> bytes:

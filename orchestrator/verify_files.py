@@ -6,6 +6,7 @@ import csv
 import io
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -85,7 +86,7 @@ def _replayed(request: Request, layout: Layout, ends: Mapping[str, TrialRecord])
         there = Layout(Path(elsewhere))
         there.tables.mkdir()
         there.trials.symlink_to(layout.trials.absolute())
-        Ending.of(request, there, (), ends)
+        Ending.of(replace(request, html=False), there, (), ends)
         return _contents(there.tables)
 
 

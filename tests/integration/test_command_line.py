@@ -78,7 +78,7 @@ class Place:
     def start(self, *arguments):
         search = f"hydra.searchpath=[file://{self.folder}/my]"
         return subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", "backend=inprocess", search, *arguments],
+            [sys.executable, "-m", "orchestrator", "backend=inprocess", "report.html=false", search, *arguments],
             cwd=self.folder,
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}", "EXECUTIONS": str(self.executions)},
             stdout=subprocess.PIPE,

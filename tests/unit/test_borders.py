@@ -24,6 +24,8 @@ OWNERS = {
     "sweeps": ("sweeps/", "orchestrator/"),
     "pandas": ("orchestrator/",),
     "numpy": ("orchestrator/", "trainables/"),
+    "matplotlib": ("orchestrator/report/drawing.py",),
+    "jinja2": ("orchestrator/report/page.py",),
 }
 """Who may import what: path prefixes within the checkout."""
 

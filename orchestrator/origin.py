@@ -1,0 +1,73 @@
+"""Who took up a sweep, with what, and how it was asked for: provenance of the driver, as the trials have their own."""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import shlex
+import subprocess
+from collections.abc import Sequence
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+PACKAGES = ("sweep-orchestrator", "ray", "hydra-core", "torch")
+
+_SECRET = re.compile(r"(?i)(token|secret|passw|passphrase|credential|api_?key|private_?key|auth)")
+_HIDDEN = "***"
+_GIT_S = 5.0
+
+
+def origin(arguments: Sequence[str]) -> dict[str, Any]:
+    """As JSON values; `arguments` is the command line without the program's name, or empty where there is none.
+
+    `commit` is the user's own checkout's, `orchestrator_commit` that of this code; each is absent outside of one.
+    """
+    packages = {name: _version(name) for name in PACKAGES}
+    commits = {"commit": commit(Path.cwd()), "orchestrator_commit": commit(Path(__file__).parent)}
+    return {
+        "host": platform.node(),
+        "python": platform.python_version(),
+        "packages": packages,
+        "command": command(arguments),
+    } | {name: value for name, value in commits.items() if value}
+
+
+def command(arguments: Sequence[str]) -> str:
+    """The command that repeats this, for a shell; values of keys that sound like secrets are hidden."""
+    return shlex.join(["python", "-m", "orchestrator", *map(_without_secret, arguments)])
+
+
+def commit(folder: Path) -> str:
+    """The commit that a folder's checkout is at, with a word if files were changed since; empty outside of one."""
+    found = _git(folder, "rev-parse", "HEAD")
+    if not found:
+        return ""
+    changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
+    return f"{found} with changes" if changed else found
+
+
+def _without_secret(argument: str) -> str:
+    key, equals, value = argument.partition("=")
+    return f"{key}={_HIDDEN}" if equals and value and _SECRET.search(key) else argument
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """What git says; empty where there is no git, no checkout, or no answer in time."""
+    environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
+    try:
+        told = subprocess.run(
+            ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=_GIT_S, env=environment
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return told.stdout.strip() if told.returncode == 0 else ""
+
+
+def _version(package: str) -> str | None:
+    """None for a package that is used without being installed, as from a checkout on the path."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None

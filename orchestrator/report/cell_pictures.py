@@ -1,0 +1,219 @@
+"""The pictures that are made of the cells: speed-up, efficiency, accuracy, time to target, memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import pandas as pd
+
+from orchestrator import figures
+from orchestrator.baseline import FIXED_SIDE
+from orchestrator.report.lines import Lines, decade_axis, power_axis, with_lines, word
+from orchestrator.report.picture import Axis, Picture, Points
+from orchestrator.table_text import Row, name, varying
+
+_BAND = "Bands: 95% intervals over the seeds."
+_HOLLOW = "Hollow points: the timing is not valid, for the reason in the table."
+
+
+def cell_pictures(cells: pd.DataFrame) -> list[Picture]:
+    """In the order of the report."""
+    return [speedup(cells), efficiency(cells), accuracy(cells), time_to_target(cells)]
+
+
+def speedup(cells: pd.DataFrame) -> Picture:
+    """Throughput over the baseline's, with the ideal line."""
+    scaling = cells["scaling"].iloc[0]
+    picture = Picture(
+        name="speedup",
+        title="Speed-up",
+        about=f"Throughput as a multiple of the baseline cell's, at the same {word(FIXED_SIDE[scaling], cells)}"
+        f" ({scaling} scaling). Dashed: ideal, as many times faster as there are more {word('gpus', cells)}. {_BAND}",
+        absent=_why_no_speedup(cells),
+    )
+    return picture if picture.absent else _over_gpus(picture, cells, "speedup", _speedup_axis(cells))
+
+
+def efficiency(cells: pd.DataFrame) -> Picture:
+    """Speed-up as a share of the ideal one."""
+    picture = Picture(
+        name="efficiency",
+        title="Efficiency",
+        about=f"Speed-up divided by how many times more {word('gpus', cells)} it took; 100% is ideal. {_BAND}",
+        absent=_why_no_speedup(cells),
+    )
+    if picture.absent:
+        return picture
+    top = max(1.08, 1.08 * float(cells["efficiency"].max()))
+    axis = Axis(label="efficiency", percent=True, lo=0, hi=top)
+    return _over_gpus(picture, cells, "efficiency", axis)
+
+
+def accuracy(cells: pd.DataFrame) -> Picture:
+    """Test accuracy against the batch, a line for each LR rule."""
+    picture = Picture(
+        name="accuracy",
+        title="Accuracy against batch",
+        about="Accuracy on the test set, which nothing chooses by, against the global batch: how far each"
+        f" learning-rate rule carries. {_BAND}",
+        x=power_axis("global batch", cells["global_batch_size"].tolist()),
+        y=_clipped_axis(cells, "accuracy"),
+        absent="" if cells["accuracy"].notna().any() else "No cell reported an accuracy.",
+    )
+    facets = [*varying(cells), "gpus"]
+    lines = Lines(x="global_batch_size", y="accuracy", colour="lr_rule", facets=facets, told=_accuracy_told(cells))
+    return with_lines(picture, cells, lines)
+
+
+def time_to_target(cells: pd.DataFrame) -> Picture:
+    """Training seconds up to the target accuracy."""
+    ok = cells[cells["n_ok"] > 0]
+    never = ok[ok["time_to_target_s"].isna()]
+    reached = cells["time_to_target_s"].notna().any()
+    differing = varying(cells)
+    remarks = [_not_reached([name(row, differing) for row in never.to_dict("records")])] if len(never) else []
+    picture = Picture(
+        name="time_to_target",
+        title="Time to target",
+        about="Training time, without evaluation, up to the end of the first epoch whose validation accuracy reached"
+        " the target in every ok seed.",
+        absent="" if reached else "No target was set (trainable.target_accuracy), or no cell reached it.",
+        remarks=remarks if reached else (),
+    )
+    return picture if picture.absent else _over_gpus(picture, cells, "time_to_target_s", _seconds_axis(cells))
+
+
+def memory(cells: pd.DataFrame) -> Picture:
+    """Peak memory of a device against its batch; rules and seeds do not matter to it, and so the largest is drawn."""
+    picture = Picture(
+        name="memory",
+        title="Memory",
+        about="Peak memory of the fullest device against the batch it holds: the largest over seeds and LR rules.",
+        x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
+        y=Axis(label="peak memory [GB]", lo=0),
+        absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: there is no figure of device memory.",
+    )
+    facets = varying(cells)
+    groups = cells.groupby([*facets, "gpus", "device_batch_size"], sort=False, dropna=False)
+    largest = groups.agg(peak_memory_gb=("peak_memory_gb", "max"), n_ok=("n_ok", "sum")).reset_index()
+    if "device" not in facets:
+        largest["device"] = cells["device"].dropna().iloc[0]
+    lines = Lines(x="device_batch_size", y="peak_memory_gb", colour="gpus", facets=facets, told=_memory_told)
+    return with_lines(picture, largest, lines)
+
+
+def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
+    invalid = cells[cells[column].notna()]["timing_valid"].astype("boolean").eq(False).any()
+    drawn = replace(
+        picture,
+        x=power_axis(word("gpus", cells), cells["gpus"].tolist()),
+        y=axis,
+        remarks=[*picture.remarks, *([_HOLLOW] if invalid else [])],
+    )
+    lines = Lines(
+        x="gpus",
+        y=column,
+        colour=FIXED_SIDE[cells["scaling"].iloc[0]],
+        facets=[*varying(cells), "lr_rule"],
+        told=_speed_told(cells),
+        guides={"speedup": _ideal, "efficiency": _all}.get(column, _none),
+        marks_invalid=True,
+    )
+    return with_lines(drawn, cells, lines)
+
+
+def _why_no_speedup(cells: pd.DataFrame) -> str:
+    if cells["speedup"].isna().all():
+        return "There are no two cells to compare: no throughput was reported, or no cell is ok."
+    if cells.loc[cells["speedup"].notna(), "gpus"].nunique() == 1 and (cells["speedup"].dropna() == 1).all():
+        return "Every cell that is ok has the same number of GPUs: nothing was scaled."
+    return ""
+
+
+def _speedup_axis(cells: pd.DataFrame) -> Axis:
+    """Logarithmic where GPUs span a factor of 8 or more, so that small counts are not crowded together."""
+    gpus, speed = cells["gpus"], cells["speedup"].dropna()
+    growth = float(gpus.max() / gpus.min())
+    top = 1.15 * max(growth, float(speed.max()))
+    if growth < 8:
+        return Axis(label="speed-up", lo=0, hi=top)
+    least = min(1.0, float(speed[speed > 0].min()))
+    ticks = tuple(2.0**power for power in range(math.floor(math.log2(least)), math.ceil(math.log2(top)) + 1))
+    return Axis(label="speed-up", scale="log2", ticks=ticks, lo=least / 1.15, hi=top)
+
+
+def _seconds_axis(cells: pd.DataFrame) -> Axis:
+    seconds = cells["time_to_target_s"].dropna()
+    if seconds.max() / seconds.min() > 10:
+        return decade_axis("time to target [s]", float(seconds.min()), float(seconds.max()))
+    return Axis(label="time to target [s]", lo=0, hi=1.1 * float(seconds.max()))
+
+
+def _clipped_axis(cells: pd.DataFrame, column: str) -> Axis:
+    """As far as the points go and half as far again, however wide the intervals are."""
+    points = cells[column].dropna()
+    if points.empty:
+        return Axis(label=column)
+    low, high = float(points.min()), float(points.max())
+    room = 0.5 * (high - low) or 0.05
+    lowest, highest = cells[f"{column}_lo"].min(), cells[f"{column}_hi"].max()
+    lo = max(low - room, min(low, lowest)) if lowest == lowest else low - room
+    hi = min(high + room, max(high, highest)) if highest == highest else high + room
+    edge = 0.03 * (hi - lo)
+    if 0 <= low and high <= 1:
+        return Axis(label=column, lo=max(lo - edge, -0.01), hi=min(hi + edge, 1.01))
+    return Axis(label=column, lo=lo - edge, hi=hi + edge)
+
+
+def _ideal(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
+    """From each baseline's GPUs at 1 up to the panel's most."""
+    most = float(cells["gpus"].max())
+    baselines = cells[cells["cell_id"] == cells["baseline_cell_id"]]["gpus"].unique()
+    return [((float(least), most), (1.0, most / float(least))) for least in sorted(baselines) if least < most]
+
+
+def _all(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
+    return [((float(cells["gpus"].min()), float(cells["gpus"].max())), (1.0, 1.0))]
+
+
+def _none(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
+    return ()
+
+
+def _not_reached(names: Sequence[str]) -> str:
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return f"Not reached in every seed, and so not drawn: {'; '.join(names[:3])}{more}."
+
+
+def _speed_told(cells: pd.DataFrame) -> Callable[[Row], str]:
+    differing = varying(cells)
+
+    def told(row: Row) -> str:
+        speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
+        rate = figures.with_interval(row["samples_per_s"], math.nan, math.nan, figures.number)
+        target = figures.with_interval(row["time_to_target_s"], math.nan, math.nan, figures.number)
+        parts = [
+            name(row, differing),
+            f"{speed} at {rate} samples/s" if speed else "",
+            f"target after {target} s" if target else "",
+            f"{row['n_ok']} of {row['n_seeds']} seeds ok",
+            "" if row["timing_valid"] else "timing not valid",
+        ]
+        return "; ".join(filter(None, parts))
+
+    return told
+
+
+def _accuracy_told(cells: pd.DataFrame) -> Callable[[Row], str]:
+    differing = varying(cells)
+
+    def told(row: Row) -> str:
+        return f"{name(row, differing)}: {figures.plus_minus(row['accuracy'], row['accuracy_hi'])}, {row['n_ok']} seeds"
+
+    return told
+
+
+def _memory_told(row: Row) -> str:
+    return f"gpus={row['gpus']:g}, device_batch_size={row['device_batch_size']}: {row['peak_memory_gb']:.3g} GB"

@@ -1,0 +1,104 @@
+"""The loss of every cell, epoch by epoch."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from orchestrator.baseline import FIXED_SIDE
+from orchestrator.report.lines import decade_axis, fewer, grouped, named, word
+from orchestrator.report.picture import MOST_PANELS, Axis, Panel, Picture, Series
+from orchestrator.table_text import in_order, name, varying
+from sweeps.status import Status
+
+MOST_POINTS = 200
+"""Of a drawn curve: more than the eye can tell apart in a panel."""
+
+_DRAWN = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
+
+
+def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Picture:
+    """Training loss against epochs, a line a cell: the median of its seeds, and the range they span."""
+    picture = Picture(
+        name="loss",
+        title="Loss curves",
+        about="Training loss after each epoch, a line for each cell: the median of its seeds, and behind it the range"
+        " that they span.",
+        x=Axis(label="epoch"),
+        absent="There are no curves: no trial reported an epoch with a loss.",
+    )
+    by_cell = _by_cell(trials, curves)
+    colour = FIXED_SIDE[cells["scaling"].iloc[0]]
+    facets = [*varying(cells), "lr_rule", "gpus"]
+    ordered = in_order(cells[cells["cell_id"].isin(by_cell["cell_id"])], [*facets, colour])
+    if ordered.empty:
+        return picture
+    kept, remarks = fewer(list(ordered[colour].drop_duplicates()), word(colour, cells))
+    groups = grouped(ordered[ordered[colour].isin(kept)], facets)
+    if len(groups) > MOST_PANELS:
+        remarks.append(f"{MOST_PANELS} of {len(groups)} panels are drawn; tables/curves.parquet holds every epoch.")
+    legend = tuple(named(colour, value, cells) for value in kept)
+    drawn = pd.concat([group for _, group in groups[:MOST_PANELS]])
+    points = _summarised(by_cell[by_cell["cell_id"].isin(drawn["cell_id"])])
+    lines = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False)}
+    panels = []
+    for title, group in groups[:MOST_PANELS]:
+        series = [
+            _series(legend[kept.index(row[colour])], kept.index(row[colour]), lines[row["cell_id"]])
+            for row in group.to_dict("records")
+        ]
+        panels.append(Panel(title=title, series=series))
+    differing = varying(cells)
+    names = {row["cell_id"]: name(row, differing) for row in drawn.to_dict("records")}
+    data = points.assign(cell=points["cell_id"].map(names))
+    return Picture(
+        name=picture.name,
+        title=picture.title,
+        about=picture.about,
+        x=picture.x,
+        y=_loss_axis(points),
+        legend=legend,
+        panels=panels,
+        remarks=remarks,
+        data=data.to_dict("records"),  # type: ignore[arg-type]
+    )
+
+
+def _by_cell(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """The finite rows of the trials that ended in a way that has a curve, with their `cell_id`."""
+    ended = trials[trials["status"].isin(_DRAWN)].drop_duplicates("trial_id").set_index("trial_id")["cell_id"]
+    finite = curves[curves["loss"].abs() < float("inf")]
+    return finite.assign(cell_id=finite["trial_id"].map(ended).astype("object"))[["cell_id", "epoch", "loss"]].dropna()
+
+
+def _summarised(by_cell: pd.DataFrame) -> pd.DataFrame:
+    """`cell_id, epoch, loss` with the median, least and largest of the seeds and their number, thinned out."""
+    stages = by_cell.groupby(["cell_id", "epoch"], sort=True)["loss"].agg(["median", "min", "max", "count"])
+    found = stages.set_axis(["loss", "loss_lo", "loss_hi", "n_seeds"], axis="columns").reset_index()
+    size = found.groupby("cell_id")["epoch"].transform("size")
+    place = found.groupby("cell_id").cumcount()
+    step = (size / MOST_POINTS).clip(lower=1)
+    first_of_step = (place // step) != ((place - 1) // step)
+    return found[first_of_step | (place == size - 1)]
+
+
+def _series(label: str, place: int, rows: pd.DataFrame) -> Series:
+    several = bool((rows["n_seeds"] > 1).any())
+    return Series(
+        label=label,
+        place=place,
+        x=tuple(rows["epoch"]),
+        y=tuple(rows["loss"]),
+        lo=tuple(rows["loss_lo"]) if several else (),
+        hi=tuple(rows["loss_hi"]) if several else (),
+        told=tuple(
+            f"{label}, epoch {epoch:g}: {value:.4g}" for epoch, value in zip(rows["epoch"], rows["loss"], strict=True)
+        ),
+    )
+
+
+def _loss_axis(points: pd.DataFrame) -> Axis:
+    """Logarithmic where the losses are above 0 and span more than a factor of 20."""
+    low, high = points["loss"].min(), points["loss"].max()
+    if low > 0 and high / low > 20:
+        return decade_axis("training loss", float(low), float(high))
+    return Axis(label="training loss", hi=float(high) + 0.05 * float(high - low), lo=min(0.0, float(low)))

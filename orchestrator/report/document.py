@@ -1,0 +1,66 @@
+"""The report as Markdown: what `report.html` says, for a repository or a pull request."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from orchestrator import figures
+from orchestrator.accuracy_table import accuracy_markdown
+from orchestrator.report.material import Material
+from orchestrator.report.picture import Picture
+from orchestrator.report.table import provenance
+from orchestrator.speedup_table import speedup_markdown
+from orchestrator.table_text import not_ok, varying
+
+_MOST = 50
+"""Lines of a list; the tables hold all."""
+
+
+def document(material: Material, pictures: Sequence[Picture], decision: str) -> str:
+    """The whole report; `decision` is the recommendation as Markdown, empty where there is none."""
+    parts = [
+        f"# Sweep report: {figures.plain(material.sweep)}",
+        _demoted(decision),
+        _findings(material),
+        *(_picture(picture) for picture in pictures),
+        _demoted(speedup_markdown(material.cells)),
+        _demoted(accuracy_markdown(material.cells)),
+        _failed(material),
+        _machine(material),
+    ]
+    return "\n\n".join(part.strip() for part in parts if part) + "\n"
+
+
+def _demoted(markdown: str) -> str:
+    """A document as a section of another one."""
+    return f"#{markdown}" if markdown.startswith("# ") else markdown
+
+
+def _findings(material: Material) -> str:
+    lines = [f"- {figures.plain(finding)}" for finding in material.findings]
+    return "\n".join(["## Not sound", "", "No figure rests on these:", "", *lines]) if lines else ""
+
+
+def _picture(picture: Picture) -> str:
+    title = f"## {picture.title}"
+    if not picture.is_drawn:
+        return f"{title}\n\n{figures.plain(picture.absent)}"
+    remarks = [f"- {figures.plain(remark)}" for remark in picture.remarks]
+    image = f"![{picture.title}](report/{picture.name}.png)"
+    about = f"{figures.plain(picture.about)} Data: [{picture.name}.csv](report/{picture.name}.csv)."
+    return "\n".join([title, "", about, "", image, *(["", *remarks] if remarks else [])])
+
+
+def _failed(material: Material) -> str:
+    lines = not_ok(material.cells, varying(material.cells))
+    more = [f"- {len(lines) - _MOST} more are in summary.csv"] if len(lines) > _MOST else []
+    return "\n".join(["## Cells that are not ok", "", *lines[:_MOST], *more]) if lines else ""
+
+
+def _machine(material: Material) -> str:
+    rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in _facts(material)]
+    return "\n".join(["## Machine, versions and command", "", "| what | value |", "|:--|:--|", *rows])
+
+
+def _facts(material: Material) -> list[tuple[str, str]]:
+    return provenance(material.trials, material.driver)

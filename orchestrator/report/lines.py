@@ -1,0 +1,167 @@
+"""From the cells of a sweep to the lines of a picture: which column is which direction, and what makes a panel."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Points, Series
+from orchestrator.table_text import Row, in_order
+
+_MOST_TICKS = 6
+_NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+_CONTROL = dict.fromkeys([*range(32), *range(127, 160)], " ")
+
+WORDS: Mapping[str, str] = {
+    "gpus": "GPUs",
+    "device_batch_size": "batch per GPU",
+    "global_batch_size": "global batch",
+    "lr_rule": "LR rule",
+    "lr_multiplier": "LR ×",
+}
+"""Columns in a reader's words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """How cells become lines. All are columns of the cells."""
+
+    x: str
+    y: str
+    colour: str
+    """What the legend names."""
+    facets: Sequence[str]
+    """What makes a panel of its own."""
+    told: Callable[[Row], str]
+    """What a reader is shown who points at a cell."""
+    guides: Callable[[pd.DataFrame], Sequence[tuple[Points, Points]]] = lambda cells: ()
+    marks_invalid: bool = False
+    """Whether a cell without a valid timing is drawn hollow."""
+
+
+def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
+    """The picture with its panels; cells without a y are left out, and what is not drawn is told."""
+    drawn = cells[cells[lines.y].notna()]
+    if drawn.empty:
+        return picture
+    ordered = in_order(drawn, [*lines.facets, lines.colour, lines.x])
+    kept, remarks = fewer(list(ordered[lines.colour].drop_duplicates()), word(lines.colour, cells))
+    legend = tuple(named(lines.colour, value, cells) for value in kept)
+    shown = ordered[ordered[lines.colour].isin(kept)]
+    groups = grouped(shown, lines.facets)
+    if len(groups) > MOST_PANELS:
+        remarks = [*remarks, f"{MOST_PANELS} of {len(groups)} panels are drawn; the data hold all."]
+    panels = [_panel(title, group, kept, legend, lines) for title, group in groups[:MOST_PANELS]]
+    columns = [*lines.facets, lines.colour, lines.x, lines.y]
+    columns += [name for name in (f"{lines.y}_lo", f"{lines.y}_hi", "n_ok", "timing_valid", "cell_id") if name in cells]
+    return replace(
+        picture,
+        legend=legend,
+        panels=panels,
+        remarks=[*picture.remarks, *remarks],
+        data=ordered[list(dict.fromkeys(columns))].to_dict("records"),  # type: ignore[arg-type]
+    )
+
+
+def fewer(values: Sequence[Any], what: str, most: int = MOST_SERIES) -> tuple[list[Any], list[str]]:
+    """As many of the values as can be told apart, the ends among them; and a remark if these are not all."""
+    if len(values) <= most:
+        return list(values), []
+    step = (len(values) - 1) / (most - 1)
+    kept = [values[round(index * step)] for index in range(most)]
+    return kept, [f"{most} of {len(values)} values of {what} are drawn; the data hold all."]
+
+
+def grouped(cells: pd.DataFrame, facets: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
+    """The cells of each panel with its title, in the order of the cells."""
+    if not facets:
+        return [("", cells)]
+    single = {name for name in facets if cells[name].nunique(dropna=False) == 1}
+    groups = cells.groupby(list(facets), sort=False, dropna=False)
+    found = []
+    for _, group in groups:
+        first = group.iloc[0]
+        found.append((", ".join(named(name, first[name], cells) for name in facets if name not in single), group))
+    return found
+
+
+def power_axis(label: str, values: Sequence[float]) -> Axis:
+    """A logarithmic axis with a tick at (some of) the values that there are: GPUs and batches grow by doubling."""
+    ticks = sorted(set(map(float, values)))
+    if len(ticks) == 1:
+        return Axis(label=label, scale="log2", ticks=tuple(ticks), lo=ticks[0] / 1.5, hi=ticks[0] * 1.5)
+    every = math.ceil(len(ticks) / _MOST_TICKS)
+    margin = (ticks[-1] / ticks[0]) ** 0.06
+    return Axis(label=label, scale="log2", ticks=tuple(ticks[::every]), lo=ticks[0] / margin, hi=ticks[-1] * margin)
+
+
+def decade_axis(label: str, least: float, most: float) -> Axis:
+    """A logarithmic axis of what spans a factor of ten or so, with ticks at 1, 2 and 5, or at every so many decades."""
+    lo, hi = least / (most / least) ** 0.05, most * (most / least) ** 0.05
+    decades = range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)
+    steps = (1, 2, 5) if hi / lo < 300 else (1,)
+    every = math.ceil(len(decades) / _MOST_TICKS)
+    ticks = [step * 10.0**power for power in decades[::every] for step in steps]
+    return Axis(label=label, scale="log10", ticks=tuple(tick for tick in ticks if lo <= tick <= hi), lo=lo, hi=hi)
+
+
+def word(column: str, cells: pd.DataFrame) -> str:
+    """A column in a reader's words: without GPUs, `gpus` counts worker processes."""
+    on_cpu = "device" in cells and set(cells["device"].dropna()) == {"cpu"}
+    found = WORDS.get(column, column)
+    return found.replace("GPUs", "workers").replace("GPU", "worker") if on_cpu else found
+
+
+def named(column: str, value: Any, cells: pd.DataFrame) -> str:
+    """A column and its value: `LR rule: linear`."""
+    return plain(f"{word(column, cells)}: {told(value)}")
+
+
+def told(value: Any) -> str:
+    """A value of an axis: `1,024`, `0.5`, `none`."""
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
+    return str(value)
+
+
+def plain(text: str, most: int = 80) -> str:
+    """Text that XML can hold, on one line, and not too long for a legend."""
+    line = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text.translate(_CONTROL))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def number(value: Any) -> float:
+    """A table's value as a point's: NaN where there is none."""
+    return float(value) if value is not None and not pd.isna(value) else math.nan
+
+
+def _panel(title: str, group: pd.DataFrame, kept: Sequence[Any], legend: Sequence[str], lines: Lines) -> Panel:
+    series = []
+    for place, value in enumerate(kept):
+        rows = group[group[lines.colour] == value].sort_values(lines.x, kind="stable").to_dict("records")
+        if rows:
+            series.append(_series(legend[place], place, rows, lines))
+    return Panel(title=title, series=series, guides=lines.guides(group))
+
+
+def _series(label: str, place: int, rows: Sequence[Row], lines: Lines) -> Series:
+    def points(column: str) -> Points:
+        return tuple(number(row.get(column)) for row in rows)
+
+    lo, hi = points(f"{lines.y}_lo"), points(f"{lines.y}_hi")
+    banded = not all(map(math.isnan, lo))
+    return Series(
+        label=label,
+        place=place,
+        x=points(lines.x),
+        y=points(lines.y),
+        lo=lo if banded else (),
+        hi=hi if banded else (),
+        told=tuple(plain(lines.told(row), most=300) for row in rows),
+        doubtful=tuple(lines.marks_invalid and not row["timing_valid"] for row in rows),
+    )

@@ -1,0 +1,33 @@
+"""What a report is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.recommendation import Recommendation
+from orchestrator.soundness import Finding
+
+
+@dataclass(frozen=True, kw_only=True)
+class Material:
+    """The frames of a sweep, as of `collector.collect`, and what is known beside them."""
+
+    trials: pd.DataFrame
+    cells: pd.DataFrame
+    """At least one row."""
+    recommendation: Recommendation | None = None
+    curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
+    """As of `curves.curves_frame`."""
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    """Who ran the sweep last: host, versions, commit, command."""
+    findings: Sequence[Finding] = ()
+    """What in the results directory is not sound."""
+
+    @property
+    def sweep(self) -> str:
+        """Its name."""
+        return str(self.cells["sweep"].iloc[0])

@@ -1,0 +1,213 @@
+"""Tables as plain values: what a page shows and what it sorts by."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+from orchestrator import figures
+from orchestrator.recommendation import Recommendation
+from orchestrator.report.lines import number, plain, word
+from orchestrator.table_text import Row, in_order, name, status, varying
+from sweeps.status import Status
+
+MOST_ROWS = 300
+"""Of a table in a page; the files hold all."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """How a row becomes one cell of a table."""
+
+    title: str
+    text: Callable[[Row], str]
+    key: Callable[[Row], float | str]
+    """What the rows are sorted by; NaN comes last."""
+    numeric: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """One cell of a table."""
+
+    text: str
+    key: float | str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table of a page; columns that are empty in every row are not in it."""
+
+    name: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    more: int = 0
+    """Rows that are only in the files."""
+
+
+def cell_table(cells: pd.DataFrame) -> Table:
+    """A row a cell, in the order of the speed-up table, with everything that was measured."""
+    differing = varying(cells)
+    ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
+    return _table("cells", ordered, [*_places(cells), *_FIGURES])
+
+
+def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> Table:
+    """A row a trial."""
+    return _table("trials", trials, [*_places(cells), *_TRIAL])
+
+
+def failed_table(cells: pd.DataFrame) -> Table:
+    """A row for each cell that is not ok, with the reason."""
+    rows = cells[cells["status"] != Status.OK.value]
+    differing = varying(cells)
+    columns = [_text("cell", lambda row: name(row, differing)), _text("status", status), _text("reason", _note)]
+    return _table("failed", rows, columns)
+
+
+def front_table(found: Recommendation) -> Table:
+    """The cells of a recommendation that no other one beats."""
+    rows = [
+        {**vars(point), "name": f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name}
+        for point in found.front
+    ]
+    columns = [
+        _text("cell", lambda row: str(row["name"])),
+        _measured("time [s]", "time_s"),
+        _measured("val. accuracy", "val_accuracy", _three),
+        _measured(f"cost [{found.cost_unit}]", "cost"),
+    ]
+    return _table("front", pd.DataFrame(rows), columns)
+
+
+def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:
+    rows = frame.head(MOST_ROWS).to_dict("records")
+    filled = [column for column in columns if any(column.text(row) for row in rows)]
+    return Table(
+        name=title,
+        columns=filled,
+        rows=[[Cell(text=plain(column.text(row), 400), key=column.key(row)) for column in filled] for row in rows],
+        more=max(0, len(frame) - MOST_ROWS),
+    )
+
+
+def _places(cells: pd.DataFrame) -> list[Column]:
+    """The columns that say which cell it is."""
+    return [
+        *(_value(column, cells) for column in (*varying(cells), "device_batch_size")),
+        _text("LR rule", lambda row: str(row["lr_rule"])),
+        *(_value(column, cells) for column in ("gpus", "global_batch_size")),
+    ]
+
+
+def _value(column: str, cells: pd.DataFrame) -> Column:
+    """An axis: sorted as numbers where it holds numbers."""
+
+    def key(row: Row) -> float | str:
+        value = row[column]
+        return value if isinstance(value, (int, float)) else str(value)
+
+    return Column(title=word(column, cells), text=lambda row: _axis_value(row[column]), key=key)
+
+
+def _axis_value(value: Any) -> str:
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _text(title: str, text: Callable[[Row], str]) -> Column:
+    return Column(title=title, text=text, key=text, numeric=False)
+
+
+def _measured(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
+    """A figure, with its interval where the cell has one."""
+
+    def text(row: Row) -> str:
+        lo, hi = number(row.get(f"{column}_lo")), number(row.get(f"{column}_hi"))
+        return figures.with_interval(number(row[column]), lo, hi, form, sign)
+
+    return Column(title=title, text=text, key=lambda row: number(row[column]))
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _speedup(row: Row) -> str:
+    if row["cell_id"] == row["baseline_cell_id"]:
+        return "1× (baseline)"
+    lo, hi = number(row["speedup_lo"]), number(row["speedup_hi"])
+    return figures.with_interval(number(row["speedup"]), lo, hi, figures.times, "×")
+
+
+def _seeds(row: Row) -> str:
+    return f"{row['n_ok']}/{row['n_seeds']}"
+
+
+def _note(row: Row) -> str:
+    return str(row["note"])
+
+
+def _timing(row: Row) -> str:
+    return "" if pd.isna(row["timing_valid"]) else ("valid" if row["timing_valid"] else "not valid")
+
+
+_FIGURES: Sequence[Column] = (
+    _text("status", lambda row: str(row["status"])),
+    Column(title="seeds ok", text=_seeds, key=lambda row: number(row["n_ok"])),
+    _measured("samples/s", "samples_per_s"),
+    Column(title="speed-up", text=_speedup, key=lambda row: number(row["speedup"])),
+    _measured("efficiency", "efficiency", figures.percent, "%"),
+    _measured("epoch [s]", "epoch_s"),
+    _measured("first epoch [s]", "first_epoch_s"),
+    _measured("training [s]", "train_s"),
+    _measured("accuracy", "accuracy", _three),
+    _measured("val. accuracy", "val_accuracy", _three),
+    _measured("to target [s]", "time_to_target_s"),
+    _measured("speed-up to target", "speedup_to_target", figures.times, "×"),
+    _measured("energy [J]", "energy_j"),
+    _measured("energy [J/sample]", "energy_j_per_sample"),
+    _measured("power [W]", "power_w"),
+    _measured("GPU use", "gpu_util", figures.percent, "%"),
+    _measured("memory [GB]", "peak_memory_gb"),
+    _measured("cost", "cost"),
+    _text("timing", _timing),
+    _text("note", _note),
+)
+
+_TRIAL: Sequence[Column] = (
+    _measured("seed", "seed", lambda value: f"{value:.0f}"),
+    _text("status", lambda row: str(row["status"])),
+    _measured("samples/s", "samples_per_s"),
+    _measured("epoch [s]", "epoch_s"),
+    _measured("accuracy", "accuracy", _three),
+    _measured("val. accuracy", "val_accuracy", _three),
+    _measured("to target [s]", "time_to_target_s"),
+    _measured("wall [s]", "wall_s"),
+    _text("timing", _timing),
+    _text("note", _note),
+    _text("trial", lambda row: str(row["trial_id"])),
+)
+
+
+def provenance(trials: pd.DataFrame, driver: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Machine, versions, commit and command, as (what, value); values that trials differ in are all told."""
+    prefix = "provenance."
+    names = [column for column in trials.columns if column.startswith(prefix)]
+    found = [("device", _distinct(trials["device_model"]))]
+    found += [(column.removeprefix(prefix).replace("_", " "), _distinct(trials[column])) for column in names]
+    packages = driver.get("packages")
+    told = {key: value for key, value in driver.items() if key != "packages"}
+    told |= dict(packages) if isinstance(packages, Mapping) else {}
+    known = {key for key, _ in found}
+    found += [(str(key).replace("_", " "), str(value)) for key, value in told.items() if key not in known and value]
+    return [(key, plain(value, 2000)) for key, value in found if value]
+
+
+def _distinct(column: pd.Series[Any]) -> str:
+    values = list(dict.fromkeys(str(value) for value in column.dropna()))
+    return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")

@@ -1,0 +1,133 @@
+"""The report's files: the page first, because it is what somebody in a hurry opens."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pandas as pd
+
+from orchestrator.durable import make_directory, write_whole
+from orchestrator.layout import Layout
+from orchestrator.report.cell_pictures import cell_pictures, memory
+from orchestrator.report.csv_text import csv_bytes
+from orchestrator.report.curve_pictures import loss
+from orchestrator.report.document import document
+from orchestrator.report.drawing import picture_files
+from orchestrator.report.material import Material
+from orchestrator.report.page import Page, rendered
+from orchestrator.report.picture import Picture
+from orchestrator.report.table import cell_table, failed_table, front_table, provenance, trial_table
+from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
+from orchestrator.report.telemetry_rows import Samples, damaged, samples
+from orchestrator.soundness import Finding
+from sweeps.status import Status
+
+_PICTURE_FILES = (".svg", ".png", ".csv")
+
+
+def write_report(material: Material, layout: Layout, decision: str = "") -> tuple[list[Finding], list[Path]]:
+    """Write the page, the document and the pictures, each file whole or not at all.
+
+    `decision` is the recommendation as Markdown. Returns what of the telemetry is not sound, and the files' paths.
+    """
+    found, unsound = _samples(material, layout)
+    material = replace(material, findings=[*material.findings, *unsound])
+    pictures = pictures_of(material, found)
+    write_whole(layout.page, rendered(page_of(material, pictures)).encode(errors="replace"))
+    write_whole(layout.document, document(material, pictures, decision).encode(errors="replace"))
+    return unsound, [layout.page, layout.document, *_picture_files(pictures, layout)]
+
+
+def _samples(material: Material, layout: Layout) -> tuple[list[Samples], list[Finding]]:
+    """Of the recommended cell, what it is compared with, and others; and the files that are not sound."""
+    found = material.recommendation
+    first = [found.cell_id, found.baseline_cell_id] if found else []
+    drawn, unsound = samples(layout, chosen_trials(material.cells, material.trials, first))
+    return drawn, [*damaged(layout, material.trials["trial_id"]), *unsound]
+
+
+def pictures_of(material: Material, drawn: Sequence[Samples]) -> list[Picture]:
+    """Every picture of the report, in its order; those that cannot be drawn say why."""
+    return [
+        *cell_pictures(material.cells),
+        loss(material.cells, material.trials, material.curves),
+        utilisation(material.cells, drawn),
+        power(material.cells, drawn),
+        memory(material.cells),
+    ]
+
+
+def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
+    """What the page shows."""
+    found = material.recommendation
+    facts = provenance(material.trials, {key: value for key, value in material.driver.items() if key != "command"})
+    return Page(
+        sweep=material.sweep,
+        facts=_facts(material),
+        recommendation=found,
+        certainty=_certainty(material),
+        front=front_table(found) if found and len(found.front) > 1 else None,
+        findings=material.findings,
+        pictures=pictures,
+        cells=cell_table(material.cells),
+        trials=trial_table(material.trials, material.cells),
+        failed=failed_table(material.cells),
+        command=str(material.driver.get("command") or ""),
+        provenance=facts,
+    )
+
+
+def _certainty(material: Material) -> list[tuple[str, str]]:
+    """How sure the recommendation is, where more than one seed tells."""
+    found = material.recommendation
+    if found is None or found.cell_id is None:
+        return []
+    told = {"best": found.p_best, f"within {found.margin:g} of the baseline's accuracy": found.p_within_margin}
+    return [(f"probability {what}", _chance(value)) for what, value in told.items() if not math.isnan(value)]
+
+
+def _chance(probability: float) -> str:
+    """Never 0% or 100%, which no sample shows."""
+    return "over 99%" if probability > 0.99 else "below 1%" if probability < 0.01 else f"{probability:.0%}"
+
+
+def _facts(material: Material) -> list[tuple[str, str]]:
+    """The line under the title."""
+    cells, trials = material.cells, material.trials
+    counts = trials["status"].value_counts()
+    ok = int(counts.get(Status.OK.value, 0))
+    others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
+    on_cpu = " (gpus counts worker processes)" if set(cells["device"].dropna()) == {"cpu"} else ""
+    valid = trials["timing_valid"].astype("boolean")
+    finished = trials["finished_at"].replace("", None).dropna()
+    return [
+        ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
+        ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
+        ("cells", f"{len(cells)}, {_seeds(cells)}"),
+        ("timings valid", f"{int(valid.fillna(False).sum())} of {ok}"),
+        ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
+    ]
+
+
+def _seeds(cells: pd.DataFrame) -> str:
+    fewest, most = int(cells["n_seeds"].min()), int(cells["n_seeds"].max())
+    return f"{most} seed{'s' if most > 1 else ''} each" if fewest == most else f"{fewest} to {most} seeds each"
+
+
+def _picture_files(pictures: Sequence[Picture], layout: Layout) -> list[Path]:
+    """The files of what is drawn; those of what is not drawn any more would tell of another sweep, and go."""
+    make_directory(layout.pictures)
+    written = []
+    for picture in pictures:
+        contents = {".csv": csv_bytes(picture.data), **picture_files(picture)} if picture.is_drawn else {}
+        for ending in _PICTURE_FILES:
+            path = layout.pictures / f"{picture.name}{ending}"
+            if ending in contents:
+                write_whole(path, contents[ending])
+                written.append(path)
+            else:
+                path.unlink(missing_ok=True)
+    return written

@@ -1,0 +1,143 @@
+"""A made-up sweep with everything in it that a report has to cope with."""
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.journal import Journal, Kind
+from orchestrator.layout import Layout
+from orchestrator.record import TrialRecord
+from sweeps.status import Status
+
+EVIL = "<script>alert('x')</script> $\\frac{ & \" 'é 漢字"
+
+RULES = ("none", "linear", "sqrt")
+BATCHES = (32, 128, 512)
+GPUS = (1, 2, 4, 8)
+PROVENANCE = {
+    "device_model": "NVIDIA H200",
+    "host": "node-1",
+    "python": "3.12.3",
+    "torch": "2.15.0",
+    "cuda": "12.8",
+    "nccl": "2.27.3",
+    "driver": "570.124",
+    "cpu_cores": 64,
+}
+DRIVER = {
+    "host": "node-1",
+    "python": "3.12.3",
+    "packages": {"sweep-orchestrator": "0.1.0", "ray": "2.60.0"},
+    "command": "python -m orchestrator sweep=demo 'sweep.axes.gpus=[1,2,4,8]'",
+    "commit": "0123456789abcdef0123456789abcdef01234567",
+}
+
+
+def records(sweep: str = "demo", evil: str = "") -> list[TrialRecord]:
+    """3 rules, 3 batches, 4 GPU counts, 3 seeds; every status occurs."""
+    return [
+        _record(sweep, gpus, batch, rule, seed, evil)
+        for gpus in GPUS
+        for batch in BATCHES
+        for rule in RULES
+        for seed in (0, 1, 2)
+    ]
+
+
+def _record(sweep: str, gpus: int, batch: int, rule: str, seed: int, evil: str) -> TrialRecord:
+    chance = random.Random(f"{gpus}-{batch}-{rule}-{seed}")
+    name = f"{rule} {evil}" if evil and rule == "sqrt" else rule
+    cell = f"{gpus}-{batch}-{rule}"
+    status, note = _end(gpus, batch, rule, seed)
+    kappa = gpus * batch / 32
+    rate = 9000 * batch / (batch + 60) * gpus / (1 + 0.035 * (gpus - 1) * 128 / batch) * math.exp(chance.gauss(0, 0.02))
+    loss_of_rule = {"none": 0.022, "linear": 0.010, "sqrt": 0.006}[rule]
+    accuracy = 0.985 - loss_of_rule * math.log2(kappa) ** 1.3 + chance.gauss(0, 0.004)
+    metrics = {
+        "samples_per_s": rate,
+        "epoch_s": 50_000 / rate,
+        "first_epoch_s": 50_000 / rate + 4,
+        "train_s": 500_000 / rate,
+        "accuracy": accuracy,
+        "val_accuracy": accuracy + 0.002,
+        "peak_memory_gb": 1.4 + 0.021 * batch,
+        "energy_j": 600 * gpus * 500_000 / rate,
+        "gpu_util": 0.9,
+        "window_s": 2.5 if not (gpus == 4 and batch == 32) else 1.1,
+        "window_steps": 500,
+    } | ({"time_to_target_s": 300_000 / rate} if accuracy > 0.93 else {})
+    return TrialRecord(
+        trial_id=f"{cell}-{seed}",
+        cell_id=cell,
+        sweep=sweep,
+        attempt=1,
+        status=status,
+        note=f"{note} {evil}".strip() if note else "",
+        axes={"gpus": gpus, "device_batch_size": batch, "lr_rule": name, "seed": seed},
+        gpus=gpus,
+        ranks=gpus,
+        device="cuda",
+        strategy="ddp",
+        timing="device",
+        global_batch_size=batch * gpus,
+        device_batch_size=batch,
+        grad_accum_steps=1,
+        lr_rule=name,
+        lr_multiplier=1.0,
+        lr=0.1 * kappa,
+        seed=seed,
+        wall_s=500_000 / rate + 20,
+        finished_at="2026-11-21T12:00:00+00:00",
+        metrics=metrics if status is Status.OK else {},
+        provenance=PROVENANCE if status is not Status.INFEASIBLE else {},
+    )
+
+
+def _end(gpus: int, batch: int, rule: str, seed: int) -> tuple[Status, str]:
+    return {
+        (8, 512, "none", 0): (Status.OOM, "CUDA out of memory: tried to allocate 2 GiB"),
+        (8, 512, "none", 1): (Status.OOM, "CUDA out of memory: tried to allocate 2 GiB"),
+        (8, 512, "linear", 2): (Status.DIVERGED, "loss is nan"),
+        (8, 128, "none", 1): (Status.FAILED, "RuntimeError: the disk | is full"),
+        (8, 32, "sqrt", 0): (Status.TIMEOUT, "no word for 600 s"),
+        (8, 32, "sqrt", 1): (Status.INFEASIBLE, "needs 8 ranks; there is room for 4"),
+    }.get((gpus, batch, rule, seed), (Status.OK, ""))
+
+
+def curve_of(record: TrialRecord, epochs: int = 10) -> list[dict[str, float]]:
+    """A curve that ends at the record's accuracy."""
+    chance = random.Random(record.trial_id)
+    floor = 2.6 * (1 - record.metrics.get("accuracy", 0.9))
+    return [
+        {
+            "epoch": epoch,
+            "loss": floor + 2.3 * math.exp(-0.5 * epoch) * (1 + 0.05 * chance.random()),
+            "val_accuracy": 0.9 - math.exp(-0.5 * epoch),
+            "epoch_s": 1.0,
+            "lr": 0.1,
+        }
+        for epoch in range(1, epochs + 1)
+    ]
+
+
+def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> Layout:
+    """A results directory that holds these ends and their curves."""
+    layout = Layout(folder)
+    layout.create()
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.SWEEP, {"asked": {}, "driver": driver})
+        for record in made:
+            journal.append(Kind.STARTED, {"trial_id": record.trial_id, "attempt": 1})
+            layout.trial(record.trial_id).mkdir(exist_ok=True)
+            if record.status in (Status.OK, Status.DIVERGED):
+                text = "".join(json.dumps(row) + "\n" for row in curve_of(record))
+                layout.metrics(record.trial_id).write_text(text)
+            journal.append(Kind.FINISHED, record.to_json())
+    return layout
+
+
+def replaced(record: TrialRecord, **changes) -> TrialRecord:
+    """The record with other fields."""
+    return replace(record, **changes)

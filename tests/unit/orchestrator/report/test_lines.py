@@ -1,0 +1,107 @@
+import math
+
+import pandas as pd
+import pytest
+
+from orchestrator.collector import collect
+from orchestrator.report.cell_pictures import accuracy, efficiency, memory, speedup, time_to_target
+from orchestrator.report.lines import decade_axis, fewer, plain, power_axis
+from orchestrator.report.picture import Picture
+from tests.unit.orchestrator.report import demo
+
+
+@pytest.fixture(scope="module")
+def cells() -> pd.DataFrame:
+    return collect(demo.records(), scaling="weak", reference_batch_size=32)[1]
+
+
+def test_speedup_has_a_panel_a_rule_a_line_a_batch_and_the_ideal(cells: pd.DataFrame) -> None:
+    picture = speedup(cells)
+    assert [panel.title for panel in picture.panels] == ["LR rule: none", "LR rule: linear", "LR rule: sqrt"]
+    assert picture.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
+    assert all(panel.guides == [((1.0, 8.0), (1.0, 8.0))] for panel in picture.panels)
+    first = picture.panels[0].series[0]
+    row = cells[(cells.gpus == 2) & (cells.device_batch_size == 32) & (cells.lr_rule == "none")].iloc[0]
+    assert (first.x[1], first.y[1]) == (2, row.speedup)
+    assert (first.lo[1], first.hi[1]) == (row.speedup_lo, row.speedup_hi)
+    assert first.doubtful == (False, False, True, False) and "timing not valid" in first.told[2]
+    assert "Hollow points" in " ".join(picture.remarks)
+
+
+def test_every_drawn_point_is_in_the_data(cells: pd.DataFrame) -> None:
+    for picture, column in (
+        (speedup(cells), "speedup"),
+        (efficiency(cells), "efficiency"),
+        (accuracy(cells), "accuracy"),
+    ):
+        drawn = sorted(y for panel in picture.panels for each in panel.series for y in each.y)
+        assert drawn == sorted(row[column] for row in picture.data)
+        assert len(drawn) == cells[column].notna().sum()
+
+
+def test_a_cell_that_missed_the_target_is_told_and_not_drawn(cells: pd.DataFrame) -> None:
+    picture = time_to_target(cells)
+    assert any("Not reached in every seed" in remark for remark in picture.remarks)
+    assert len(picture.data) == cells["time_to_target_s"].notna().sum() < len(cells)
+
+
+def test_memory_is_the_largest_over_rules(cells: pd.DataFrame) -> None:
+    picture = memory(cells)
+    assert len(picture.panels) == 1 and len(picture.panels[0].series) == 4
+    assert picture.panels[0].series[0].y == pytest.approx((1.4 + 0.021 * 32, 1.4 + 0.021 * 128, 1.4 + 0.021 * 512))
+
+
+def test_without_gpus_workers_are_counted() -> None:
+    records = [demo.replaced(record, device="cpu") for record in demo.records()]
+    picture = speedup(collect(records, scaling="weak")[1])
+    assert picture.legend[0] == "batch per worker: 32" and picture.x.label == "workers"
+
+
+@pytest.mark.parametrize("draw", [speedup, efficiency, accuracy, time_to_target, memory])
+def test_nothing_to_draw_is_said(draw: object) -> None:
+    record = demo.replaced(demo.records()[0], metrics={})
+    picture = draw(collect([record], scaling="weak")[1])  # type: ignore[operator]
+    assert isinstance(picture, Picture) and not picture.is_drawn and picture.absent.endswith(".")
+
+
+def test_one_gpu_count_is_no_scaling(cells: pd.DataFrame) -> None:
+    assert speedup(cells[cells.gpus == 1]).absent.startswith("Every cell that is ok has the same number of GPUs")
+
+
+def test_more_series_and_panels_than_can_be_told_apart_are_told() -> None:
+    records = [
+        demo.replaced(
+            record, cell_id=f"{record.cell_id}-{extra}", device_batch_size=batch, axes={**record.axes, "w": extra}
+        )
+        for record in demo.records()[:1]
+        for batch in range(1, 21)
+        for extra in range(15)
+    ]
+    records = [demo.replaced(each, cell_id=str(n), trial_id=str(n)) for n, each in enumerate(records)]
+    more = [demo.replaced(each, gpus=2, cell_id=f"{each.cell_id}b", trial_id=f"{each.trial_id}b") for each in records]
+    picture = speedup(collect(records + more, scaling="weak")[1])
+    assert len(picture.panels) == 12 and len(picture.legend) == 8
+    assert picture.legend[0].endswith(" 1") and picture.legend[-1].endswith(" 20")
+    assert "8 of 20 values of batch per GPU are drawn; the data hold all." in picture.remarks
+    assert "12 of 15 panels are drawn; the data hold all." in picture.remarks
+    assert len(picture.data) == 600
+
+
+def test_fewer_keeps_both_ends() -> None:
+    kept, remarks = fewer(list(range(100)), "gpus")
+    assert (kept[0], kept[-1], len(kept)) == (0, 99, 8) and remarks
+    assert fewer([1, 2], "gpus") == ([1, 2], [])
+
+
+def test_axes_hold_all_values() -> None:
+    axis = power_axis("GPUs", [8, 1, 2, 4])
+    assert axis.ticks == (1, 2, 4, 8) and axis.lo < 1 and axis.hi > 8
+    assert power_axis("GPUs", [4]).ticks == (4,)
+    decades = decade_axis("s", 0.02, 3.0)
+    assert decades.ticks == pytest.approx((0.02, 0.05, 0.1, 0.2, 0.5, 1, 2)) and decades.hi > 3
+    assert math.isclose(decade_axis("s", 1e-9, 1e9).ticks[1] / decade_axis("s", 1e-9, 1e9).ticks[0], 1e4)
+
+
+def test_text_that_xml_cannot_hold_is_replaced() -> None:
+    assert plain("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
+    assert len(plain("x" * 500)) == 80

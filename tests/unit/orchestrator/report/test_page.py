@@ -1,0 +1,188 @@
+import base64
+import csv
+import hashlib
+import io
+import re
+import xml.etree.ElementTree as ET
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+
+from orchestrator.collector import collect
+from orchestrator.curves import curves_frame
+from orchestrator.layout import Layout
+from orchestrator.recommendation import FrontPoint, MoreSeeds, Recommendation
+from orchestrator.report.material import Material
+from orchestrator.report.writing import write_report
+from orchestrator.soundness import Finding
+from tests.unit.orchestrator.report import demo
+
+RECOMMENDATION = Recommendation(
+    objective="time",
+    measure="training time",
+    margin=0.01,
+    cell_id="8-128-sqrt",
+    name="gpus=8",
+    sentence=f"Use gpus=8 {demo.EVIL}.",
+    provisional=True,
+    p_best=0.71,
+    p_within_margin=0.995,
+    reasons=("It is the fastest.",),
+    would_change=("A wider margin.",),
+    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3, command=f"python '{demo.EVIL}'"),),
+    front=(
+        FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
+        FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+    ),
+    cost_unit="GPU-hours",
+)
+
+
+class Reader(HTMLParser):
+    """The tags of a page, and the text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.raw: dict[str, str] = {}
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in ("style", "script"):
+            self.raw[self._inside] = data
+        else:
+            self.texts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A report on a sweep whose strings are all hostile."""
+    records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
+    layout = demo.results(tmp_path_factory.mktemp("demo"), records)
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
+    material = Material(
+        trials=trials,
+        cells=cells,
+        recommendation=RECOMMENDATION,
+        curves=curves,
+        driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
+        findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
+    )
+    unsound, written = write_report(material, layout, f"# Recommendation\n\n{demo.EVIL}\n")
+    assert unsound == [] and all(path.exists() for path in written)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def page(layout: Layout) -> Reader:
+    return Reader(layout.page.read_text())
+
+
+def test_nothing_is_loaded_and_nothing_foreign_is_run(page: Reader) -> None:
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    banned = {"iframe", "object", "embed", "link", "img", "base", "form", "image"}
+    assert not banned & {tag for tag, _ in page.tags}
+    for tag, attributes in page.tags:
+        assert not {"src", "style", "srcset", "xlink:href"} & attributes.keys(), (tag, attributes)
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        link = attributes.get("href") or "#"
+        assert link.startswith(("#", "data:text/csv;base64,", "report/", "tables/")), (tag, link)
+
+
+def test_the_policy_allows_this_style_and_this_script_only(page: Reader) -> None:
+    policy = next(attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes)
+    assert policy is not None and policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+
+
+def test_hostile_strings_stay_text(page: Reader) -> None:
+    text = "".join(page.texts)
+    assert text.count("<script>alert('x')</script>") > 50
+    assert "<script>" not in page.raw["style"] + page.raw["script"]
+
+
+def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
+    ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
+    assert ids == [
+        *("recommendation", "findings", "speedup", "efficiency", "accuracy", "time_to_target", "loss"),
+        *("utilisation", "power", "memory", "tables", "failed", "machine"),
+    ]
+
+
+def test_identities_are_unique(page: Reader) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {(attributes.get("href") or "")[1:] for tag, attributes in page.tags if tag == "use"}
+    assert links <= set(ids)
+
+
+def test_every_picture_has_its_data_in_the_page_and_beside_it(page: Reader, layout: Layout) -> None:
+    embedded = {
+        attributes["download"]: (attributes.get("href") or "").partition("base64,")[2]
+        for tag, attributes in page.tags
+        if "download" in attributes
+    }
+    assert set(embedded) == {
+        f"{n}.csv" for n in ("speedup", "efficiency", "accuracy", "time_to_target", "loss", "memory")
+    }
+    for name, data in embedded.items():
+        assert name is not None
+        text = base64.b64decode(data).decode()
+        assert text == (layout.pictures / name).read_text()
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert rows and len(rows[0]) >= 3
+
+
+def test_pictures_are_files_too(layout: Layout) -> None:
+    names = {path.name for path in layout.pictures.iterdir()}
+    assert names == {
+        f"{name}.{ending}"
+        for name in ("speedup", "efficiency", "accuracy", "time_to_target", "loss", "memory")
+        for ending in ("svg", "png", "csv")
+    }
+    svg = ET.parse(layout.pictures / "speedup.svg").getroot()
+    assert any("alert('x')" in (element.text or "") for element in svg.iter())
+    assert (layout.pictures / "speedup.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_points_say_what_they_are(page: Reader, layout: Layout) -> None:
+    assert "gpus=2, device_batch_size=32, lr_rule=none; 1.7" in "".join(page.texts)
+    drawn = re.findall(r"<title>[^<]*samples/s[^<]*</title>", layout.page.read_text())
+    assert len(drawn) >= 2 * 34
+
+
+def test_the_page_is_small(layout: Layout) -> None:
+    assert layout.page.stat().st_size < 1_500_000
+
+
+def test_the_same_sweep_is_the_same_page(layout: Layout, tmp_path: Path) -> None:
+    records = demo.records()[::9]
+    texts = []
+    for name in ("one", "two"):
+        other = demo.results(tmp_path / name, records)
+        trials, cells = collect(records, scaling="weak")
+        write_report(Material(trials=trials, cells=cells), other)
+        texts.append((other.page.read_bytes(), (other.pictures / "speedup.svg").read_bytes()))
+    assert texts[0] == texts[1]
+
+
+def test_a_picture_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> None:
+    layout = demo.results(tmp_path, [])
+    for records in (demo.records()[::9], [demo.replaced(demo.records()[0], metrics={})]):
+        trials, cells = collect(records, scaling="weak")
+        write_report(Material(trials=trials, cells=cells), layout)
+    assert list(layout.pictures.iterdir()) == []
+    assert "Not measured" in layout.page.read_text()

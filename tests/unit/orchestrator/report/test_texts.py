@@ -1,0 +1,106 @@
+"""Golden LaTeX and Markdown: what other people's papers and repositories take over."""
+
+from orchestrator.collector import collect
+from orchestrator.latex_table import latex_table
+from orchestrator.report.cell_pictures import speedup
+from orchestrator.report.csv_text import csv_bytes
+from orchestrator.report.document import document
+from orchestrator.report.material import Material
+from orchestrator.report.writing import pictures_of
+from orchestrator.soundness import Finding
+from orchestrator.speedup_table import speedup_frame
+from sweeps.status import Status
+from tests.unit.orchestrator.report import demo
+
+LATEX = r"""% needs booktabs, longtable and amssymb
+\begin{longtable}{lllllll}
+\caption{Speed-up: 100\% \$x\_y\$} \\
+\toprule
+device batch & LR rule & gpus & global batch & samples/s & speed-up & efficiency \\
+\midrule
+\endfirsthead
+\toprule
+device batch & LR rule & gpus & global batch & samples/s & speed-up & efficiency \\
+\midrule
+\endhead
+\midrule
+\multicolumn{7}{r}{Continued on next page} \\
+\midrule
+\endfoot
+\bottomrule
+\endlastfoot
+32 & a\&b\_\{ & 1 & 32 & 1,000 & 1$\times$ (baseline) &  \\
+32 & a\&b\_\{ & 2 & 64 & 1,900 & 1.90$\times$ & 95\% \\
+\end{longtable}
+"""
+
+DOCUMENT = """\
+# Sweep report: demo &lt;script>
+
+## Recommendation: demo
+
+**Use it.**
+
+## Not sound
+
+No figure rests on these:
+
+- trials/x: a &lt;b> \\| c
+
+## Speed-up
+
+Throughput as a multiple of the baseline cell's, at the same batch per GPU (weak scaling). Dashed: ideal, as many \
+times faster as there are more GPUs. Bands: 95% intervals over the seeds. Data: [speedup.csv](report/speedup.csv).
+
+![Speed-up](report/speedup.png)
+"""
+
+
+def two(**changes: object) -> list:
+    one, other = demo.records()[0], demo.records()[27]
+    made = []
+    for record, gpus, rate in ((one, 1, 1000.0), (other, 2, 1900.0)):
+        fields = {
+            "gpus": gpus,
+            "device_batch_size": 32,
+            "global_batch_size": 32 * gpus,
+            "metrics": {"samples_per_s": rate},
+        }
+        made.append(demo.replaced(record, status=Status.OK, note="", lr_rule="a&b_{", seed=0, **fields, **changes))
+    return made
+
+
+def test_golden_latex() -> None:
+    cells = collect(two(), scaling="weak")[1]
+    assert latex_table(speedup_frame(cells), "Speed-up: 100% $x_y$") == LATEX
+
+
+def test_golden_document() -> None:
+    trials, cells = collect(two(sweep="demo <script>"), scaling="weak")
+    material = Material(
+        trials=trials, cells=cells, driver=demo.DRIVER, findings=[Finding(where="trials/x", what="a <b> | c")]
+    )
+    text = document(material, [speedup(cells)], "# Recommendation: demo\n\n**Use it.**\n")
+    assert text.startswith(DOCUMENT)
+    rest = text[len(DOCUMENT) :]
+    assert "\n## Speed-up: demo &lt;script>\n" in rest and "\n## Accuracy: demo &lt;script>\n" in rest
+    assert "| commit | 0123456789abcdef0123456789abcdef01234567 |" in rest
+    assert "| command | python -m orchestrator sweep=demo 'sweep.axes.gpus=[1,2,4,8]' |" in rest
+
+
+def test_a_document_names_what_is_not_ok_and_not_measured() -> None:
+    trials, cells = collect(demo.records(), scaling="weak")
+    material = Material(trials=trials, cells=cells)
+    text = document(material, pictures_of(material, []), "")
+    assert "## Power\n\nNot measured: no device told its power." in text
+    assert (
+        "- gpus=8, device_batch_size=512, lr_rule=linear: diverged, 2 of 3 ok; 1 of 3 seeds diverged: loss is nan"
+        in text
+    )
+
+
+def test_csv_is_data_and_no_formula_and_ends_with_a_whole_row() -> None:
+    rows = [{"=a": "@SUM(1)", "b": 1.5}, {"=a": "x,y", "b": float("nan")}]
+    assert csv_bytes(rows) == b"'=a,b\n'@SUM(1),1.5\n\"x,y\",\n"
+    assert csv_bytes(rows, most=20) == b"'=a,b\n'@SUM(1),1.5\n"
+    assert csv_bytes([]) == b"\n"

@@ -1,0 +1,99 @@
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from orchestrator import reporting
+from orchestrator.layout import Layout
+from orchestrator.reporting import Known, report_on
+from orchestrator.soundness import Finding
+from tests.unit.orchestrator.report import demo
+
+RECORDS = demo.records()[::9]
+
+
+def request(**changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "scaling": "weak",
+        "baseline": None,
+        "reference_batch_size": 32,
+        "price_per_gpu_hour": 2.0,
+        "objective": "time",
+        "margin": 0.01,
+        "target_accuracy": None,
+        "arguments": ("sweep=demo",),
+        "axes": {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]},
+        "html": True,
+        "claims": [],
+        "name": "demo",
+    }
+    return SimpleNamespace(**given | changes)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return demo.results(tmp_path / "demo", RECORDS)
+
+
+def test_tables_and_report_are_written_with_the_decision_first(layout: Layout) -> None:
+    known = Known(driver=demo.DRIVER, findings=[Finding(where="journal.jsonl", what="line 3: torn")])
+    reported = report_on(request(), layout, RECORDS, known)
+    assert reported.troubles == [] and reported.has_page
+    assert reported.findings == known.findings
+    assert reported.markdown()[0].startswith("# Recommendation: demo")
+    assert layout.table("recommendation.md").read_text() == reported.markdown()[0]
+    page = layout.page.read_text()
+    assert page.index('id="recommendation"') < page.index('id="findings"') < page.index('id="speedup"')
+    assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * sum(
+        record.status.value in ("ok", "diverged") for record in RECORDS
+    )
+
+
+def test_without_html_there_are_the_tables_only(layout: Layout) -> None:
+    reported = report_on(request(html=False), layout, RECORDS, Known())
+    assert not reported.has_page and not layout.page.exists() and not layout.pictures.exists()
+    assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
+
+
+def test_a_report_that_fails_is_told_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout.pictures.write_text("a file where the folder of the pictures should be")
+    reported = report_on(request(), layout, RECORDS, Known())
+    assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(RECORDS)
+    assert reported.troubles[0].startswith("report.html could not be made: FileExistsError")
+    assert "Traceback" in layout.report_trace.read_text()
+
+
+def test_a_recommendation_that_fails_is_told_and_loses_nothing_else(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("no seeds")
+
+    monkeypatch.setattr(reporting, "decide", broken)
+    reported = report_on(request(), layout, RECORDS, Known())
+    assert reported.recommendation is None and reported.has_page
+    assert "recommendation.md could not be made: ZeroDivisionError: no seeds" in reported.troubles[0]
+    assert layout.table("speedup.md").exists() and 'id="recommendation"' not in layout.page.read_text()
+
+
+def test_tables_that_cannot_be_written_are_an_error(layout: Layout) -> None:
+    layout.tables.rmdir()
+    with pytest.raises(OSError):
+        report_on(request(), layout, RECORDS, Known())
+
+
+def test_damaged_files_are_left_out_and_listed(layout: Layout) -> None:
+    one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
+    layout.metrics(one).write_bytes(layout.metrics(one).read_bytes()[:-5])
+    (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
+    (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
+    reported = report_on(request(), layout, RECORDS, Known())
+    assert reported.troubles == []
+    told = [str(finding) for finding in reported.findings]
+    assert told[0] == f"trials/{one}/metrics.jsonl: 1 of 10 rows cannot be read; left out"
+    assert told[1] == f"trials/{other}/telemetry.parquet: is cut short, or is no Parquet file"
+    assert told[2].startswith(f"trials/{one}/telemetry.parquet: cannot be read")
+    page = layout.page.read_text()
+    assert all(finding.where in page for finding in reported.findings)
