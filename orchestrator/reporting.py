@@ -18,6 +18,8 @@ from orchestrator.curves import curves_frame
 from orchestrator.decision import decide
 from orchestrator.durable import write_whole
 from orchestrator.layout import Layout
+from orchestrator.published import Published
+from orchestrator.published_table import published_markdown
 from orchestrator.recommendation import Recommendation
 from orchestrator.recommendation_table import recommendation_markdown
 from orchestrator.record import TrialRecord
@@ -56,6 +58,8 @@ class Reported:
     """The sweep's claims; None where they could not be judged."""
     claimed: str
     """The claims as Markdown; empty where there are none."""
+    beside: str
+    """The figures that others published beside these, as Markdown; empty where the sweep has none."""
     has_page: bool
     """Whether report.html is of these ends."""
     troubles: Sequence[str]
@@ -63,7 +67,7 @@ class Reported:
 
     def markdown(self) -> list[str]:
         """The tables for people, as in the files, the recommendation first."""
-        tables = [self.decision, self.claimed, speedup_markdown(self.cells), accuracy_markdown(self.cells)]
+        tables = [self.decision, self.claimed, speedup_markdown(self.cells), accuracy_markdown(self.cells), self.beside]
         return [table for table in tables if table]
 
     def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
@@ -95,7 +99,8 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     judged = attempts.at("claims.md", lambda: verdicts(claims, trials, cells)) if claims else []
     claimed = claims_markdown(judged, request.name) if judged else ""
     scaling = attempts.at("scaling.md", lambda: scaling_markdown(trials, cells)) or ""
-    texts = {"recommendation.md": decision, "claims.md": claimed, "scaling.md": scaling}
+    beside = attempts.at("published.md", lambda: _beside(request, cells)) or ""
+    texts = {"recommendation.md": decision, "claims.md": claimed, "scaling.md": scaling, "published.md": beside}
     write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
     attempts.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
@@ -108,10 +113,15 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
         decision=decision,
         judged=judged,
         claimed=claimed,
+        beside=beside,
         findings=[*known.findings, *(unsound or [])],
         has_page=unsound is not None,
         troubles=attempts.troubles,
     )
+
+
+def _beside(request: Request, cells: pd.DataFrame) -> str:
+    return published_markdown(Published.of(request.published), cells) if request.published else ""
 
 
 @dataclass(frozen=True, kw_only=True)
