@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from orchestrator.cause import Cause
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+if TYPE_CHECKING:
+    from orchestrator.agenda import Agenda
+
 RANK_ENTRY = "trainables.rank:run"
-"""The function every rank's process calls: `(request, emit, should_stop) -> outcome`, plain JSON values all of them."""
+"""The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,6 +36,8 @@ class Outcome:
     """The trial's figures by their column names in `tables/trials.csv`; absent means not measured."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software that produced them."""
+    skipped_by: str = ""
+    """The rule of the sweep that skipped the trial: `budget`, `early_stop` or `phases`."""
 
 
 class Listener(Protocol):
@@ -60,8 +65,8 @@ class Backend(Protocol):
     def nodes(self) -> tuple[Node, ...]:
         """What there is to run on, now."""
 
-    def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
-        """Run the trials, starting them in this order, and tell the listener; every trial here is feasible.
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+        """Run the trials as the agenda says, and tell the listener; trials without an agenda make one of their own.
 
         `results_dir/trials/<trial_id>/` is where the ranks write their logs. Returns when every trial was reported as
         finished, or when the listener asked to stop and nothing runs any more; a trial given up so is not finished.

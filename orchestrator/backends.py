@@ -41,7 +41,7 @@ def make_backend(request: Request) -> Backend:
     if request.backend == "inprocess":
         from orchestrator.inprocess_backend import InProcessBackend
 
-        return InProcessBackend(limits)
+        return InProcessBackend(limits, telemetry_hz=request.telemetry_hz)
     if request.address or os.environ.get("RAY_ADDRESS"):
         show_token_if_any()
     else:
@@ -53,11 +53,13 @@ def make_backend(request: Request) -> Backend:
         return RayBackend(
             address=request.address,
             dashboard=request.dashboard,
+            labels=request.labels,
             workers=request.workers,
             verbose=request.verbose,
             cpus=int(here.cpus),
             gpus=int(here.gpus),
             limits=limits,
+            telemetry_hz=request.telemetry_hz,
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

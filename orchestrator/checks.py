@@ -7,9 +7,10 @@ import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from orchestrator.claim import Claim
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.recommendation import OBJECTIVES
-from orchestrator.request import IDENTIFYING, OWN_SECTIONS, value_at
+from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
@@ -43,18 +44,48 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if value_at(config, "report.price_per_gpu_hour") is not None:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
     yield from _number(config, "report.margin", above=0)
+    yield from _predict(config)
+    yield from _claims(config)
     yield from _number(config, "retries", at_least=0, whole=True)
     for key in ("hang_s", "time_limit_s"):
         if config[key] is not None:
             yield from _number(config, key, above=0)
+    yield from _number(config, "telemetry.hz", at_least=0)
+    yield from _number(config, "rerun_invalid", at_least=0)
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: leave cluster.address out"
+    if config["sweep"]["phases"] not in (None, list(PHASES)):
+        yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
+    yield from _limit(config)
+    yield from _cluster(config["cluster"])
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
 
 
 def _is_folder_name(name: str) -> bool:
     """Whether a folder of this name lies where it is made, and is seen there."""
     return 0 < len(name) <= 100 and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
+def _claims(config: Mapping[str, Any]) -> Iterator[str]:
+    if value_at(config, "claims.fail_on") not in (None, "refuted", "inconclusive"):
+        yield unknown("claims.fail_on", value_at(config, "claims.fail_on"), ("null", "refuted", "inconclusive"))
+    given = config["sweep"].get("claims") or []
+    for claim in given if isinstance(given, list) else [given]:
+        try:
+            Claim.of(claim)
+        except ValueError as error:
+            told = claim.get("expression") if isinstance(claim, Mapping) else claim
+            yield f"sweep.claims: {told!r}: {error}"
+
+
+def _predict(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("predict.gpus_per_node", "predict.bandwidth_gb_s", "predict.latency_s"):
+        if value_at(config, key) is not None:
+            yield from _number(config, key, above=0)
+    counts = value_at(config, "predict.gpus")
+    sound = isinstance(counts, list) and all(isinstance(n, (int, float)) and n > 0 for n in counts)
+    if not sound or (config["mode"] == "predict" and not counts):
+        yield f"predict.gpus takes GPU counts like [8,16,32], not {counts!r}"
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
@@ -103,6 +134,29 @@ def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) 
     for key, valid in choices.items():
         if value_at(config, key) not in valid:
             yield unknown(key, value_at(config, key), valid)
+
+
+def _limit(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("gpu_hours", "wall_s", "cost"):
+        if config["sweep"]["budget"].get(key) is not None:
+            yield from _number(config, f"sweep.budget.{key}", at_least=0)
+    if config["sweep"]["budget"].get("cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
+        yield "sweep.budget.cost needs report.price_per_gpu_hour"
+
+
+def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
+    yield from _number({"cluster": cluster}, "cluster.wait_s", at_least=0)
+    types = cluster["gpu_type"]
+    if types is not None and not (types and all(isinstance(each, str) for each in _listed(types))):
+        yield f"cluster.gpu_type must be a name like H100, or a list of names, not {types!r}"
+    if not isinstance(cluster["labels"], Mapping) or not all(
+        isinstance(each, str) for pair in cluster["labels"].items() for each in pair
+    ):
+        yield f"cluster.labels must be {{label: value}} in text, not {cluster['labels']!r}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
 
 
 def _baseline(baseline: Mapping[str, Any], axes: Axes) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator import summary
+from orchestrator import summary, timing_gate
 from orchestrator.baseline import Comparison
 from orchestrator.record import TrialRecord
 from orchestrator.summary import summary_frame
@@ -33,9 +33,6 @@ COLUMNS = (
 _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
 
 _RESERVED = frozenset((*COLUMNS, *summary.COLUMNS, *summary.FURTHER))
-
-SHORTEST_WINDOW_S = 2.0
-FEWEST_WINDOW_STEPS = 50
 
 
 def collect(
@@ -99,7 +96,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(columns))
     for column in MEASURED:
         frame[column] = pd.to_numeric(frame[column], errors="coerce").astype("float64")
-    return _judged(frame)
+    return _judged(frame, records)
 
 
 def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
@@ -115,19 +112,13 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     return given | {"status": record.status.value, "device": device, "device_model": model}
 
 
-def _judged(frame: pd.DataFrame) -> pd.DataFrame:
-    """The frame with `timing_valid`, and the reason against it behind any note."""
-    ok = frame["status"] == Status.OK.value
-    short = (frame["window_s"] < SHORTEST_WINDOW_S) | (frame["window_steps"] < FEWEST_WINDOW_STEPS)
-    reasons = [
-        "timing shared: other trials ran on the same devices" if shared else "timed window below 2 s or 50 steps"
-        for shared in frame["timing"] == "shared"
-    ]
-    spoiled = ok & ((frame["timing"] == "shared") | short)
-    frame["timing_valid"] = (~spoiled).astype("boolean").where(ok)
+def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """The frame with `timing_valid`, and the reasons against it behind any note."""
+    against = timing_gate.judged(records)
+    reasons = [against.get(trial_id) for trial_id in frame["trial_id"]]
+    frame["timing_valid"] = pd.array([None if found is None else not found for found in reasons], dtype="boolean")
     frame["note"] = [
-        "; ".join(filter(None, (note, reason if bad else "")))
-        for note, reason, bad in zip(frame["note"], reasons, spoiled, strict=True)
+        "; ".join(filter(None, [note, *(found or [])])) for note, found in zip(frame["note"], reasons, strict=True)
     ]
     return frame
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import platform
-from collections.abc import Mapping
+import time
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 from rich.console import Console
 
+from orchestrator import phases
+from orchestrator.agenda import Agenda
 from orchestrator.backend import Backend
 from orchestrator.backends import check_reachable, known_nodes, make_backend
 from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
-from orchestrator.history import difference, ends_under, latest
+from orchestrator.history import difference, ends_under, latest, spent_gpu_s
 from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind, replay
 from orchestrator.layout import Layout
@@ -23,10 +26,13 @@ from orchestrator.lock import DirectoryLock
 from orchestrator.orphans import Watcher
 from orchestrator.plan import Plan, TrialsOn
 from orchestrator.ray_token import token_file
+from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.session import Session
+from orchestrator.spoiled import once_more
 from sweeps.mistakes import MistakesError
+from sweeps.trial import TrialSpec
 
 
 def run(
@@ -65,16 +71,34 @@ def run(
             reached(Moment.SWEEP_TAKEN_UP)
             if planned.finished:
                 console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
-            if planned.to_run:
-                backend = backend or _start(request, started, console)
+            began_s = time.monotonic()
             with Display(console, waiting=len(planned.to_run)) as display:
                 session = Session(layout, journal, display, interrupt, retries=request.retries, secrets=secrets)
-                for trial, reason in planned.without_room:
+                hopeless = [] if request.wait_s else planned.without_room
+                for trial, reason in hopeless:
                     session.found_infeasible(trial, reason)
-                to_run = planned.to_run
-                while backend and to_run and not session.stopping():
-                    backend.run(to_run, layout.root, session)
-                    to_run = session.to_run_again()
+                to_run = planned.to_run if hopeless else planned.to_run + [trial for trial, _ in planned.without_room]
+                if to_run:
+                    backend = backend or _start(request, started, console)
+                later: list[TrialSpec] = []
+                if request.phases:
+                    to_run, later = phases.probe(to_run, planned.trials)
+                while backend and (to_run or later) and not session.stopping():
+                    while to_run and not session.stopping():
+                        agenda = _agenda(to_run, planned, request, journal, began_s)
+                        backend.run(agenda, layout.root, session)
+                        for trial, outcome in [] if session.stopping() else agenda.left_out:
+                            session.left_out(trial, outcome)
+                        to_run = session.to_run_again()
+                    if later and not session.stopping():
+                        to_run, later = _next_phase(request, later, ends_under(journal.records, asked), session)
+            share, count = request.rerun_invalid, len(planned.trials)
+            spoiled = once_more(planned.to_run, ends_under(journal.records, asked), share=share, planned=count)
+            if backend and spoiled and not session.stopping():
+                console.print(f"something spoiled the timing of {len(spoiled)} trials: they run once more, alone")
+                with Display(console, waiting=len(spoiled)) as display:
+                    session = Session(layout, journal, display, interrupt, secrets=secrets)
+                    backend.run(_agenda(spoiled, planned, request, journal, began_s), layout.root, session)
         reached(Moment.ALL_RAN)
         ends = ends_under(journal.records, asked)
         if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for
@@ -100,6 +124,32 @@ def report(request: Request, console: Console) -> int:
     ending = Ending.of(request, layout, (), ends)
     ending.show(console)
     return ending.exit_status
+
+
+def _next_phase(
+    request: Request, later: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], session: Session
+) -> tuple[list[TrialSpec], list[TrialSpec]]:
+    """The next seed of every cell that is still open, and what is left; where none is, the rest is skipped."""
+    found = phases.still_open(request, ends)
+    asked = [trial for trial in later if trial.cell_id in found.cells]
+    seeds = {trial.cell_id: min(each.seed for each in asked if each.cell_id == trial.cell_id) for trial in asked}
+    to_run = [trial for trial in asked if trial.seed == seeds[trial.cell_id]]
+    if not to_run:
+        for trial in later:
+            session.left_out(trial, phases.skipped(found.answer))
+        return [], []
+    return to_run, [trial for trial in later if trial not in to_run]
+
+
+def _agenda(trials: Sequence[TrialSpec], planned: Plan, request: Request, journal: Journal, began_s: float) -> Agenda:
+    return Agenda(
+        trials,
+        durations=planned.durations,
+        limit=request.limit,
+        spent_gpu_s=spent_gpu_s(journal.records),
+        spent_wall_s=time.monotonic() - began_s,
+        wait_s=request.wait_s,
+    )
 
 
 def _start(request: Request, started: ExitStack, console: Console) -> Backend:

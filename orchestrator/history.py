@@ -30,6 +30,12 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
     return terminal(kept)
 
 
+def spent_gpu_s(records: Iterable[Record]) -> float:
+    """GPU-seconds (worker-seconds) of all attempts that ended, whatever was asked."""
+    ends = (record.value for record in records if record.kind == Kind.FINISHED)
+    return float(sum(end["gpus"] * end["wall_s"] for end in ends))
+
+
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for every dotted key that changed: `config.budget.epochs: 10 → 20`."""
     old, new = dict(_flat(before)), dict(_flat(now))

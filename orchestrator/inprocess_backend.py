@@ -12,10 +12,13 @@ from pkgutil import resolve_name
 from typing import Any
 from uuid import uuid4
 
+from orchestrator.agenda import Agenda
 from orchestrator.alarm import Alarm, OverdueError
-from orchestrator.backend import RANK_ENTRY, Listener
+from orchestrator.backend import RANK_ENTRY, Listener, Outcome
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
+from orchestrator.telemetry_outcome import with_telemetry
+from orchestrator.telemetry_sampler import Sampler, Sampling
 from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
@@ -28,42 +31,52 @@ class InProcessBackend:
     the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
     """
 
-    def __init__(self, limits: Limits = NO_LIMITS) -> None:
+    def __init__(self, limits: Limits = NO_LIMITS, telemetry_hz: float = 5.0) -> None:
         self._limits = limits
         self._gang_id = uuid4().hex
+        self._sampling = Sampling(hz=telemetry_hz)
 
     def nodes(self) -> tuple[Node, ...]:
         """The one slot."""
         return (Node(name=socket.gethostname(), cpus=1, gpus=0),)
 
-    def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises ends them."""
-        for trial in trials:
-            if listener.stopping():
-                return
-            self._run(trial, results_dir / "trials" / trial.trial_id, listener)
+        agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
+        agenda.on(self.nodes(), time.monotonic())
+        while not listener.stopping() and (start := agenda.next(time.monotonic())):
+            trial = start.trial
+            outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
+            agenda.ended(trial.trial_id, time.monotonic(), outcome)
 
     def close(self) -> None:
         """Nothing is left to give back."""
 
-    def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> None:
+    def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> Outcome | None:
+        """How it ended; None where it was given up."""
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
         alarm = Alarm(self._limits)
         rank = _Rank(trial, Hearing(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
-        try:
-            with alarm:
-                answer = resolve_name(RANK_ENTRY)(trial.rank_request(0) | own, rank.emit, rank.should_stop)
-            end = RankEnd.told(answer)
-        except OverdueError as error:
-            end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
+        request = trial.rank_request(0) | own
+        with Sampler.on(self._sampling, request) as sampler:
+            try:
+                with alarm:
+                    answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
+                end = RankEnd.told(answer)
+            except OverdueError as error:
+                end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.hearing.reraise()
         if end.trace:
             (trial_dir / "rank0.log").write_text(end.trace)
-        if not rank.given_up:
-            listener.finished(trial, outcome_of([end], world_size=1, wall_s=time.monotonic() - started))
+        if rank.given_up:
+            return None
+        outcome = outcome_of([end], world_size=1, wall_s=time.monotonic() - started)
+        outcome = with_telemetry(outcome, [sampler.readings()], trial, trial_dir)
+        listener.finished(trial, outcome)
+        return outcome
 
 
 class _Rank:

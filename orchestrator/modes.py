@@ -44,13 +44,43 @@ def _report(question: Question) -> int:
     return driver.report(question.request, _console())
 
 
+def _predict(question: Question) -> int:
+    from orchestrator.predict_table import predicted
+
+    _console().print(predicted(question.request), markup=False, soft_wrap=True)
+    return 0
+
+
+def _compare(question: Question) -> int:
+    from orchestrator.compare_table import compared
+
+    _console().print(compared(question.request), markup=False, soft_wrap=True)
+    return 0
+
+
 def _verify(question: Question) -> int:
     from orchestrator import verify
 
     return verify.show(question.request, question.asked(), question.trials_on)
 
 
-MODES: Mapping[str, Callable[[Question], int]] = {"run": _run, "plan": _plan, "report": _report, "verify": _verify}
+def _launch(question: Question) -> int:
+    from orchestrator.launch import text_of
+
+    request = question.request
+    print(text_of(question.config, request.name, request.arguments), end="")
+    return 0
+
+
+MODES: Mapping[str, Callable[[Question], int]] = {
+    "run": _run,
+    "plan": _plan,
+    "report": _report,
+    "verify": _verify,
+    "launch": _launch,
+    "predict": _predict,
+    "compare": _compare,
+}
 """By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
 
 

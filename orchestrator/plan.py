@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import json
-import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from orchestrator.backends import check_reachable, known_nodes, make_backend
+from orchestrator.durations import Durations
+from orchestrator.forecast import Forecast
 from orchestrator.history import ends_under
 from orchestrator.journal import replay
 from orchestrator.layout import Layout
@@ -18,7 +20,7 @@ from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from sweeps.feasibility import Node, why_infeasible
 from sweeps.order import in_order
-from sweeps.status import Status
+from sweeps.simulation import Stay
 from sweeps.trial import TrialSpec
 
 TrialsOn = Callable[[Sequence[Node]], list[TrialSpec]]
@@ -35,16 +37,18 @@ class Plan:
     infeasible: Mapping[str, str]
     """Why a trial cannot run on these nodes, by trial id."""
     nodes: Sequence[Node]
+    durations: Durations = field(default_factory=Durations)
 
     @staticmethod
     def of(trials: Iterable[TrialSpec], records: Mapping[str, TrialRecord], nodes: Sequence[Node], rerun: str) -> Plan:
         """The plan; `rerun` is `none`, `failed` (whatever is no result) or `all`."""
-        ordered = in_order(list(trials))
+        durations = Durations(records.values())
+        ordered = in_order(list(trials), durations.expected_s)
         ids = {trial.trial_id for trial in ordered}
-        standing = {key: record for key, record in records.items() if key in ids and _stands(record.status, rerun)}
+        standing = {key: record for key, record in records.items() if key in ids and _stands(record, rerun)}
         reasons = {t.trial_id: why_infeasible(t.gang, nodes) for t in ordered if t.trial_id not in standing}
         infeasible = {key: reason for key, reason in reasons.items() if reason}
-        return Plan(trials=ordered, finished=standing, infeasible=infeasible, nodes=nodes)
+        return Plan(trials=ordered, finished=standing, infeasible=infeasible, nodes=nodes, durations=durations)
 
     @property
     def to_run(self) -> list[TrialSpec]:
@@ -57,31 +61,27 @@ class Plan:
         return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
 
     def expected_s(self, trial: TrialSpec) -> float | None:
-        """Median wall time of the finished trials of the trial's cell, else of its gang and batch; None: unknown."""
-        seconds = self._seconds.get(trial.cell_id) or self._seconds.get(
-            _shape(trial.gpus, trial.batch.global_batch_size)
-        )
-        return statistics.median(seconds) if seconds else None
+        """How long the trial will take, from finished ones; None: unknown."""
+        return self.durations.expected_s(trial)
 
     @functools.cached_property
-    def _seconds(self) -> Mapping[str, list[float]]:
-        """Wall times of the ok trials by cell, and by gang and batch."""
-        found: dict[str, list[float]] = {}
-        for record in self.finished.values():
-            if record.status is Status.OK:
-                for key in (record.cell_id, _shape(record.gpus, record.global_batch_size)):
-                    found.setdefault(key, []).append(record.wall_s)
-        return found
-
-    def gpu_hours(self) -> tuple[float, int]:
-        """Expected GPU-hours of the trials to run whose duration is known, and how many are unknown."""
-        expected = [(trial.gpus, self.expected_s(trial)) for trial in self.to_run]
-        known = sum(gpus * seconds for gpus, seconds in expected if seconds is not None) / 3600
-        return known, sum(seconds is None for _, seconds in expected)
+    def forecast(self) -> Forecast:
+        """The schedule of the trials to run, simulated."""
+        return Forecast.of(self.to_run, self.nodes, self.durations.expected_s)
 
     def rows(self) -> list[dict[str, Any]]:
-        """One row a trial, in order, with JSON values."""
-        return [self._row(trial) for trial in self.trials]
+        """One row a trial with JSON values: those to run, in the order of their starts, the infeasible, the ended."""
+        starts = {stay.trial.trial_id: (place, stay) for place, stay in enumerate(self.forecast.stays, start=1)}
+        others = [trial for trial, _ in self.without_room] + [t for t in self.trials if t.trial_id in self.finished]
+        known = self.forecast.makespan_s is not None
+        return [
+            self._row(stay.trial)
+            | {"order": place, "start_s": stay.start_s if known else None, "nodes": self._names(stay)}
+            for place, stay in starts.values()
+        ] + [self._row(trial) | {"order": None, "start_s": None, "nodes": []} for trial in others]
+
+    def _names(self, stay: Stay) -> list[str]:
+        return list(dict.fromkeys(self.nodes[number].name for number in stay.placement.nodes))
 
     def _row(self, trial: TrialSpec) -> dict[str, Any]:
         done = self.finished.get(trial.trial_id)
@@ -96,6 +96,7 @@ class Plan:
             "ranks": trial.gang.ranks,
             "cpus_per_rank": trial.gang.cpus_per_rank,
             "device": trial.device,
+            "timing": trial.timing,
             "global_batch_size": trial.batch.global_batch_size,
             "device_batch_size": trial.batch.device_batch_size,
             "lr": trial.lr.value,
@@ -109,16 +110,17 @@ class Plan:
 
     def to_json(self, price_per_gpu_hour: float | None) -> str:
         """The plan as one JSON object."""
-        known, unknown = self.gpu_hours()
+        forecast = self.forecast
         return json.dumps(
             {
                 "trials": self.rows(),
                 "to_run": len(self.to_run),
                 "finished": len(self.finished),
                 "infeasible": len(self.infeasible),
-                "expected_gpu_hours": known,
-                "trials_of_unknown_duration": unknown,
-                "expected_cost": None if price_per_gpu_hour is None else known * price_per_gpu_hour,
+                "expected_gpu_hours": forecast.gpu_hours,
+                "expected_makespan_s": forecast.makespan_s,
+                "trials_of_unknown_duration": forecast.unknown,
+                "expected_cost": None if price_per_gpu_hour is None else forecast.gpu_hours * price_per_gpu_hour,
                 "nodes": [vars(node) for node in self.nodes],
             },
             indent=2,
@@ -140,11 +142,14 @@ class Plan:
         )
 
     def _expected(self, price_per_gpu_hour: float | None) -> str:
-        hours, unknown = self.gpu_hours()
+        forecast = self.forecast
+        hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
         unit = "GPU" if any(trial.device == "cuda" for trial in self.trials) else "worker"
         known = [f"{hours:.2f} {unit}-hours"] if hours or not unknown else []
         if known and price_per_gpu_hour is not None:
             known.append(f"a cost of {hours * price_per_gpu_hour:.2f}")
+        if makespan_s:
+            known.append(f"an end after {timedelta(seconds=round(makespan_s))}")
         return ", ".join([*known, f"{unknown} trials of unknown duration"] if unknown else known)
 
 
@@ -168,7 +173,7 @@ def _nodes(request: Request) -> Sequence[Node]:
         backend.close()
 
 
-_SHOWN = ("gpus", "global_batch_size", "lr", "expected_s", "note")
+_SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
 def describe(node: Node) -> str:
@@ -178,16 +183,16 @@ def describe(node: Node) -> str:
 
 
 def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    expected = row["expected_s"]
-    told = "" if row["state"] != "to run" else ("unknown" if expected is None else f"{expected:.1f}")
-    return {**row, "expected_s": told, "lr": f"{row['lr']:.4g}"}
+    times = {key: _seconds(row[key]) if row["state"] == "to run" else "" for key in ("start_s", "expected_s")}
+    return {**row, **times, "lr": f"{row['lr']:.4g}"}
 
 
-def _shape(gpus: float, global_batch_size: int) -> str:
-    return f"gpus={gpus:g}, batch={global_batch_size}"
+def _seconds(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds:.1f}"
 
 
-def _stands(status: Status, rerun: str) -> bool:
-    if rerun == "all" or not status.is_final():
+def _stands(record: TrialRecord, rerun: str) -> bool:
+    """Whether the trial is not to be run again; what a rule of the sweep left out, it may let in now."""
+    if rerun == "all" or not record.status.is_final() or record.skipped_by:
         return False
-    return rerun == "none" or status.is_result()
+    return rerun == "none" or record.status.is_result()

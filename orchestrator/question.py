@@ -7,7 +7,7 @@ from typing import Any
 
 from orchestrator.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.composition import Composition, config_dir
-from orchestrator.request import Request
+from orchestrator.request import READING, Request
 from orchestrator.setup import asked, setup, with_gpus
 from orchestrator.trust import trust_mistakes
 from orchestrator.versions import Versions
@@ -31,10 +31,15 @@ class Question:
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self._config, composition.axes(), composition.arguments)
 
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config."""
+        return self._config
+
     def check(self, nodes: Sequence[Node]) -> None:
         """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
         mistakes = list(request_mistakes(self._config, self.request.axes))
-        if self.request.mode != "report":
+        if self.request.mode not in READING:
             try:
                 self.trials_on(nodes)
             except MistakesError as error:

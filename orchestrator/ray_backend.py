@@ -17,12 +17,14 @@ from ray import tune
 from ray.tune import Callback, Stopper
 from ray.tune.experiment import Trial
 
+from orchestrator.agenda import Agenda
 from orchestrator.backend import Listener, Outcome
 from orchestrator.cause import Cause
 from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_queue import TrialQueue
+from orchestrator.telemetry_sampler import Sampling
 from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.status import Status
@@ -46,7 +48,8 @@ class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
     `workers`: "warm" keeps a gang's processes for the next trial of the same shape, "fresh" starts new ones for each.
-    `cpus` and `gpus` overrule what Ray counts on this machine; `limits` are those of every attempt.
+    `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
+    `limits` are those of every attempt. Trials are watched `telemetry_hz` times a second.
     """
 
     def __init__(
@@ -58,12 +61,16 @@ class RayBackend:
         verbose: bool = False,
         cpus: int | None = None,
         gpus: int | None = None,
+        labels: Mapping[str, str] | None = None,
         limits: Limits = NO_LIMITS,
+        telemetry_hz: float = 5.0,
     ) -> None:
         self._limits = limits
         self._workers = workers
+        self._sampling = Sampling(hz=telemetry_hz)
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
+        self._labels = labels or {}
 
     @property
     def dashboard_url(self) -> str:
@@ -71,13 +78,14 @@ class RayBackend:
         return self._cluster.dashboard_url
 
     def nodes(self) -> tuple[Node, ...]:
-        """The cluster's living nodes."""
-        return self._cluster.nodes()
+        """The cluster's living nodes that have the labels asked for."""
+        return self._cluster.nodes(self._labels)
 
-    def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
-        queue = TrialQueue(trials, self.nodes(), results_dir.absolute(), self._workers, self._limits)
+        agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
+        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers, self._limits, self._sampling)
         with tempfile.TemporaryDirectory() as scratch, _environment(_TUNE), _quiet("ray.tune", not self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1):

@@ -53,17 +53,18 @@ class Cluster:
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
         self._started = set(psutil.Process().children()) - before
 
-    def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are alive, and all they have."""
+    def nodes(self, labels: Mapping[str, str]) -> tuple[Node, ...]:
+        """The nodes that are alive and have these labels, and all they have."""
         return tuple(
             Node(
                 name=node["NodeManagerHostname"],
                 cpus=node["Resources"].get("CPU", 0.0),
                 gpus=node["Resources"].get("GPU", 0.0),
                 gpu_type=_gpu_type(node["Resources"]),
+                node_id=node["NodeID"],
             )
             for node in ray.nodes()
-            if node["Alive"]
+            if node["Alive"] and labels.items() <= (node.get("Labels") or {}).items()
         )
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -19,6 +19,9 @@ from orchestrator.memory import oom_kills
 from orchestrator.ray_end import end_by
 from orchestrator.ray_rank import WATCH, Rank
 from orchestrator.ray_watch import RankWatch
+from orchestrator.telemetry_outcome import with_telemetry
+from orchestrator.telemetry_sampler import Readings
+from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 
@@ -30,17 +33,26 @@ STOP_S = 2.0
 """How long ranks that were asked to stop may take before they are killed."""
 
 
-def bundles(gang: Gang) -> PlacementGroupFactory:
-    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first."""
+NODE_ID = "ray.io/node-id"
+"""The label by which Ray tells nodes apart, several of one host, too."""
+
+
+def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
+    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first.
+
+    `nodes` are those of the ranks, one by one; without them Ray chooses.
+    """
     each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
-    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK")
+    chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
+    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
 
 
 class Supervisor(Trainable):  # type: ignore[misc]
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "workers": "warm" or "fresh", "limits": Limits}. The last of
-    its results carries the trial's "outcome", and every one the "rows" reported since the one before.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "workers": "warm" or "fresh", "limits": Limits, "sampling":
+    Sampling}. The last of its results carries the trial's "outcome", and every one the "rows" reported since the one
+    before.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -78,6 +90,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._trial_dir = Path(config["trial_dir"])
         self._fresh = config["workers"] == "fresh"
         self._ends: list[RankEnd] = []
+        self._readings: list[Readings] = []
         self._deadline = float("inf")
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
@@ -92,7 +105,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
             actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
-                self._trial.rank_request(rank) | shared, meeting
+                self._trial.rank_request(rank) | shared, meeting, config["sampling"]
             ): rank
             for rank, actor in enumerate(self._ranks)
         }
@@ -108,8 +121,9 @@ class Supervisor(Trainable):  # type: ignore[misc]
     def _hear(self, rank: int, answer: Any) -> None:
         """Take down how a rank ended; the first that failed sets the others a deadline."""
         try:
-            told, rows = ray.get(answer)
+            told, rows, readings = ray.get(answer)
             end = RankEnd.told(told)
+            self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
         except RayError as error:
@@ -137,7 +151,8 @@ class Supervisor(Trainable):  # type: ignore[misc]
         if self._fresh or not complete or not all(end.reusable for end in self._ends):
             self._end_ranks()
         self._running = {}
-        return outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
 
     def _end_ranks(self) -> None:
         for rank in self._ranks:

@@ -18,6 +18,7 @@ from typing import Any
 import ray
 
 from orchestrator.backend import RANK_ENTRY
+from orchestrator.telemetry_sampler import Readings, Sampler, Sampling
 
 WATCH = "watch"
 """The concurrency group of the methods that answer while a trial runs.
@@ -37,6 +38,7 @@ class Rank:
         os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
@@ -47,17 +49,24 @@ class Rank:
         host = ray.util.get_node_ip_address()
         return f"tcp://{host}:{_free_port(host)}"
 
-    def run(self, request: Mapping[str, Any], rendezvous: str | None) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-        """Run one trial; returns the rank's outcome and all its rows. Its output goes to the log in its trial's folder.
+    def run(
+        self, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
+    ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
+        """Run one trial; returns the rank's outcome, all its rows, and what was seen of it meanwhile.
+
+        Its output goes to the log in its trial's folder.
 
         Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
         """
         self._rows, self._stopping = [], threading.Event()
         with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
             entry = resolve_name(RANK_ENTRY)
-            outcome = entry({**request, "rendezvous": rendezvous}, self._emit, self._should_stop)
+            asked = {**request, "rendezvous": rendezvous}
+            with Sampler.on(sampling, request) as sampler:
+                outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
             sys.stderr.write(outcome["trace"])
-        return outcome, self._rows
+            readings = sampler.readings()
+        return outcome, self._rows, readings
 
     def _emit(self, row: dict[str, Any]) -> None:
         self._moves += 1

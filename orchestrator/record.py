@@ -39,6 +39,8 @@ class TrialRecord:
     """UTC, ISO 8601: for people; durations never come from it."""
     metrics: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    skipped_by: str = ""
+    """The rule of the sweep that skipped the trial."""
 
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:
@@ -67,6 +69,7 @@ class TrialRecord:
             finished_at=finished_at,
             metrics=dict(outcome.metrics),
             provenance=dict(outcome.provenance),
+            skipped_by=outcome.skipped_by,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -75,6 +78,6 @@ class TrialRecord:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> TrialRecord:
-        """The record back from JSON; unknown fields of later versions are left out."""
-        known = TrialRecord.__dataclass_fields__
+        """The record back from JSON; fields of other versions are left out, and fields it does not have are empty."""
+        known = [key for key in TrialRecord.__dataclass_fields__ if key in value]
         return TrialRecord(**{key: value[key] for key in known} | {"status": Status(value["status"])})

@@ -8,18 +8,26 @@ from pathlib import Path
 from typing import Any
 
 from sweeps.axes import Axes
+from sweeps.limit import Limit
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
-    *("retries", "hang_s", "time_limit_s", "trusted_modules"),
-    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "report", "plan", "init", "hydra"),
+    *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
+    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
+    *("predict", "compare", "claims", "init", "launch", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
 IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
 """Those of them that can change a trial's result; they identify it as they were asked for, `auto` as `auto`."""
 
+PHASES = ("probe", "train")
+"""The two phases that a sweep may have."""
+
 AUTO_GPUS = "auto"
+
+READING = ("report", "predict", "compare")
+"""Modes that look at results only: whether trials could run here does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,13 +58,31 @@ class Request:
     reference_batch_size: int | None
     """The batch that accuracies are compared with; None where the trainable has none."""
     plan_format: str
+    limit: Limit
+    phases: bool
+    """Whether further seeds are run only where they can change the answer."""
+    gpu_types: tuple[str, ...]
+    labels: Mapping[str, str]
+    wait_s: float
+    """How long a trial may wait for nodes to come."""
     objective: str
     """What the recommendation minimises."""
     margin: float
     """By how much validation accuracy may fall short."""
     target_accuracy: float | None
+    predict: Mapping[str, Any]
+    """Which GPU counts, and what is known of the nodes."""
+    claims: Sequence[Any]
+    """As in the config."""
+    fail_on: str | None
+    """The verdict that fails the sweep: refuted, or inconclusive as well."""
+    compare_with: str | None
+    """Another sweep's results."""
     arguments: Sequence[str]
     """The command line, to tell further ones."""
+    telemetry_hz: float
+    rerun_invalid: float
+    """Of the trials, at most, whose timing something spoiled, are run once more."""
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
@@ -84,16 +110,33 @@ class Request:
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
+            phases=sweep["phases"] == list(PHASES),
+            limit=Limit(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
+            gpu_types=gpu_types(config),
+            labels=config["cluster"]["labels"],
+            wait_s=config["cluster"]["wait_s"],
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
+            predict=config["predict"],
+            claims=sweep["claims"],
+            fail_on=config["claims"]["fail_on"],
+            compare_with=config["compare"]["with"],
             arguments=tuple(arguments),
+            telemetry_hz=config["telemetry"]["hz"],
+            rerun_invalid=config["rerun_invalid"],
         )
 
 
 def _scaling(asked: str, axes: Axes) -> str:
     """Whoever gives the global batch keeps it as GPUs are added: that is strong scaling."""
     return asked if asked != "auto" else ("strong" if "global_batch_size" in axes else "weak")
+
+
+def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The types of GPU that a gang is to have; empty for any."""
+    asked = config["cluster"]["gpu_type"]
+    return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
 
 
 def value_at(config: Mapping[str, Any], dotted: str) -> Any:

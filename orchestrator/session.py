@@ -51,7 +51,9 @@ class Session:
         self._retries = retries
         self._attempts = journal.attempts()
         self._tried = tried_before(journal.records)
-        self._ended = set(journal.terminal())
+        ends = journal.terminal()
+        self._ended = set(ends)
+        self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
         self._again: list[TrialSpec] = []
         self._first_rows: set[str] = set()
 
@@ -120,7 +122,13 @@ class Session:
 
     def found_infeasible(self, trial: TrialSpec, reason: str) -> None:
         """Journal that no placement of this trial exists on these nodes."""
-        outcome = Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)
+        self.left_out(trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+
+    def left_out(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """Journal why this trial was not started, unless the journal says so already."""
+        known = self._left_out.get(trial.trial_id)
+        if known == (outcome.status, outcome.note):
+            return
         self._end(trial, outcome)
         self._display.skipped(trial, outcome)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.command_source import command_version
-from orchestrator.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS
+from orchestrator.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, gpu_types
 from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.versions import Versions
 from sweeps.axes import Axes
@@ -43,6 +43,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         strategy=_strategy(config),
         device=device,
         gpus_per_worker=_given(resources["gpus_per_worker"]),
+        gpu_types=gpu_types(config) if device == "cuda" else (),
         cpus_per_worker=_given(resources["cpus_per_worker"]),
         cores_per_gpu=_cores_per_gpu(nodes),
         timing=timing if timing != "auto" else ("device" if device == "cuda" else "exclusive"),

@@ -1,16 +1,13 @@
-"""What NVIDIA's management library knows; the only place that uses it."""
+"""Which GPUs this machine has, as NVIDIA's management library says; only telemetry*.py use it."""
 
 from __future__ import annotations
 
-import warnings
+from orchestrator.telemetry_gpu import load_nvml
 
 
 def gpu_models() -> tuple[str, ...]:
     """The model names of this machine's GPUs in the driver's order; empty without GPUs or without a driver."""
-    with warnings.catch_warnings():
-        # The deprecated package of the same name, which other software may have installed, warns at import.
-        warnings.simplefilter("ignore", FutureWarning)
-        import pynvml
+    pynvml = load_nvml()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from sweeps.feasibility import Node, of_type
+from sweeps.feasibility import Node, of_type, why_infeasible
 from sweeps.trial import Gang, TrialSpec
 
 UNITS = 10_000
@@ -152,6 +152,10 @@ class Occupancy:
         mode = staying[0].shape.timing if staying else ""
         gpus.sort(reverse=True)
         return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
+
+    def could_hold(self, shape: Shape) -> bool:
+        """Whether all nodes together hold the gang when nobody is on them."""
+        return not why_infeasible(shape.gang, self.nodes)
 
     def fits_one_node(self, shape: Shape) -> bool:
         """Whether any single node could hold the whole gang."""

@@ -20,7 +20,8 @@ class Reservation:
 def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, float]]) -> Reservation:
     """The nodes that are expected to have room for the gang first; `running` has the expected end of each placement.
 
-    A gang that one node could hold waits for one node. Where ends are unknown, so is the time: `from_s` is infinite.
+    A gang that one node could hold waits for one node; one that all of them could not hold, for none. Where ends are
+    unknown, so is the time: `from_s` is infinite.
     """
     leaving: dict[int, list[tuple[float, Placement]]] = {}
     for placement, until_s in running:
@@ -28,7 +29,7 @@ def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, fl
             leaving.setdefault(node, []).append((until_s, placement))
     chosen: set[int] = set()
     from_s = -math.inf
-    for part in shape.gang.parts():
+    for part in shape.gang.parts() if room.could_hold(shape) else ():
         one = Shape(gang=part, timing=shape.timing)
         found = _on_one(room, one, leaving) if room.fits_one_node(one) else _on_several(room, one, leaving)
         chosen.update(node for _, node in found)

@@ -84,6 +84,14 @@ class Scheduler:
         self._waiting.add(trial.trial_id)
         self.revise()
 
+    def drop(self, trial: TrialSpec) -> None:
+        """The waiting trial is not to start."""
+        queue = self._queues[Shape.of(trial)]
+        stretch = next(each for _, each in queue if trial in each.trials)
+        self._work -= self._work_of(stretch.shape, trial)
+        self._waiting.remove(trial.trial_id)
+        self._remove(stretch, trial)
+
     def moved(self, nodes: Sequence[Node]) -> None:
         """From now on there are these nodes. What runs on one that is gone holds nothing any more."""
         before, self._room = self._room.nodes, Occupancy(nodes)
@@ -179,6 +187,8 @@ class Scheduler:
         stretch.remove(trial)
         if stretch.trials:
             return
+        if self._first is stretch:
+            self._first = self._kept = None
         queue = self._queues[stretch.shape]
         queue.remove(next(each for each in queue if each[1] is stretch))
         if not queue:

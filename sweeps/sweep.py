@@ -49,6 +49,8 @@ class Setup:
     """`auto`: one process for one rank, DDP for several."""
     device: str
     gpus_per_worker: float | None
+    gpu_types: tuple[str, ...] = ()
+    """Of the GPUs that a gang is to have; empty for any."""
     cpus_per_worker: int | None
     """None: a rank's GPUs' share of the cores."""
     cores_per_gpu: int
@@ -136,7 +138,7 @@ def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
 
 
 def _gang(asked: Mapping[str, Any], setup: Setup) -> Gang:
-    return gang(
+    held = gang(
         asked["gpus"],
         strategy=setup.strategy,
         device=setup.device,
@@ -144,6 +146,7 @@ def _gang(asked: Mapping[str, Any], setup: Setup) -> Gang:
         cpus_per_worker=setup.cpus_per_worker,
         cores_per_gpu=setup.cores_per_gpu,
     )
+    return replace(held, gpu_types=setup.gpu_types)
 
 
 def _learning_rate(asked: Mapping[str, Any], global_batch_size: int, setup: Setup) -> LearningRate:

@@ -23,7 +23,8 @@ from __future__ import annotations
 import functools
 import logging
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,8 @@ class Context:
     """The trial's folder, which all ranks share; checkpoints are under it. None where nothing is kept."""
     emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
     stop_requested: Callable[[], bool] = field(default=lambda: False, repr=False)
+    observe: Callable[[str], None] = field(default=lambda phase: None, repr=False)
+    """Is told of every phase that begins, and of an empty one when it is over: see `phase`."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """What `summarize` has collected; rank 0's becomes the trial's row."""
     remarks: list[str] = field(default_factory=list)
@@ -127,6 +130,19 @@ class Context:
     def summarize(self, metrics: Mapping[str, Any]) -> None:
         """Set figures of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
         self.metrics.update(metrics)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """What the trial does in this block, for whoever watches it from outside; phases do not lie in each other.
+
+        `training`: the training part of an epoch; `evaluation`; `warmup`; `window`: what throughput is measured over.
+        Energy, utilisation and disturbances are told apart by them.
+        """
+        self.observe(name)
+        try:
+            yield
+        finally:
+            self.observe("")
 
     def remark(self, text: str) -> None:
         """Say something that a reader of the trial's row should know: it goes to the log, and rank 0's to the note."""

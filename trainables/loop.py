@@ -15,6 +15,7 @@ from trainables.course import Course
 from trainables.inputs import Inputs, Minibatch
 from trainables.process_group import Gang
 from trainables.progress import Progress
+from trainables.stopwatch import Parts, Stopwatch
 from trainables.training_step import Step
 
 LOOK_EVERY_S = 1.0
@@ -35,6 +36,8 @@ class Epoch:
     """Mean over the epoch's samples, each under the weights of its own step."""
     lr: float
     """Of the last step."""
+    parts: Parts = Parts()
+    """This rank's own; see `trainables.stopwatch`."""
 
 
 class Trained(Protocol):
@@ -42,6 +45,7 @@ class Trained(Protocol):
 
     step: Step
     inputs: Inputs
+    stopwatch: Stopwatch
 
     def pace(self) -> Pace:
         """What the next step is worth."""
@@ -78,18 +82,22 @@ class Loop:
         `at` is then at the beginning of the next epoch, or where the training stopped within this one.
         """
         while not self.stopped and (self._room() or self.at.epoch_steps):
-            yield self._epoch()
+            with self._context.phase("training"):
+                self._gang.meet()
+                epoch = self._epoch()
+            yield epoch
 
     def step(self) -> None:
         """One optimizer step on the next global batch, whatever the budget says."""
         pace = self._replica.pace()
         lr = pace.gain * self._course.rate(self.at)
-        self._step(self._batches, lr)
+        self._replica.stopwatch.step(lambda: self._step(self._batches, lr))
         self.at.count_step(self._replica.inputs.feed.batch.global_batch_size, pace.advance * self.at.times, lr)
 
     def _epoch(self) -> Epoch:
         at, before_s = self.at, self.at.train_s - self.at.epoch_s
         started = self._clock.read() - at.epoch_s
+        parts = self._replica.stopwatch.parts()
         if at.epoch_steps:
             total = self._look()
         else:
@@ -110,6 +118,7 @@ class Loop:
             samples=at.epoch_samples,
             loss=total / (at.epoch_samples / self._course.batch_size) / self._gang.world_size,
             lr=at.lr,
+            parts=self._replica.stopwatch.parts() - parts,
         )
         if not self.stopped:
             self._course.end_epoch(at)
@@ -130,7 +139,8 @@ class Loop:
 
     def _batches_from(self, at: Progress) -> Iterator[Minibatch]:
         epoch = self._replica.inputs.epoch
-        return chain(epoch(at.epoch, at.epoch_samples), chain.from_iterable(map(epoch, count(at.epoch + 1))))
+        batches = chain(epoch(at.epoch, at.epoch_samples), chain.from_iterable(map(epoch, count(at.epoch + 1))))
+        return self._replica.stopwatch.fetching(batches)
 
     def _look(self) -> float:
         """The epoch's losses summed over its steps; all ranks see the same, so that all raise or stop together."""

@@ -37,6 +37,10 @@ class Gang:
         dist.all_reduce(largest, dist.ReduceOp.MAX)
         return tuple(largest.tolist())
 
+    def meet(self) -> None:
+        """Go on when all ranks are here."""
+        self.largest(0.0)
+
     def each(self, value: float) -> tuple[float, ...]:
         """Every rank's figure, by rank."""
         values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)

@@ -29,6 +29,7 @@ def _machine() -> dict[str, Any]:
         "torch": _torch_version(),
         "cpu_cores": os.cpu_count(),
         "cpu_model": _first_match("/proc/cpuinfo", r"model name\s*:\s*(.+)") or platform.processor(),
+        "node_gpus": len(list(Path("/proc/driver/nvidia/gpus").glob("*"))),
         "driver": _first_match("/proc/driver/nvidia/version", r"\s(\d+\.[\d.]+)\s"),
     }
     return {key: value for key, value in about.items() if value}

@@ -21,14 +21,22 @@ Emit = Callable[[dict[str, Any]], None]
 Trainable = Callable[[Mapping[str, Any], Context], None]
 
 
-def run(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> dict[str, Any]:
+def run(
+    request: Mapping[str, Any],
+    emit: Emit,
+    should_stop: Callable[[], bool],
+    observe: Callable[[str], None] = lambda phase: None,
+) -> dict[str, Any]:
     """Call the trainable as this rank, from a clean slate; never raises for what the trainable did.
+
+    `observe` is told of the trial's phases: see `Context.phase`.
 
     Returns JSON values: `status` (ok, oom, diverged, failed), `cause` (as in `Ending`), `note`, `trace`, `rank`,
     `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
     """
     before = Company.now()
     context = context_of(request, emit, should_stop)
+    context.observe = observe
     try:
         metrics = _train(request, context)
         ending = Ending(status="ok", note="; ".join(context.remarks))

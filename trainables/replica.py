@@ -24,6 +24,7 @@ from trainables.process_group import Gang
 from trainables.settings import Settings
 from trainables.shares import share_by_speed
 from trainables.slowed_inputs import SlowedInputs
+from trainables.stopwatch import Stopwatch
 from trainables.training_step import Step, TrainingStep
 from trainables.workload import Workload
 
@@ -59,7 +60,10 @@ class Replica:
             wanted=self._settings.noise_scale,
             visible=not self.captures and not workload.precision.scales_loss,
         )
-        self._strategy = strategies.prepare(self._compiled(self.model), context, self.noise.gradients)
+        self.stopwatch = Stopwatch(context.device)
+        """Takes the time of its steps' parts."""
+        compiled = self._compiled(self.model)
+        self._strategy = strategies.prepare(compiled, context, self.noise.gradients, self.stopwatch)
         self.inputs = self._make_inputs(pause_s)
         self.step = self._make_step()
 
@@ -163,5 +167,6 @@ class Replica:
             precision=self._workload.precision,
             grad_accum_steps=context.batch.grad_accum_steps,
             device=context.device,
+            stopwatch=self.stopwatch,
         )
         return GraphedStep(step) if self.captures else step

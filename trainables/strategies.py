@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,11 +12,13 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables import direct_exchange, watched_exchange
+from trainables import direct_exchange, timed_exchange, watched_exchange
 from trainables.context import Context
 from trainables.data_parallel import data_parallel
 from trainables.gradient_noise import GradientNoise
+from trainables.stopwatch import Stopwatch
 from trainables.strategy import Strategy
+from trainables.timed_exchange import Timed
 from trainables.watched_exchange import Watched
 
 __all__ = ["STRATEGIES", "Strategy", "follows_speed", "prepare"]
@@ -76,8 +79,12 @@ def follows_speed(context: Context) -> bool:
     return context.strategy == "ddp_unequal" and context.world_size > 1
 
 
-def prepare(model: nn.Module, context: Context, noise: GradientNoise | None = None) -> Strategy:
+def prepare(
+    model: nn.Module, context: Context, noise: GradientNoise | None = None, stopwatch: Stopwatch | None = None
+) -> Strategy:
     """The model, already on its device, under the trial's strategy; `noise` watches its gradients.
+
+    The `stopwatch` takes the time of their exchange, on CPUs.
 
     Raises ValueError for a strategy that there is not.
     """
@@ -85,13 +92,23 @@ def prepare(model: nn.Module, context: Context, noise: GradientNoise | None = No
         raise ValueError(f"strategy={context.strategy!r} is not one of {', '.join(STRATEGIES)}")
     strategy = STRATEGIES[context.strategy](model, context)
     if isinstance(strategy.forward, DistributedDataParallel):
-        _choose_exchange(strategy.forward, context, noise)
+        _choose_exchange(strategy.forward, context, noise, stopwatch)
         return strategy
     return replace(strategy, without_exchange=noise.one_pass) if noise else strategy
 
 
-def _choose_exchange(parallel: DistributedDataParallel, context: Context, noise: GradientNoise | None) -> None:
+def _choose_exchange(
+    parallel: DistributedDataParallel, context: Context, noise: GradientNoise | None, stopwatch: Stopwatch | None
+) -> None:
+    on_cpu = context.device == "cpu"
+    hooks: list[tuple[Any, Any]] = []
     if noise:
-        parallel.register_comm_hook(Watched(see=noise.see), watched_exchange.average)
-    elif context.device == "cpu":
-        parallel.register_comm_hook(direct_exchange.MOST_BYTES, direct_exchange.average)
+        hooks = [(Watched(see=noise.see), watched_exchange.average)]
+    elif on_cpu:
+        hooks = [(direct_exchange.MOST_BYTES, direct_exchange.average)]
+    for state, hook in hooks:
+        if on_cpu and stopwatch is not None:
+            timed = Timed(stopwatch=stopwatch, exchange=functools.partial(hook, state))
+            parallel.register_comm_hook(timed, timed_exchange.average)
+        else:
+            parallel.register_comm_hook(state, hook)

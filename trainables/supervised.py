@@ -17,6 +17,7 @@ from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings
 from trainables.compilation import count_failures, one_line_errors
 from trainables.context import Batch, Context
 from trainables.course import Course
+from trainables.epoch_split import mean_parts, split_of
 from trainables.evaluation import Evaluation, Score
 from trainables.graphed_step import WARMUP_STEPS, stream_for
 from trainables.growing_pace import mean_figures, whole_training
@@ -29,9 +30,12 @@ from trainables.progress import Progress
 from trainables.random_state import random_state, restore_random_state
 from trainables.replica import Replica
 from trainables.replicas import Replicas
+from trainables.scaling_probe import ScalingProbe
 from trainables.seeds import derive
 from trainables.settings import Settings
 from trainables.split import Part
+from trainables.stopwatch import Parts
+from trainables.training_step import TrainingStep
 from trainables.workload import Workload
 
 
@@ -73,6 +77,7 @@ class SupervisedTrial:
         self.replica = Replica(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
         course = _course(config, own, self.replica.inputs.feed)
         self._laps: list[Lap] = []
+        self._window_parts = Parts()
         self._epochs: list[Epoch] = []
         """Of this process, which warms up in the first of them."""
         self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
@@ -102,14 +107,14 @@ class SupervisedTrial:
         for epoch in self._loop.epochs():
             if self.stopped:
                 self._keep()  # at once: whoever asks for the end may not wait for an evaluation
-            score = self.replica.score(validation) if validation else None
+            score = self._score(validation) if validation else None
             self._report(epoch, score)
             if not self.stopped and self._settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
                 self._keep()
 
     def evaluate(self) -> None:
         """Summarize what the training came to; the test set is looked at here, once, and decides nothing."""
-        score = self.replica.score(self._evaluation(self._workload.split.test))
+        score = self._score(self._evaluation(self._workload.split.test))
         at, replicas = self._loop.at, self._replicas
         self._context.summarize(
             {
@@ -129,14 +134,28 @@ class SupervisedTrial:
     def time(self) -> None:
         """Summarize the times, after everything else: further steps may be taken for it."""
         grew, feed = self._loop.at.times > 1, self.replica.inputs.feed
+        window = whole_training(self._epochs) if grew else self._window()
         figures = timings(
             self._laps,
-            whole_training(self._epochs) if grew else self._window(),
+            window,
             steps_per_epoch=feed.steps_per_epoch,
             global_batch_size=feed.batch.global_batch_size * self._replicas.count,
             target=self._settings.target_accuracy,
         )
         self._context.summarize(figures | (mean_figures(self._epochs, self._replicas.count) if grew else {}))
+        if not grew:
+            self._context.summarize(self._step_parts(window))
+
+    def _step_parts(self, window: Window) -> dict[str, float]:
+        """What a step's time is made of; nothing where steps are captured, for they cannot be taken apart."""
+        step, stopwatch = self.replica.step, self.replica.stopwatch
+        if not isinstance(step, TrainingStep) or self._replicas.count > 1:
+            return {}
+        probe = ScalingProbe(self._loop.step, stopwatch, clock=self._clock, gang=self._gang)
+        with self._context.phase("probe"):
+            if self._gang.world_size == 1:
+                return probe.alone(window, self._window_parts)
+            return probe.together(window, step.without_exchange())
 
     def _report(self, epoch: Epoch, score: Score | None) -> None:
         chosen_by = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
@@ -149,6 +168,7 @@ class SupervisedTrial:
             | chosen_by
             | {"epoch_s": epoch.seconds, "samples": at.samples * self._replicas.count, "steps": at.steps}
             | {"lr": epoch.lr}
+            | split_of(epoch, on_gpu=self.replica.stopwatch.on_gpu)
             | noise
         )
 
@@ -156,18 +176,29 @@ class SupervisedTrial:
         laps = self._laps[len(self._laps) - len(self._epochs) :]
         least_s, least_steps = self._settings.window_s, self._settings.window_steps
         if window := window_of_laps(laps, least_s=least_s, least_steps=least_steps):
+            self._window_parts = mean_parts(self._epochs[1:], window.steps)
             return window
         steps = self._settings.warmup_steps + (WARMUP_STEPS if self.replica.captures else 0)
         warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
-        pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
-        return measure_window(
-            self._loop.step,
-            clock=self._clock,
-            gang=self._gang,
-            least_s=least_s,
-            least_steps=least_steps,
-            pace=pace,
-        )
+        with self._context.phase("warmup"):
+            pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
+        with self._context.phase("window"):
+            self._gang.meet()
+            before = self.replica.stopwatch.parts()
+            window = measure_window(
+                self._loop.step,
+                clock=self._clock,
+                gang=self._gang,
+                least_s=least_s,
+                least_steps=least_steps,
+                pace=pace,
+            )
+            self._window_parts = self.replica.stopwatch.parts() - before
+            return window
+
+    def _score(self, evaluation: Evaluation) -> Score:
+        with self._context.phase("evaluation"):
+            return self.replica.score(evaluation)
 
     def _evaluation(self, part: Part) -> Evaluation:
         return self._workload.evaluation(part, self._replicas.gang, self._settings.eval_batch_size)

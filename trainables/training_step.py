@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
@@ -12,6 +12,7 @@ from torch import Tensor
 from trainables.inputs import Minibatch
 from trainables.objective import loss_sum
 from trainables.precision import Precision
+from trainables.stopwatch import Stopwatch
 from trainables.strategies import Strategy
 
 
@@ -46,6 +47,7 @@ class TrainingStep:
         precision: Precision,
         grad_accum_steps: int,
         device: str,
+        stopwatch: Stopwatch | None = None,
     ) -> None:
         self._strategy, self._optimizer, self.grad_accum_steps = strategy, optimizer, grad_accum_steps
         self._casting = precision.casting(device)
@@ -54,6 +56,17 @@ class TrainingStep:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         """See `Step`; never read here."""
         self._times = 1
+        self._stopwatch = stopwatch or Stopwatch(device)
+        self._exchanges = True
+
+    @contextmanager
+    def without_exchange(self) -> Iterator[None]:
+        """Steps in this block update each rank's model by its own gradients: the models part."""
+        self._exchanges = False
+        try:
+            yield
+        finally:
+            self._exchanges = True
 
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
         """See `Step`."""
@@ -93,9 +106,10 @@ class TrainingStep:
     def update(self, batches: Iterator[Minibatch]) -> None:
         """The step's work at the rate set before; gradients are None before and after it."""
         for remaining in reversed(range(self.grad_accum_steps)):
-            with self._strategy.without_exchange() if remaining else nullcontext():
+            with self._strategy.without_exchange() if remaining or not self._exchanges else nullcontext():
                 loss = self._loss(*next(batches))
                 self._scaler.scale(loss).backward()
+            self._stopwatch.passed()
             self.loss += loss.detach() if self._times == 1 else loss.detach() * self._times
         self._scaler.step(self._optimizer)
         self._scaler.update()

@@ -13,7 +13,7 @@ OWNERS = {
     "ray": ("orchestrator/ray_",),
     "hydra": ("orchestrator/app.py", "orchestrator/composition.py"),
     "omegaconf": ("orchestrator/app.py", "orchestrator/composition.py"),
-    "pynvml": ("orchestrator/telemetry.py",),
+    "pynvml": ("orchestrator/telemetry",),
     "torch": ("trainables/",),
     "torchvision": ("trainables/",),
     "trainables": ("trainables/",),

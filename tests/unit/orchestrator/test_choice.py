@@ -71,7 +71,7 @@ def test_one_seed_gives_a_choice_without_probabilities():
 def test_unequal_seeds_are_compared_unpaired():
     found = chosen_of([[2, 2, NAN], [1, NAN, 1]], [[0.9, 0.92, NAN], [0.91, NAN, 0.93]])
     assert found.shortfall.point[1] == pytest.approx(0.01)
-    # Each has variance .0002, of two seeds: the difference of the means has .0002.
+    # Each has variance .0002, of two seeds: the difference of the means has .0002. Nothing is shared by seed.
     assert found.shortfall.error[1] == pytest.approx(math.sqrt(0.0002))
 
 

@@ -1,4 +1,5 @@
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -47,8 +48,6 @@ def test_what_is_run_again(status, rerun, again):
 
 
 def test_records_of_other_trials_do_not_count():
-    from dataclasses import replace
-
     stranger = replace(ended(TRIALS[0]), trial_id="stranger")
     assert not plan(stranger).finished
 
@@ -57,8 +56,20 @@ def test_durations_are_known_from_the_same_cell_and_else_unknown():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
     found = plan(ended(first, wall_s=7200))
     assert found.expected_s(second) == 7200
-    assert found.gpu_hours() == (2.0, 0)
-    assert plan().gpu_hours() == (0, 2)
+    assert (found.forecast.gpu_hours, found.forecast.unknown, found.forecast.makespan_s) == (2.0, 0, 7200)
+    assert (plan().forecast.gpu_hours, plan().forecast.unknown, plan().forecast.makespan_s) == (0, 2, None)
+
+
+def test_what_a_budget_left_out_is_run_again():
+    record = replace(ended(TRIALS[0], Status.SKIPPED), skipped_by="budget")
+    assert TRIALS[0] in plan(record).to_run
+
+
+def test_rows_come_in_the_order_of_their_starts_with_their_times():
+    first, second = (trial for trial in TRIALS if trial.gpus == 1)
+    rows = plan(ended(first, wall_s=60)).rows()
+    assert [(row["order"], row["start_s"], row["nodes"]) for row in rows[:2]] == [(1, 0.0, ["host"]), (None, None, [])]
+    assert rows[0]["trial_id"] == second.trial_id and rows[-1]["state"] == "finished: ok"
 
 
 def test_as_json_it_is_one_object_with_its_trials():

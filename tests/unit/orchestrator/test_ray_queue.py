@@ -1,31 +1,6 @@
-import pytest
-
 from orchestrator.ray_gang import bundles
-from orchestrator.ray_queue import may_start
 from sweeps.feasibility import Node
-from sweeps.trial import Gang, TrialSpec
-from tests.contract.trials import trial
-
-FOUR_CORES = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
-
-
-def shared(ranks: int) -> TrialSpec:
-    return trial(f"shared{ranks}", "quick", ranks=ranks, timing="shared")
-
-
-@pytest.mark.parametrize(
-    ("next_ranks", "running", "allowed"),
-    [(1, [1, 1, 1], True), (2, [1, 1, 1], False), (2, [2], True), (4, [], True), (9, [], True)],
-)
-def test_trials_start_while_there_is_room(next_ranks: int, running: list[int], allowed: bool) -> None:
-    assert may_start(shared(next_ranks), [shared(ranks) for ranks in running], FOUR_CORES) is allowed
-
-
-def test_an_exclusive_trial_runs_alone() -> None:
-    exclusive = trial("exclusive", "quick", timing="exclusive")
-    assert may_start(exclusive, [], FOUR_CORES)
-    assert not may_start(exclusive, [shared(1)], FOUR_CORES)
-    assert not may_start(shared(1), [exclusive], FOUR_CORES)
+from sweeps.trial import Gang
 
 
 def test_a_gang_is_reserved_as_a_whole_with_rank_i_in_bundle_i() -> None:
@@ -39,3 +14,11 @@ def test_gangs_of_one_shape_make_equal_requests() -> None:
     shape = Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1)
     assert bundles(shape) == bundles(Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1))
     assert bundles(shape) != bundles(Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=2))
+
+
+def test_on_several_nodes_each_rank_is_told_its_node() -> None:
+    pair = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
+    nodes = [Node(name="a", cpus=2, gpus=1, node_id="01"), Node(name="b", cpus=2, gpus=1, node_id="02")]
+    told = bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
+    assert told == [{"ray.io/node-id": "01"}, {"ray.io/node-id": "02"}]
+    assert bundles(pair, nodes) == bundles(pair, list(nodes)) != bundles(pair, nodes[::-1])

@@ -1,0 +1,49 @@
+"""What trials will come to on these nodes: who starts when, until when, for how many GPU-hours."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sweeps.feasibility import Node
+from sweeps.order import Expected
+from sweeps.simulation import Stay, makespan_s, simulate
+from sweeps.trial import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """The schedule simulated with what is known of the trials' durations."""
+
+    stays: Sequence[Stay]
+    """In order of their starts; in seconds where any duration is known."""
+    expected_s: Expected
+
+    @staticmethod
+    def of(trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> Forecast:
+        """The forecast; a trial of unknown duration is taken to be as long as the median of the known ones."""
+        known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
+        typical_s = statistics.median(known) if known else 1.0
+
+        def takes_s(trial: TrialSpec) -> float:
+            seconds = expected_s(trial)
+            return typical_s if seconds is None else seconds
+
+        return Forecast(stays=simulate(trials, nodes, expected_s, takes_s), expected_s=expected_s)
+
+    @property
+    def unknown(self) -> int:
+        """Trials of unknown duration."""
+        return sum(self.expected_s(stay.trial) is None for stay in self.stays)
+
+    @property
+    def makespan_s(self) -> float | None:
+        """From the first start to the last end; None where no duration is known."""
+        return None if self.stays and self.unknown == len(self.stays) else makespan_s(self.stays)
+
+    @property
+    def gpu_hours(self) -> float:
+        """Of the trials whose duration is known."""
+        known = ((stay.trial.gpus, self.expected_s(stay.trial)) for stay in self.stays)
+        return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600

@@ -1,0 +1,60 @@
+"""Two phases: first one seed of every cell, then further seeds only where they can still change the recommendation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from orchestrator.backend import Outcome
+from orchestrator.record import TrialRecord
+from orchestrator.request import Request
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+RULE = "phases"
+"""What `skipped_by` says of trials that were not asked for."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Open:
+    """Where the answer is still open."""
+
+    cells: frozenset[str]
+    answer: str
+    """The recommendation so far, for the trials that are skipped."""
+
+
+def probe(trials: Sequence[TrialSpec], planned: Iterable[TrialSpec]) -> tuple[list[TrialSpec], list[TrialSpec]]:
+    """Those of the trials that have the first seed of their cell in the whole plan, and the others."""
+    first: dict[str, int] = {}
+    for trial in planned:
+        first[trial.cell_id] = min(trial.seed, first.get(trial.cell_id, trial.seed))
+    probing = [trial for trial in trials if trial.seed == first[trial.cell_id]]
+    return probing, [trial for trial in trials if trial.seed != first[trial.cell_id]]
+
+
+def still_open(request: Request, ends: Mapping[str, TrialRecord]) -> Open:
+    """The recommended cell, the one it is measured against, and those that may yet beat it, unless that is settled."""
+    from orchestrator.collector import axis_columns, collect
+    from orchestrator.decision import decide
+    from orchestrator.terms import Terms
+
+    known = [record for record in ends.values() if record.skipped_by != RULE]
+    if not known:
+        return Open(cells=frozenset(), answer="no trial has ended")
+    trials, summary = collect(
+        known,
+        scaling=request.scaling,
+        baseline=request.baseline,
+        reference_batch_size=request.reference_batch_size,
+        price_per_gpu_hour=request.price_per_gpu_hour,
+        margin=request.margin,
+    )
+    found = decide(trials, summary, Terms.of(request, axis_columns(known)))
+    return Open(cells=frozenset(more.cell_id for more in found.more_seeds), answer=found.name or "no cell is ok")
+
+
+def skipped(answer: str) -> Outcome:
+    """The end of a trial that would change nothing."""
+    note = f"sweep.phases: further seeds of this cell would not change the answer ({answer})"
+    return Outcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)

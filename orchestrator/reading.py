@@ -1,0 +1,34 @@
+"""The frames of a results directory, from its journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.history import ends_under, latest
+from orchestrator.journal import replay
+from orchestrator.layout import Layout
+from orchestrator.request import Request
+from sweeps.mistakes import MistakesError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Trials and cells, compared as the request says. MistakesError where there are no results."""
+    if not layout.journal.exists():
+        raise MistakesError([f"there are no results in {layout.root}"])
+    found = replay(layout.journal)
+    ends = ends_under(found.records, latest(found.records) or {})
+    if not ends:
+        raise MistakesError([f"no trial has ended yet in {layout.root}"])
+    from orchestrator.collector import collect
+
+    return collect(
+        list(ends.values()),
+        scaling=request.scaling,
+        baseline=request.baseline,
+        reference_batch_size=request.reference_batch_size,
+        price_per_gpu_hour=request.price_per_gpu_hour,
+        margin=request.margin,
+    )

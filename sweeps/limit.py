@@ -1,0 +1,30 @@
+"""What a sweep may use up, after which no further trial starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limit:
+    """Bounds on a sweep; None: none."""
+
+    gpu_hours: float | None = None
+    """Of all its trials, those of earlier runs included; hours of worker processes where there are no GPUs."""
+    wall_s: float | None = None
+    """Since this run began."""
+    cost: float | None = None
+    price_per_gpu_hour: float | None = None
+
+    def reached(self, *, gpu_s: float, wall_s: float) -> str:
+        """The bound that was reached by so much, in words; empty while there is none."""
+        hours = gpu_s / 3600
+        cost = hours * (self.price_per_gpu_hour or 0.0)
+        found = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
+        return next(
+            (f"sweep.budget.{name}={bound:g} was used up" for name, used, bound in found if _at(used, bound)), ""
+        )
+
+
+def _at(used: float, bound: float | None) -> bool:
+    return bound is not None and used >= bound

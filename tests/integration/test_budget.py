@@ -1,0 +1,27 @@
+"""Budgets from outside: what they leave out is told, is not lost, and runs once there is more."""
+
+import json
+
+from tests.integration.test_command_line import Place
+
+
+def ended(place, *arguments):
+    process = place.start("sweep=traced", *arguments)
+    out, err = process.communicate(timeout=60)
+    assert err == "", err
+    return process.returncode, out
+
+
+def test_what_a_budget_leaves_out_runs_with_a_larger_one(tmp_path):
+    place = Place(tmp_path)
+    status, out = ended(place, "trainable.pause_s=0.05", "sweep.budget.gpu_hours=0.00003")
+    assert status == 1
+    ran = len(place.executed())
+    assert 1 <= ran < 12
+    assert f"{12 - ran} of 12 trials are missing: sweep.budget.gpu_hours=3e-05 was used up" in out
+    status, out = ended(place, "mode=plan", "trainable.pause_s=0.05", "plan.format=json")
+    told = json.loads(out)
+    assert (status, told["to_run"], told["finished"]) == (0, 12 - ran, ran)
+    assert told["expected_makespan_s"] > 0 and [row["order"] for row in told["trials"][:2]] == [1, 2]
+    assert ended(place, "trainable.pause_s=0.05")[0] == 0
+    assert len(place.executed()) == 12 == len(set(place.executed()))

@@ -1,0 +1,82 @@
+"""Simulated sweeps whose truth is known. Shares no code with the estimators: numpy, and nothing of the project.
+
+A value is exp(truth + seed + own): `seed` is what a seed does to all cells alike, `own` is what is left. Contaminations
+change `own`: heavy tails, drift over the order in which trials ran (AR(1); repeats are interleaved A B A' B'), and
+stragglers. All have median 0 in the logarithm, so that the truth of a ratio stays what it was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    """Of the logarithm of a time or rate, or of an accuracy."""
+
+    seed: float = 0.03
+    """Standard deviation of what all cells share."""
+    own: float = 0.02
+    """Standard deviation of what they do not."""
+    tails: float = np.inf
+    """Degrees of freedom of Student's t for `own`, scaled to the same standard deviation where there is one."""
+    drift: float = 0.0
+    """Correlation of `own` from trial to trial in the order of running."""
+    straggling: float = 0.0
+    """Share of the trials that something slowed down, symmetrically: ± five standard deviations."""
+    spread: float = 0.0
+    """Standard deviation of the logarithm of `own`'s deviation from cell to cell: cells that vary unlike."""
+
+    def draw(self, generator: np.random.Generator, sims: int, cells: int, seeds: int) -> np.ndarray:
+        """Shape (sims, cells, seeds)."""
+        shape = (sims, seeds, cells)  # the order of running: all cells of a seed, then those of the next
+        if np.isinf(self.tails):
+            own = generator.standard_normal(shape)
+        else:
+            own = generator.standard_t(self.tails, shape)
+            own /= np.sqrt(self.tails / (self.tails - 2)) if self.tails > 2 else 1.0
+        if self.drift:
+            flat = own.reshape(sims, -1)
+            for place in range(1, flat.shape[1]):
+                flat[:, place] = self.drift * flat[:, place - 1] + np.sqrt(1 - self.drift**2) * flat[:, place]
+            own = flat.reshape(shape)
+        if self.straggling:
+            hit = generator.random(shape) < self.straggling
+            own = own + hit * 5 * generator.choice([-1.0, 1.0], shape)
+        own = own * np.exp(self.spread * generator.standard_normal((sims, 1, cells)))
+        shared = self.seed * generator.standard_normal((sims, seeds, 1))
+        return np.swapaxes(shared + self.own * own, 1, 2)
+
+
+CLEAN = Noise()
+CONTAMINATED = {
+    "heavy tails (t, 3 degrees of freedom)": Noise(tails=3),
+    "AR(1) drift, ρ = 0.6": Noise(drift=0.6),
+    "10% stragglers at ± 5 sd": Noise(straggling=0.1),
+    "cells vary unlike (sd × e^±0.7)": Noise(spread=0.7),
+}
+
+
+def usl(gpus: np.ndarray, gamma: float, alpha: float, beta: float) -> np.ndarray:
+    """Throughput by the Universal Scalability Law."""
+    return gamma * gpus / (1 + alpha * (gpus - 1) + beta * gpus * (gpus - 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class World:
+    """A sweep over GPUs × batches × rules: the truth of every cell, by row; row 0 is the baseline."""
+
+    time: np.ndarray
+    accuracy: np.ndarray
+
+    @staticmethod
+    def draw(generator: np.random.Generator) -> World:
+        """Throughput by the USL and a batch's economy; accuracy falls with the batch, by rule faster or slower."""
+        alpha, beta = generator.uniform(0, 0.15), generator.uniform(0, 0.01)
+        hunger, fall = generator.uniform(0.2, 0.8), generator.uniform(0.002, 0.02)
+        cells = [(gpus, batch, rule) for gpus in (1, 2, 4) for batch in (32, 128, 512) for rule in (1.0, 0.3)]
+        gpus, batch, rule = (np.array(column, dtype=float) for column in zip(*cells, strict=True))
+        rate = usl(gpus, 1.0, alpha, beta) * (batch / 32) ** hunger
+        return World(time=1 / rate, accuracy=0.95 - fall * rule * np.log2(gpus * batch / 32) ** 1.5 / 3)
