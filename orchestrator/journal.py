@@ -73,6 +73,7 @@ class Journal:
         self._lines = lines
         self._path = path
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._end = os.fstat(self._file).st_size
         self._refusal = ""
 
     @staticmethod
@@ -108,19 +109,19 @@ class Journal:
         if self._refusal:
             raise JournalError(errno.EBADF, f"the journal takes no more records: {self._refusal}", str(self._path))
         line = encode(kind, value)
-        end = os.fstat(self._file).st_size
         try:
             _write(self._file, line + b"\n")
         except BaseException as error:
             self._refusal = str(error) or type(error).__name__
             # Best effort: a tail that cannot be cut off now is torn, and the next `open` cuts it off.
             with suppress(OSError):
-                os.ftruncate(self._file, end)
+                os.ftruncate(self._file, self._end)
                 os.fsync(self._file)
             if isinstance(error, OSError):
                 raise JournalError(error.errno, f"record not written: {error.strerror}", str(self._path)) from error
             raise
         self._lines.append(line)
+        self._end += len(line) + 1
 
     def close(self) -> None:
         """Take no more records."""

@@ -7,13 +7,15 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False)  # json.dumps would make one for every call
+
 
 def encode(value: Any) -> bytes:
     """JSON values without a line end, keys in their order; NaN and infinities become null. TypeError for the rest."""
     try:
-        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+        text = _ENCODER.encode(value)
     except ValueError:
-        text = json.dumps(_finite(value), separators=(",", ":"), allow_nan=False)
+        text = _ENCODER.encode(_finite(value))
     return text.encode()
 
 

@@ -18,6 +18,9 @@ class Limits:
 
 NO_LIMITS = Limits()
 
+START_S = 120.0
+"""What a rank's process may take until it answers for the first time, where `hang_s` is shorter."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Overdue:
@@ -38,10 +41,14 @@ class Watch:
         self._moves = dict.fromkeys(range(ranks), 0)
         self._moved = dict.fromkeys(range(ranks), now)
         self._heard = dict.fromkeys(range(ranks), now)
+        self._answered: set[int] = set()
 
     def told(self, moves: Mapping[int, int], now: float) -> None:
         """Ranks answered how often they have moved."""
         for rank, count in moves.items():
+            if rank not in self._answered:
+                self._answered.add(rank)
+                self._moved.update({rank: now} if rank in self._moved else {})
             self._heard[rank] = now
             if count != self._moves[rank]:
                 self._moves[rank], self._moved[rank] = count, now
@@ -63,10 +70,13 @@ class Watch:
         limit_s, hang_s = self._limits.time_limit_s, self._limits.hang_s
         if limit_s is not None and now - self._started >= limit_s:
             return Overdue(cause=Cause.TIME_LIMIT, note=f"not done after time_limit_s={limit_s:g}")
-        if hang_s is None or not self._moved or now - min(self._moved.values()) < hang_s:
+        if hang_s is None or not any(now - self._moved[rank] >= self._patience_s(rank, hang_s) for rank in self._moved):
             return None
         silent_s = max(2.0, 3 * (self.look_again_s() or 0))
         mute = [rank for rank in self._moved if now - self._heard[rank] > silent_s]
         root = min(mute or self._moved, key=lambda rank: (self._moved[rank], rank))
         what = "does not answer" if mute else "stands still"
         return Overdue(cause=Cause.HANG, note=f"{what}: no step and no row for hang_s={hang_s:g}", rank=root)
+
+    def _patience_s(self, rank: int, hang_s: float) -> float:
+        return hang_s if rank in self._answered else max(hang_s, START_S)

@@ -40,6 +40,15 @@ def test_a_rank_that_does_not_answer_is_at_the_root() -> None:
     assert found and found.rank == 1 and found.note.startswith("does not answer")
 
 
+def test_a_process_may_take_its_time_to_start() -> None:
+    starting = watch(hang_s=10)
+    starting.told({0: 0}, 101)
+    starting.told({0: 1}, 150)
+    assert starting.overdue(159) is None
+    found = starting.overdue(160)
+    assert found and found.rank == 1 and found.note.startswith("does not answer")
+
+
 def test_a_rank_that_has_ended_need_not_move() -> None:
     going = watch(hang_s=10)
     going.ended(1)

@@ -1,0 +1,251 @@
+"""Random schedules of faults on the scheduler and the ledger, with a fake back end, clock and disk.
+
+The machine starts and kills drivers, cuts the power (what was not synced is lost), fails writes, loses nodes, lets
+trials end in every way and the wall clock jump; whatever it does, what was acknowledged stays, and never runs again.
+ORCHESTRATOR_FAULT_SEED chooses other schedules; the seed is printed.
+"""
+
+import errno
+import os
+import tempfile
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, tzinfo
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, seed, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from orchestrator import session as session_module
+from orchestrator.backend import Outcome
+from orchestrator.cause import Cause
+from orchestrator.interrupt import Interrupt
+from orchestrator.journal import Journal, JournalError, Kind, replay, terminal
+from orchestrator.layout import Layout
+from orchestrator.session import Session
+from orchestrator.verify_journal import read
+from sweeps.feasibility import Node
+from sweeps.scheduler import Scheduler
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+from tests.contract.trials import trial
+
+SEED = int(os.environ.get("ORCHESTRATOR_FAULT_SEED", "7"))
+NODES = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
+ENDS = (
+    *((Status.OK, Cause.NONE), (Status.DIVERGED, Cause.NONE), (Status.OOM, Cause.DEVICE_MEMORY)),
+    *((Status.FAILED, Cause.ERROR), (Status.FAILED, Cause.CRASH), (Status.FAILED, Cause.NODE)),
+    *((Status.OOM, Cause.HOST_MEMORY), (Status.TIMEOUT, Cause.HANG), (Status.TIMEOUT, Cause.TIME_LIMIT)),
+)
+
+
+class Nobody:
+    """A display for a machine without a screen."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *anything: None
+
+
+class Clock(datetime):
+    """The wall clock, which may jump."""
+
+    offset = timedelta()
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> datetime:  # type: ignore[override]
+        return datetime(2026, 1, 1, tzinfo=tz) + cls.offset
+
+
+class Disk:
+    """Remembers how much of each file was synced, and fails a write when it is told to."""
+
+    def __init__(self) -> None:
+        self.synced: dict[int, int] = {}
+        self.fails = 0
+        self._write, self._fsync = os.write, os.fsync
+
+    def write(self, file: int, data: bytes) -> int:
+        if self.fails:
+            self.fails -= 1
+            if self.fails % 2:
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            return self._write(file, bytes(data)[: len(data) // 2])
+        return self._write(file, data)
+
+    def fsync(self, file: int) -> None:
+        found = os.fstat(file)
+        self.synced[found.st_ino] = found.st_size
+
+    def cut_power(self, path: Path, share: float) -> None:
+        """Of what was not synced, a share survives."""
+        found = path.stat()
+        safe = min(found.st_size, self.synced.get(found.st_ino, 0))
+        os.truncate(path, safe + round(share * (found.st_size - safe)))
+
+
+class Schedules(RuleBasedStateMachine):
+    def __init__(self) -> None:
+        super().__init__()
+        self.patch = pytest.MonkeyPatch()
+        self.disk = Disk()
+        self.patch.setattr(os, "write", self.disk.write)
+        self.patch.setattr(os, "fsync", self.disk.fsync)
+        self.patch.setattr(session_module, "datetime", Clock)
+        self.folder = tempfile.TemporaryDirectory()
+        self.layout = Layout(Path(self.folder.name))
+        self.layout.create()
+        self.acknowledged: set[str] = set()
+        self.executions: list[str] = []
+        self.session: Session | None = None
+        self.now_s = 0.0
+
+    @initialize(ranks=st.lists(st.integers(1, 4), min_size=1, max_size=6), retries=st.integers(0, 2))
+    def plan(self, ranks: list[int], retries: int) -> None:
+        self.trials = [trial(f"t{i}", "quick", ranks=n, timing="shared") for i, n in enumerate(ranks)]
+        self.retries = retries
+
+    def _start(self) -> None:
+        self.journal = Journal.open(self.layout.journal)
+        ended = self.journal.terminal()
+        self.journal.append(Kind.SWEEP, {"asked": {}, "rerun": "none"})
+        interrupt: Any = Interrupt()
+        display: Any = Nobody()
+        self.session = Session(self.layout, self.journal, display, interrupt, retries=self.retries)
+        waiting = [each for each in self.trials if each.trial_id not in ended]
+        self.scheduler = Scheduler(waiting, NODES, lambda each: None)
+        self.running: list[TrialSpec] = []
+
+    def _die(self) -> None:
+        self.journal.close()
+        self.session = None
+
+    @precondition(lambda self: self.session is None)
+    @rule()
+    def driver_starts(self) -> None:
+        try:
+            self._start()
+        except JournalError:
+            self._die()
+
+    @precondition(lambda self: self.session is not None)
+    @rule()
+    def next_trial_starts(self) -> None:
+        self.now_s += 1.0
+        start = self.scheduler.next(self.now_s)
+        if start is None:
+            return
+        assert start.trial.trial_id not in self.acknowledged, "a finished trial runs again"
+        assert self.session
+        try:
+            self.session.started(start.trial)
+        except OSError:
+            return self._die()
+        self.executions.append(start.trial.trial_id)
+        self.running.append(start.trial)
+
+    @precondition(lambda self: self.session is not None and self.running)
+    @rule(which=st.integers(0, 5), epoch=st.integers(1, 9))
+    def rows_come(self, which: int, epoch: int) -> None:
+        rows: Sequence[Mapping[str, Any]] = [{"epoch": epoch, "loss": 0.5}]
+        assert self.session
+        try:
+            self.session.reported(self.running[which % len(self.running)], rows)
+        except OSError:
+            self._die()
+
+    @precondition(lambda self: self.session is not None and self.running)
+    @rule(which=st.integers(0, 5), end=st.sampled_from(ENDS))
+    def trial_ends(self, which: int, end: tuple[Status, Cause]) -> None:
+        ended = self.running.pop(which % len(self.running))
+        trace = "" if end[0] is Status.OK else "Traceback"
+        assert self.session
+        try:
+            self.session.finished(ended, Outcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace))
+        except OSError:
+            return self._die()
+        self.scheduler.ended(ended.trial_id)
+        again = self.session.to_run_again()
+        if again:
+            self.scheduler.again(ended)
+        else:
+            self.acknowledged.add(ended.trial_id)
+
+    @precondition(lambda self: self.session is not None)
+    @rule()
+    def driver_is_killed(self) -> None:
+        self._die()
+
+    @precondition(lambda self: self.session is not None)
+    @rule(share=st.floats(0, 1))
+    def power_fails(self, share: float) -> None:
+        self._die()
+        self.disk.cut_power(self.layout.journal, share)
+
+    @rule(times=st.integers(1, 3))
+    def disk_is_about_to_fail(self, times: int) -> None:
+        self.disk.fails = times
+
+    @rule(days=st.integers(-400, 400))
+    def clock_jumps(self, days: int) -> None:
+        Clock.offset = timedelta(days=days)
+
+    @invariant()
+    def what_was_acknowledged_stays(self) -> None:
+        if self.layout.journal.exists():
+            found = replay(self.layout.journal)
+            assert read(found.records).violations == []
+            assert self.acknowledged <= set(terminal(found.records))
+
+    def teardown(self) -> None:
+        """Without further faults the sweep comes to its end: one for each trial, and none that had one runs again."""
+        try:
+            self.disk.fails = 0
+            if self.session is not None:
+                self._die()
+            if hasattr(self, "trials"):
+                self._finish()
+        finally:
+            self.patch.undo()
+            self.folder.cleanup()
+
+    def _finish(self) -> None:
+        self._start()
+        assert self.session
+        while start := self.scheduler.next(self.now_s):
+            assert start.trial.trial_id not in self.acknowledged
+            self.session.started(start.trial)
+            self.session.finished(start.trial, Outcome(status=Status.OK, wall_s=1.0))
+            self.scheduler.ended(start.trial.trial_id)
+        self._die()
+        records = replay(self.layout.journal).records
+        ends = [each.value["trial_id"] for each in records if each.kind == Kind.FINISHED]
+        assert sorted(ends) == sorted(each.trial_id for each in self.trials)
+        assert read(records).violations == []
+
+
+def play(examples: int) -> None:
+    print(f"{examples} schedules from seed {SEED}")
+    checks = [HealthCheck.too_slow, HealthCheck.filter_too_much]
+    chosen = settings(
+        max_examples=examples, stateful_step_count=40, deadline=None, database=None, suppress_health_check=checks
+    )
+    run_state_machine_as_test(seed(SEED)(Schedules), settings=chosen)  # type: ignore[no-untyped-call]
+
+
+def test_a_few_schedules() -> None:
+    play(25)
+
+
+@pytest.mark.faults
+@pytest.mark.timeout(3600)
+def test_a_thousand_schedules() -> None:
+    play(int(os.environ.get("ORCHESTRATOR_FAULTS", "1000")))
