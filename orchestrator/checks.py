@@ -9,6 +9,7 @@ from typing import Any
 
 from orchestrator.claim import Claim
 from orchestrator.modes import MODES, WITHOUT_SWEEP
+from orchestrator.published import published_mistakes
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
 from orchestrator.tracking import tracker_mistakes
@@ -62,6 +63,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _cluster(config["cluster"])
     yield from tracker_mistakes(config.get("tracker") or {})
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
+    if value_at(config, "sweep.published") is not None:
+        yield from published_mistakes(config["sweep"]["published"])
 
 
 def _is_folder_name(name: str) -> bool:

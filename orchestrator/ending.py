@@ -36,6 +36,8 @@ class Ending:
         from orchestrator.claims_table import claims_markdown, verdicts
         from orchestrator.collector import axis_columns, collect
         from orchestrator.decision import decide
+        from orchestrator.published import Published
+        from orchestrator.published_table import published_markdown
         from orchestrator.recommendation_table import recommendation_markdown
         from orchestrator.scaling_table import scaling_markdown
         from orchestrator.tables import accuracy_markdown, speedup_markdown, write_tables
@@ -58,8 +60,11 @@ class Ending:
         claimed = claims_markdown(judged, request.name) if judged else ""
         texts = {"recommendation.md": decided} | ({"claims.md": claimed} if judged else {})
         texts |= {"scaling.md": scaling_markdown(trials, summary)}
+        tables = [decided, *([claimed] if judged else []), speedup_markdown(summary), accuracy_markdown(summary)]
+        if request.published:
+            texts["published.md"] = published_markdown(Published.of(request.published), summary)
+            tables.append(texts["published.md"])
         write_tables(layout, trials, summary, texts)
-        tables = (decided, *([claimed] if judged else []), speedup_markdown(summary), accuracy_markdown(summary))
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)
         failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[request.fail_on]

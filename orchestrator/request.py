@@ -52,6 +52,8 @@ class Request:
     exclude: Sequence[Mapping[str, Any]]
     scaling: str
     baseline: Mapping[str, Any] | None
+    published: Mapping[str, Any] | None
+    """Figures of others, as `orchestrator.published` reads them."""
     address: str | None
     dashboard: bool
     price_per_gpu_hour: float | None
@@ -109,6 +111,7 @@ class Request:
             exclude=sweep["exclude"],
             scaling=_scaling(sweep["scaling"], axes),
             baseline=sweep["baseline"],
+            published=sweep.get("published"),
             address=config["cluster"]["address"],
             dashboard=config["cluster"]["dashboard"],
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],

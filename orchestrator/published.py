@@ -1,0 +1,91 @@
+"""Figures that others published, to stand beside the measured ones: `sweep.published`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from sweeps.mistakes import unknown
+
+Figure = float | tuple[float, float]
+"""A number, or the least and the largest of several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of the published table, and what of `summary.csv` was measured for it."""
+
+    title: str
+    """With its unit."""
+    column: str
+    factor: float = 1.0
+    """What the measured figure is multiplied with …"""
+    times: str | None = None
+    """… and a further column of `summary.csv` that it is multiplied with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """A line of the published table."""
+
+    label: str
+    cell: Mapping[str, Any] | None = None
+    """Which measured cells stand beside it, as {axis: value}; None: nothing here can be compared with it."""
+    status: str = "ok"
+    """How it ended: `ok`, `oom`, …"""
+    figures: Mapping[str, Figure] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Published:
+    """A table that others published."""
+
+    source: str
+    columns: Mapping[str, Column]
+    rows: Sequence[Row]
+
+    @staticmethod
+    def of(config: Mapping[str, Any]) -> Published:
+        """From a config in which `published_mistakes` finds nothing."""
+        rows = [
+            Row(**{**row, "figures": {name: _figure(value) for name, value in (row.get("figures") or {}).items()}})
+            for row in config["rows"]
+        ]
+        columns = {name: Column(**column) for name, column in config["columns"].items()}
+        return Published(source=config["source"], columns=columns, rows=rows)
+
+
+def published_mistakes(config: Any) -> Iterator[str]:
+    """A line for everything that keeps `sweep.published` from being a table."""
+    if not isinstance(config, Mapping) or set(config) != {"source", "columns", "rows"}:
+        yield "sweep.published needs source, columns and rows"
+        return
+    for name, column in config["columns"].items():
+        yield from _keys(f"columns.{name}", column, Column, needed=("title", "column"))
+    for number, row in enumerate(config["rows"]):
+        where = f"rows[{number}]"
+        yield from _keys(where, row, Row, needed=("label",))
+        for name, value in (row.get("figures") or {}).items():
+            if name not in config["columns"]:
+                yield unknown(f"column in sweep.published.{where}.figures:", name, config["columns"])
+            if not _is_figure(value):
+                yield f"sweep.published.{where}.figures.{name} is a number, or [least, largest], not {value!r}"
+
+
+def _keys(where: str, given: Any, kind: type, needed: tuple[str, ...]) -> Iterator[str]:
+    known = kind.__dataclass_fields__  # type: ignore[attr-defined]
+    if not isinstance(given, Mapping) or not set(needed) <= set(given) or not set(given) <= set(known):
+        yield f"sweep.published.{where} has the keys {', '.join(known)} (needed: {', '.join(needed)}), not {given!r}"
+
+
+def _is_figure(value: Any) -> bool:
+    return _is_number(value) or (isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)))
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _figure(value: Any) -> Figure:
+    return (value[0], value[1]) if isinstance(value, list) else value
