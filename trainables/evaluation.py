@@ -25,14 +25,26 @@ class Evaluation:
     """A set of which each rank holds its own slice, so that every sample counts exactly once."""
 
     def __init__(
-        self, images: Tensor, targets: Tensor, *, gang: Gang, form: Form, precision: Precision, batch_size: int
+        self,
+        images: Tensor,
+        targets: Tensor,
+        *,
+        gang: Gang,
+        form: Form,
+        precision: Precision,
+        batch_size: int,
+        mirrored: bool = False,
     ) -> None:
-        """Images uint8 N×C×H×W, on any device; the rank's slice moves to its own."""
+        """Images uint8 N×C×H×W, on any device; the rank's slice moves to its own.
+
+        `mirrored`: an image is judged by the mean outputs of itself and its mirror image.
+        """
         mine = gang.share_of(len(images))
         self._pixels = as_pixels(images[mine], form.device)
         self._targets = targets[mine].to(form.device)
         self._count = len(images)
         self._gang, self._form, self._precision, self._batch_size = gang, form, precision, batch_size
+        self._mirrored = mirrored
 
     def score(self, model: nn.Module) -> Score:
         """Evaluate this module, not its wrapper; leaves it in training mode."""
@@ -42,9 +54,20 @@ class Evaluation:
             for pixels, targets in zip(
                 self._pixels.split(self._batch_size), self._targets.split(self._batch_size), strict=True
             ):
-                # forward, not the call: a compiled call would be compiled again for these shapes
-                outputs = model.forward(self._form.normalise(pixels))
+                outputs = self._outputs(model, self._form.normalise(pixels))
                 sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
         model.train()
         correct, loss = self._gang.sum(sums).tolist()
         return Score(accuracy=correct / self._count, loss=loss / self._count)
+
+    def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
+        # forward, not the call: a compiled call would be compiled again for these shapes
+        outputs: Tensor = model.forward(images)
+        if self._mirrored:
+            outputs = (outputs + _mirrored(model.forward(_mirrored(images)))) / 2
+        return outputs
+
+
+def _mirrored(values: Tensor) -> Tensor:
+    """Images and segmentations left to right; logits of whole images as they are."""
+    return values.flip(-1) if values.ndim == 4 else values

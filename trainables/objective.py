@@ -8,11 +8,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 
-def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0) -> Tensor:
-    """Σ over samples of scale × cross-entropy, a sample's being the mean over its pixels; outputs N×classes(×H×W)."""
+def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing: float = 0.0) -> Tensor:
+    """Σ over samples of scale × cross-entropy, a sample's being the mean over its pixels; outputs N×classes(×H×W).
+
+    With `smoothing`, that share of a target is spread evenly over all classes (Szegedy et al. 2016, section 7).
+    """
     if scale * len(targets) == 1:  # a short step is long enough without the product and its derivative
-        return F.cross_entropy(outputs, targets)
-    return F.cross_entropy(outputs, targets, reduction="sum") * (scale / _places(targets))
+        return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
+    total = F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
+    return total * (scale / _places(targets))
 
 
 def correct_sum(outputs: Tensor, targets: Tensor) -> Tensor:

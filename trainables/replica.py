@@ -168,5 +168,6 @@ class Replica:
             grad_accum_steps=context.batch.grad_accum_steps,
             device=context.device,
             stopwatch=self.stopwatch,
+            smoothing=self._settings.label_smoothing,
         )
         return GraphedStep(step) if self.captures else step

@@ -42,6 +42,10 @@ class Settings:
     """contiguous (N×C×H×W) or channels_last, which tensor cores prefer."""
     noise_scale: bool = False
     """Whether the gradient noise scale is estimated, where a step has several ranks or passes."""
+    label_smoothing: float = 0.0
+    """The share of a target that training spreads evenly over all classes; evaluation does not."""
+    eval_mirrored: bool = False
+    """Whether an image is judged by the mean logits of itself and its mirror image."""
     val_fraction: float = 0.1
     """Of the training set, held out by the trial's seed; 0 measures no `val_accuracy`."""
     target_accuracy: float | None = None
@@ -80,6 +84,8 @@ class Settings:
             raise ValueError(f"trainable.slow_down={dict(slow)} is not a rank, and a factor of at least 1")
         if not 0 <= self.val_fraction < 1:
             raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
+        if not 0 <= self.label_smoothing < 1:
+            raise ValueError(f"trainable.label_smoothing={self.label_smoothing} is not a share below 1")
         if self.eval_batch_size < 1 or self.window_steps < 1:
             raise ValueError("trainable.eval_batch_size and trainable.window_steps are at least 1")
         if self.window_s < 0 or self.warmup_s < 0 or self.warmup_steps < 0:

@@ -214,7 +214,7 @@ class SupervisedTrial:
             return self.replica.score(evaluation)
 
     def _evaluation(self, part: Part) -> Evaluation:
-        return self._workload.evaluation(part, self._replicas.gang, self._settings.eval_batch_size)
+        return self._workload.evaluation(part, self._replicas.gang, self._settings)
 
     def _keep(self) -> None:
         """Keep all that the training depends on."""

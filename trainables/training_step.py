@@ -48,6 +48,7 @@ class TrainingStep:
         grad_accum_steps: int,
         device: str,
         stopwatch: Stopwatch | None = None,
+        smoothing: float = 0.0,
     ) -> None:
         self._strategy, self._optimizer, self.grad_accum_steps = strategy, optimizer, grad_accum_steps
         self._casting = precision.casting(device)
@@ -55,7 +56,7 @@ class TrainingStep:
         self._lr: float | None = None
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         """See `Step`; never read here."""
-        self._times = 1
+        self._times, self._smoothing = 1, smoothing
         self._stopwatch = stopwatch or Stopwatch(device)
         self._exchanges = True
 
@@ -118,4 +119,5 @@ class TrainingStep:
     def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
         with self._casting:
             outputs = self._strategy.forward(images)
-            return loss_sum(outputs, targets, scale=self._strategy.loss_scale / self._times)
+            scale = self._strategy.loss_scale / self._times
+            return loss_sum(outputs, targets, scale=scale, smoothing=self._smoothing)

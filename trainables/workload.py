@@ -51,7 +51,7 @@ class Workload:
         """What is trained on. Raises ValueError where it does not fill one global batch."""
         return Feed(part=self.split.train, form=self.form, augmentation=self.augmentation, batch=batch, seed=seed)
 
-    def evaluation(self, part: Part, gang: Gang, batch_size: int) -> Evaluation:
+    def evaluation(self, part: Part, gang: Gang, settings: Settings) -> Evaluation:
         """A part to score models on, which the ranks of the gang divide among themselves."""
         return Evaluation(
             part.images,
@@ -59,5 +59,6 @@ class Workload:
             gang=gang,
             form=self.form,
             precision=self.precision,
-            batch_size=batch_size,
+            batch_size=settings.eval_batch_size,
+            mirrored=settings.eval_mirrored,
         )

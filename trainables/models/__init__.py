@@ -16,6 +16,7 @@ FAMILIES = {
     "mnist_cnn": "trainables.models.mnist_cnn:mnist_cnn",
     "cnn10": "trainables.models.cnn10:cnn10",
     "vgg": "trainables.models.vgg:vgg",
+    "resnet9": "trainables.models.resnet9:resnet9",
     "resnet18": "trainables.models.resnet:resnet18",
     "resnet50": "trainables.models.resnet:resnet50",
     "resnet101": "trainables.models.resnet:resnet101",

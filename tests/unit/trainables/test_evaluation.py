@@ -51,3 +51,13 @@ def test_a_model_is_left_in_training_mode() -> None:
     gang = process_group.join(Context.alone())
     Evaluation(images, targets, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2).score(model)
     assert model.training
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
+    model, images, targets = material(9, dense=dense)
+    gang, precision = process_group.join(Context.alone()), PRECISIONS["fp64"]
+    evaluation = Evaluation(images, targets, gang=gang, form=FORM, precision=precision, batch_size=4, mirrored=True)
+    views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
+    outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
+    assert evaluation.score(model).loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)

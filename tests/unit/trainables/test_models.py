@@ -23,6 +23,7 @@ def parameters(module: nn.Module) -> int:
         ({"name": "mnist_cnn"}, MNIST, 10, 1_199_882),
         ({"name": "cnn10"}, CIFAR, 10, 1_925_258),
         ({"name": "cnn10", "bias": False}, CIFAR, 10, 1_925_258 - 3 * (64 + 128 + 256)),
+        ({"name": "resnet9"}, CIFAR, 10, 6_573_120),
         ({"name": "resnet18"}, CIFAR, 10, 11_173_962),
         ({"name": "resnet50"}, CIFAR, 10, 23_520_842),
         ({"name": "resnet101"}, CIFAR, 10, 42_512_970),

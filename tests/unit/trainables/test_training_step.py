@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 from trainables import optimizers
+from trainables.objective import loss_sum
 from trainables.precision import PRECISIONS
 from trainables.strategies import Strategy
 from trainables.training_step import TrainingStep
@@ -61,3 +62,12 @@ def test_a_rate_that_is_a_tensor_keeps_its_place() -> None:
     )
     step.set_rate(0.25)
     assert rate.item() == 0.25 and all(group["lr"] is rate for group in optimizer.param_groups)
+
+
+def test_smoothed_targets_are_spread_over_the_classes() -> None:
+    torch.manual_seed(0)
+    outputs, targets = torch.randn(5, 3), torch.tensor([0, 1, 2, 0, 1])
+    spread = torch.full((5, 3), 0.3 / 3).scatter_(1, targets[:, None], 0.7 + 0.3 / 3)
+    expected = -(spread * outputs.log_softmax(1)).sum()
+    for scale in (1 / 5, 1 / 7):
+        torch.testing.assert_close(loss_sum(outputs, targets, scale=scale, smoothing=0.3), expected * scale)
