@@ -140,7 +140,7 @@ def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting:
         config={
             "trainable": SETTINGS[case.kind] | timing,
             "model": case.model_config,
-            "data": {"name": "npz", "path": str(given.data), "augment": {"crop_padding": 4, "flip": True}},
+            "data": given.data_config | {"augment": {"crop_padding": 4, "flip": True}},
             "optimizer": {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4},
             "budget": {"epochs": given.epochs},
         },
@@ -213,6 +213,7 @@ def main() -> None:
     arguments.add_argument("--window-s", type=float, default=2.0)
     arguments.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: to rehearse")
     given = arguments.parse_args()
+    given.data_config = {"name": "npz", "path": str(given.data)}
     ranks = Ranks(given.gpus, given.device)
     figures: dict[str, Any] = {"command": " ".join(sys.argv), "rows": []}
     for text in given.cases:

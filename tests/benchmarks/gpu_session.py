@@ -1,0 +1,387 @@
+"""All that is to be measured on GPUs, in one command that keeps to a time limit, and loses nothing where it is cut off.
+
+    python tests/benchmarks/gpu_session.py cifar10.npz --out gpu_session.json [--limit-s 570] [--only scaling oom …]
+    python tests/benchmarks/gpu_session.py --rehearse --out /tmp/rehearsal.json        # on a CPU, with tiny sizes
+
+Each row needs some GPUs and about so many seconds; those that fit the machine and the time that is left are measured,
+in order, and written as soon as they are there. Rows that are in the file already are left out, so that the same
+command goes on; --again measures them anew. On a machine with 2 or 4 GPUs start with --only scaling unequal input.
+
+Groups: compile (cnn10, whose two rows were never compiled), recipe (90.5% on CIFAR-10), script (the published script's
+way of training, and ours), input (resident, loader, shared loader), oom (out of memory as a row), scaling (weak,
+against our own fastest single GPU), unequal (one rank half as fast), warm (kept against new workers; needs Ray).
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+
+from tests.benchmarks.gpu_throughput import SETTINGS, Ranks, compare  # noqa: E402
+from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
+
+CROP_AND_FLIP = {"crop_padding": 4, "flip": True}
+SCRIPT = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
+FAST = SETTINGS["compile-graph"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """Where and with what is measured."""
+
+    data: dict[str, Any]
+    """The config section of the data set."""
+    device: str
+    gpus: int
+    tiny: bool
+    """Whether this is a rehearsal: everything as small as it can be."""
+    given: argparse.Namespace
+
+    def trial(self, ranks: Ranks, *, count: int = 1, **asked: Any) -> dict[str, Any]:
+        """What one of our trials answers, rank 0's, with its rows."""
+        place = {"device": self.device, "gpus_per_rank": 1, "threads": 1 if self.tiny else 4}
+        place |= {"rendezvous": rendezvous() if count > 1 else None, "gang_id": f"{time.monotonic()}"}
+        config = {"data": self.data} | asked.pop("config")
+        requests = [request(rank=rank, config=config, **place, **asked) for rank in range(count)]
+        for each in requests:
+            each["lr"] |= {"warmup_from": each["lr"]["value"], "warmup_epochs": 0.0}
+        answers = ranks.call(run, [(each,) for each in requests])
+        return next((answer for answer in answers if answer["status"] != "ok"), answers[0])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Row:
+    """One measurement."""
+
+    name: str
+    gpus: int = 1
+    seconds: float
+    """How long it takes, roughly, compilation included."""
+    measure: Callable[[Host], dict[str, Any]]
+
+    @property
+    def group(self) -> str:
+        """What it is chosen by."""
+        return self.name.partition(":")[0]
+
+
+def figures(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a trial's answer is worth keeping."""
+    if answer["status"] != "ok":
+        return {key: answer[key] for key in ("status", "note")}
+    keys = ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "epochs", "peak_memory_gb", "steps")
+    return {"status": "ok"} | {key: answer["metrics"][key] for key in keys if key in answer["metrics"]}
+
+
+def throughput(case: str, gpus: int) -> Callable[[Host], dict[str, Any]]:
+    """Ours beside plain PyTorch, or beside our own single GPU: see gpu_throughput.py."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        given = argparse.Namespace(**{**vars(host.given), "gpus": gpus, "device": host.device, "epochs": 2})
+        given.data_config, given.window_s = host.data, 0.2 if host.tiny else 2.0
+        ranks = Ranks(gpus, host.device)
+        try:
+            row = compare(_small(case) if host.tiny else case, ranks, given)
+        finally:
+            ranks.close()
+        row["ours"].pop("provenance", None)
+        return row
+
+    return measure
+
+
+def _small(case: str) -> str:
+    model, _, kind = case.split("/")[0].split(":")
+    return f"{'cnn10' if model != 'cnn10' else model}:16:{'tuned' if 'graph' in kind else kind}"
+
+
+def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callable[[Host], dict[str, Any]]:
+    """Three trainings: the first compiles, the others find most of it compiled; wanted: 90.5% in 10 s."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        speed = {} if host.tiny else FAST
+        judged = {"label_smoothing": 0.2, "eval_mirrored": True, "val_fraction": 0.0, "window_s": 0.01}
+        config = {
+            "trainable": speed | judged,
+            "model": {"name": model},
+            "data": host.data | {"augment": CROP_AND_FLIP | {"cutout": 8}},
+            "optimizer": SCRIPT | {"nesterov": True},
+            "schedule": {"name": "onecycle", "peak": 0.2, "initial": 0.0},
+            "budget": {"epochs": 2 if host.tiny else epochs},
+        }
+        ranks, found = Ranks(1, host.device), []
+        try:
+            for seed in range(3):
+                answer = host.trial(ranks, shares=(batch,), lr=lr, seed=seed, config=config)
+                found.append(figures(answer) | {"seed": seed} | _after_compilation(answer))
+        finally:
+            ranks.close()
+        done = [each for each in found if each["status"] == "ok"]
+        return {
+            "trials": found,
+            "accuracy": _mean([each["accuracy"] for each in done]),
+            "train_s_after_compilation": _mean([each["train_s_after_compilation"] for each in done]),
+            "wanted": {"accuracy": 0.905, "train_s_after_compilation": 10.0},
+        }
+
+    return measure
+
+
+def _after_compilation(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole training, its first epoch taken as long as the median of the others."""
+    later = [row["epoch_s"] for row in answer["rows"][1:]]
+    return {"train_s_after_compilation": math.fsum(later) + median(later)} if later else {}
+
+
+def _mean(values: list[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
+    """The published way (loader workers, image by image, the loss read back every step) and ours: s/epoch, accuracy."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        from tests.benchmarks.published_script import seconds_of_epochs
+
+        count = 1 if host.tiny else epochs
+        theirs = seconds_of_epochs(
+            host.data, device=host.device, epochs=count, workers=1 if host.tiny else 8, model=_model(host, "resnet18")
+        )
+        row: dict[str, Any] = {"script": theirs, "ours": {}}
+        ranks = Ranks(1, host.device)
+        try:
+            for batch, rate in ((128, 0.1), (512, 0.4), (1024, 0.8)):
+                config = {
+                    "trainable": ({} if host.tiny else FAST) | {"val_fraction": 0.0, "window_s": 0.1},
+                    "model": {"name": _model(host, "resnet18")},
+                    "data": host.data | {"augment": CROP_AND_FLIP},
+                    "optimizer": SCRIPT,
+                    "schedule": {"name": "constant"},
+                    "budget": {"epochs": 2 if host.tiny else max(3, epochs)},
+                }
+                asked = {"shares": (16 if host.tiny else batch,), "lr": rate, "config": config}
+                row["ours"][str(batch)] = figures(host.trial(ranks, **asked))
+        finally:
+            ranks.close()
+        row["factor"] = {
+            batch: theirs["epoch_s"] / ours["epoch_s"] for batch, ours in row["ours"].items() if "epoch_s" in ours
+        }
+        return row | {"wanted": {"128": 3.7, "best": 6.0}}
+
+    return measure
+
+
+def _model(host: Host, name: str) -> str:
+    return "small_cnn" if host.tiny else name
+
+
+def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
+    """The same training from each kind of input, and the factor of the fastest over each."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name in ("resident", "loader", "shared_loader") if gpus > 1 else ("resident", "loader"):
+            workers = {"workers": 1 if host.tiny else 8 if name == "loader" else 12}
+            config = {
+                "trainable": ({} if host.tiny else SETTINGS["tuned"])
+                | {"input": name, "loader": workers, "val_fraction": 0.0, "window_s": 0.2 if host.tiny else 2.0},
+                "model": {"name": _model(host, "resnet18")},
+                "data": host.data | {"augment": CROP_AND_FLIP},
+                "optimizer": SCRIPT,
+                "budget": {"epochs": 1},
+            }
+            ranks = Ranks(gpus, host.device)
+            shares = (16 if host.tiny else batch,) * gpus
+            try:
+                row[name] = figures(host.trial(ranks, count=gpus, shares=shares, lr=0.1, config=config))
+            finally:
+                ranks.close()
+        speeds = {name: each["samples_per_s"] for name, each in row.items() if each["status"] == "ok"}
+        return row | {"resident_over": {name: speeds["resident"] / speed for name, speed in speeds.items()}}
+
+    return measure
+
+
+def out_of_memory(host: Host) -> dict[str, Any]:
+    """A share far too large is a row with status oom; the next trial runs; with micro_batch=auto it fits in passes."""
+    share = 64 if host.tiny else 32_768
+    row: dict[str, Any] = {}
+    for name, settings, size in (
+        ("too large", {}, share),
+        ("after it", {}, 64),
+        ("auto", {"micro_batch": "auto"}, share),
+    ):
+        config = {
+            "trainable": ({} if host.tiny else SETTINGS["tuned"]) | settings | {"val_fraction": 0.0, "window_s": 0.1},
+            "model": {"name": _model(host, "wrn28_10")},
+            "data": host.data | {"augment": CROP_AND_FLIP},
+            "optimizer": SCRIPT,
+            "budget": {"steps": 2},
+        }
+        ranks = Ranks(1, host.device)  # as a back end does: a process in which memory ran out takes no further trial
+        try:
+            answer = host.trial(ranks, shares=(size,), lr=0.01, config=config)
+        finally:
+            ranks.close()
+        row[name] = figures(answer) | {"micro_batch_size": answer["metrics"].get("micro_batch_size")}
+    return row | {"wanted": {"too large": "oom", "after it": "ok", "auto": "ok"}}
+
+
+def unequal(host: Host) -> dict[str, Any]:
+    """One rank half as fast on purpose: equal shares, and shares in proportion to speed, over the sum of the speeds."""
+    ranks, share = Ranks(2, host.device), 16 if host.tiny else 1024
+    found: list[dict[str, Any]] = []
+    config = {
+        "model": {"name": _model(host, "resnet18")},
+        "optimizer": SCRIPT,
+        "schedule": {"name": "constant"},
+        "budget": {"steps": 5},
+    }
+    speed = {} if host.tiny else SETTINGS["tuned"]
+
+    def settings(slow: int) -> dict[str, Any]:
+        timing = {"val_fraction": 0.0, "window_s": 0.2 if host.tiny else 1.5, "window_steps": 10}
+        return config | {"trainable": speed | timing | {"slow_down": {"rank": slow, "factor": 2.0}}}
+
+    try:
+        for _ in range(1 if host.tiny else 3):
+            apart = [
+                request(
+                    shares=(share,), config={"data": host.data} | settings(slow), device=host.device, gpus_per_rank=1
+                )
+                for slow in (1, 0)  # the second process is the slow one: alone it is rank 0 of its own
+            ]
+            alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, [(each,) for each in apart])]
+            pair = {
+                name: host.trial(ranks, count=2, shares=(share, share), strategy=name, config=settings(1))["metrics"]
+                for name in ("ddp", "ddp_unequal")
+            }
+            found.append(
+                {"apart": alone, "shares": pair["ddp_unequal"]["shares"]}
+                | {name: metrics["samples_per_s"] / sum(alone) for name, metrics in pair.items()}
+            )
+    finally:
+        ranks.close()
+    medians = {name: median(each[name] for each in found) for name in ("ddp", "ddp_unequal")}
+    return {"of_the_sum_of_speeds": medians, "rounds": found, "wanted": {"ddp_unequal": 0.9, "ddp": "about 0.67"}}
+
+
+def warm_and_fresh(host: Host) -> dict[str, Any]:
+    """The whole orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. It needs Ray."""
+    file = Path(host.given.out).with_suffix(".warm_vs_fresh.json")
+    smaller = ["sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]"] if host.tiny else []
+    command = [sys.executable, "-m", "tests.benchmarks.warm_vs_fresh", str(file), "--rounds", "1" if host.tiny else "2"]
+    done = subprocess.run(
+        [*command, *smaller], cwd=ROOT, env=os.environ | {"PYTHONPATH": _path()}, capture_output=True, text=True
+    )
+    if done.returncode:
+        return {"status": "failed", "note": done.stderr.strip()[-500:]}
+    return {"status": "ok", "figures": json.loads(file.read_text())}
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+
+
+def rows() -> Iterator[Row]:
+    """What is measured, the most wanted first."""
+    yield Row(name="compile:cnn10:128", seconds=70, measure=throughput("cnn10:128:compile-graph", 1))
+    yield Row(name="compile:cnn10:1024", seconds=70, measure=throughput("cnn10:1024:compile/compile-graph", 1))
+    yield Row(name="recipe:resnet9:24 epochs of 512", seconds=90, measure=recipe(24, 512, 0.4))
+    yield Row(name="recipe:resnet9:24 epochs of 1024", seconds=90, measure=recipe(24, 1024, 0.6))
+    yield Row(name="recipe:resnet18:15 epochs of 512", seconds=110, measure=recipe(15, 512, 0.3, "resnet18"))
+    yield Row(name="oom", seconds=60, measure=out_of_memory)
+    yield Row(name="input:1 GPU", seconds=60, measure=inputs(1, 512))
+    yield Row(name="script:3 epochs", seconds=120, measure=script(3))
+    for gpus in (2, 4):
+        for model, batch in (("resnet18", 128), ("resnet50", 128), ("resnet18", 1024), ("resnet50", 512)):
+            case = f"{model}:{batch}:compile-graph"
+            seconds = 160.0 if model == "resnet50" else 100.0
+            yield Row(name=f"scaling:{case}:{gpus}", gpus=gpus, seconds=seconds, measure=throughput(case, gpus))
+    yield Row(name="unequal", gpus=2, seconds=90, measure=unequal)
+    yield Row(name="input:2 GPUs", gpus=2, seconds=90, measure=inputs(2, 512))
+    yield Row(name="warm", seconds=150, measure=warm_and_fresh)
+    yield Row(name="script:50 epochs", seconds=400, measure=script(50))
+
+
+def about(device: str) -> dict[str, Any]:
+    """The machine and its software."""
+    from trainables import provenance
+
+    return provenance.collect("cuda:0" if device == "cuda" else "cpu")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "data", type=lambda text: Path(text).resolve(), nargs="?", help="x_train, y_train, x_test, y_test"
+    )
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--limit-s", type=float, default=570.0)
+    parser.add_argument("--only", nargs="+", help="names or groups of rows")
+    parser.add_argument("--again", action="store_true")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, with tiny sizes and made-up images")
+    given = parser.parse_args()
+    if not given.rehearse and given.data is None:
+        parser.error("give the data, or --rehearse")
+    started, host = time.monotonic(), _host(given)
+    found = json.loads(given.out.read_text()) if given.out.exists() else {"rows": {}}
+    found["about"] = about(host.device)
+    for row in rows():
+        if given.only and row.name not in given.only and row.group not in given.only:
+            continue
+        if row.name in found["rows"] and not given.again:
+            continue
+        left_s = given.limit_s - (time.monotonic() - started)
+        if row.gpus > host.gpus or (row.seconds > left_s and not host.tiny):
+            why = f"needs {row.gpus} GPUs" if row.gpus > host.gpus else f"{left_s:.0f} s are left"
+            print(f"{row.name}: left out ({why})", flush=True)
+            continue
+        found["rows"][row.name] = _measured(row, host)
+        given.out.write_text(json.dumps(found, indent=2, default=str) + "\n")
+
+
+def _measured(row: Row, host: Host) -> dict[str, Any]:
+    began = time.monotonic()
+    try:
+        result = row.measure(host)
+    except Exception:  # the other rows may still be measured; what went wrong stands in this one's place
+        result = {"status": "failed", "trace": traceback.format_exc()}
+    result["took_s"] = round(time.monotonic() - began, 1)
+    print(f"{row.name}: {json.dumps(_told(result), default=str)}", flush=True)
+    return result
+
+
+def _told(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Short enough for a line."""
+    shown = ("ratio", "wanted", "accuracy", "train_s_after_compilation", "factor", "resident_over", "took_s")
+    keys = (*shown, "of_the_sum_of_speeds", "too large", "after it", "auto", "status", "note", "trace")
+    return {key: result[key] for key in keys if key in result}
+
+
+def _host(given: argparse.Namespace) -> Host:
+    if given.rehearse:
+        data = {"name": "synthetic", "shape": [3, 32, 32], "train_size": 256, "test_size": 64}
+        return Host(data=data, device="cpu", gpus=2, tiny=True, given=given)
+    import torch
+
+    data = {"name": "npz", "path": str(given.data.resolve())}
+    return Host(data=data, device="cuda", gpus=torch.cuda.device_count(), tiny=False, given=given)
+
+
+if __name__ == "__main__":
+    main()
