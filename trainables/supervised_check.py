@@ -1,0 +1,24 @@
+"""What is wrong with a config of the project's own training that shows before anything is imported to compute with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from trainables.growth import Growth
+from trainables.settings import Settings
+
+
+def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for each; a trial finds what only its data and its device can tell."""
+    try:
+        Settings.of(config["trainable"])
+    except (ValueError, TypeError) as error:
+        yield str(error)
+    try:
+        growth = Growth.of(config["schedule"])
+    except (ValueError, KeyError, TypeError) as error:
+        yield f"schedule: {error}"
+        return
+    if growth.milestones and (config.get("budget") or {}).get("steps") is not None:
+        yield "budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples"
