@@ -1,3 +1,5 @@
+import math
+import random
 import subprocess
 import sys
 import time
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 
 from orchestrator.telemetry_company import Census, Owners, Process, census, company
+from orchestrator.timing_gate import FOREIGN_CPU
 
 OURS = Owners(roots=[10])
 
@@ -98,3 +101,29 @@ def test_a_real_neighbour_is_seen() -> None:
     after = census(time.perf_counter())
     found = company(before, after, Owners.here(None), 1)
     assert float(found["foreign_cpu"]) * (after.time_s - before.time_s) > 0.1
+
+
+def simulated(source: random.Random, foreign: float, *, cores: int = 2, ranks: int = 2, ticks_s: float = 0.01) -> float:
+    """The foreign share as it is seen through clocks that count in ticks, each of them by itself."""
+
+    def in_ticks(seconds: float) -> float:
+        return ticks_s * math.floor(seconds / ticks_s + source.random())
+
+    seconds = source.uniform(2.0, 2.2)
+    taken_s = foreign * cores * seconds
+    own_s = [(cores * seconds - taken_s) / ranks * source.uniform(0.85, 1.0) for _ in range(ranks)]
+    ranks_before = {11 + rank: (10, 50.0, "rank") for rank in range(ranks)}
+    ranks_after = {11 + rank: (10, 50.0 + in_ticks(own), "rank") for rank, own in enumerate(own_s)}
+    busy_s = sum(in_ticks((sum(own_s) + taken_s) / cores) for _ in range(cores))
+    raylet = {10: (1, 20.0, "raylet")}
+    before, after = at(0, 100, raylet | ranks_before), at(seconds, 100 + busy_s, raylet | ranks_after)
+    return float(company(before, after, OURS, cores)["foreign_cpu"])
+
+
+def test_spoiled_windows_are_caught_and_clean_ones_pass() -> None:
+    """Clean: up to 3% of the cores' time, as daemons take; spoiled: from 7% on. 500 windows of each."""
+    source = random.Random(0)
+    clean = [simulated(source, source.uniform(0, 0.03)) for _ in range(500)]
+    spoiled = [simulated(source, source.uniform(0.07, 0.5)) for _ in range(500)]
+    assert sum(share > FOREIGN_CPU for share in clean) <= 0.02 * len(clean)
+    assert sum(share > FOREIGN_CPU for share in spoiled) >= 0.95 * len(spoiled)
