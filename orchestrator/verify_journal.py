@@ -57,7 +57,8 @@ class Reading:
         if record.kind == Kind.FINISHED:
             status = Status(record.value["status"])
             never_ran = status in (Status.INFEASIBLE, Status.SKIPPED)
-            trial.status = status
+            # What a rule of the sweep left out, or did not fit, may run as soon as it can.
+            trial.status = None if record.value.get("skipped_by") or not status.is_final() else status
         else:
             never_ran = False
         if ended_as is None and not never_ran and (not trial.running or attempt != trial.attempt):

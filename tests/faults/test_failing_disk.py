@@ -1,7 +1,10 @@
 """Every operation on files fails, once and then for good: nothing is a silent success, and the same command goes on."""
 
 import io
+import shutil
+from collections.abc import Iterator
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 
 import hydra
@@ -14,18 +17,26 @@ from orchestrator.journal import replay, terminal
 from orchestrator.layout import Layout
 from orchestrator.question import Question
 from orchestrator.verify import verify
-from tests.faults import counted
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 
 TRIALS = 3
 
 
 @pytest.fixture(scope="module")
-def question() -> Question:
+def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
+    """A sweep whose trainable, in a folder of its own as a user's would be, counts its executions."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.syspath_prepend(folder)
+        yield _question()
+
+
+def _question() -> Question:
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
         overrides = (
             *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1"),
-            *("trainable._target_=tests.faults.counted:train", "trusted_modules=[tests]", "trainable.lr=0.1"),
+            *("trainable._target_=counted_training:train", "trusted_modules=[counted_training]", "trainable.lr=0.1"),
             *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
         )
         return Question(Composition(overrides))
@@ -61,6 +72,11 @@ def run(question: Question, folder: Path) -> tuple[int, str]:
         return 2, str(error)
 
 
+def executions() -> list[str]:
+    """Trials in the order in which they were executed, as the trainable itself has taken it down."""
+    return list(import_module("counted_training").executions)
+
+
 def ends(folder: Path) -> set[str]:
     journal = Layout(folder).journal
     return set(terminal(replay(journal).records)) if journal.exists() else set()
@@ -78,7 +94,7 @@ def try_fault(question: Question, folder: Path, fault: int | str, at: int | None
     with pytest.MonkeyPatch.context() as patched:
         failing.install(patched)
         status, told = run(question, folder)
-    acknowledged, begun = ends(folder), len(counted.executions)
+    acknowledged, begun = ends(folder), len(executions())
     assert status != 0, "one seed breaks, and so the best there is is 1"
     if told:
         assert "cannot be" in told and ("the same command continues" in told or status == 2), told
@@ -87,7 +103,7 @@ def try_fault(question: Question, folder: Path, fault: int | str, at: int | None
     assert run(question, folder) == (1, "")
     assert violations(question, folder) == []
     assert acknowledged <= ends(folder) and len(ends(folder)) == TRIALS
-    assert not acknowledged & set(counted.executions[begun:]), "an acknowledged trial ran again"
+    assert not acknowledged & set(executions()[begun:]), "an acknowledged trial ran again"
     return failing
 
 
