@@ -73,7 +73,7 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
     for arguments in orchestrators(block):
         flags = get_args_parser().parse_args(rewritten(arguments))
         single = [one for one in flags.overrides if not flags.multirun or "," not in one or "[" in one]
-        overrides = with_search_path(single, flags.config_dir)
+        overrides = with_search_path(single, flags.config_dir or str(place / "conf"))
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
             try:
                 Composition(overrides)

@@ -11,7 +11,7 @@ from orchestrator import run_sweep
 from orchestrator.app import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if folder.is_dir())
+NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "conf").is_dir())
 
 
 @pytest.fixture
