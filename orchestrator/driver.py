@@ -101,6 +101,7 @@ def run(
             spoiled = once_more(planned.to_run, ends_under(journal.records, asked), share=share, planned=count)
             if backend and spoiled and not session.stopping():
                 console.print(f"something spoiled the timing of {len(spoiled)} trials: they run once more, alone")
+                journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in spoiled]})
                 with Display(console, waiting=len(spoiled)) as display:
                     session = Session(layout, journal, display, interrupt, secrets=secrets)
                     again = TrackedListener(session, trackers)

@@ -32,6 +32,8 @@ class Kind(StrEnum):
     """`{trial_id, attempt, cause, note, wall_s}`: the attempt failed, and there will be another one."""
     FINISHED = "finished"
     """A `TrialRecord`, and with it `files`: the SHA-256 of the trial's files, by name."""
+    SPOILED = "spoiled"
+    """`{trial_ids}`: something spoiled the timing of these trials that have ended, and they run once more."""
     ENDED = "ended"
     """`{missing}`: the tables were written, and so many planned trials have no end."""
 

@@ -26,9 +26,10 @@ REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")
 
 
 def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
-    """Files that are not what they were when their trial ended. Those of a trial that ended twice count once."""
-    latest = {record.value["trial_id"]: record.value for record in records if record.kind == Kind.FINISHED}
-    for trial_id, value in latest.items():
+    """Files that are not what they were when their trial ended; one that was started again writes them anew."""
+    latest = {r.value["trial_id"]: r for r in records if r.kind in (Kind.STARTED, Kind.FINISHED)}
+    ended = {trial_id: record.value for trial_id, record in latest.items() if record.kind == Kind.FINISHED}
+    for trial_id, value in ended.items():
         for name, wanted in value.get("files", {}).items():
             path = layout.trial(trial_id) / name
             if name not in HASHED:

@@ -36,6 +36,9 @@ class Reading:
         if record.kind == Kind.SWEEP:
             self.rerun = record.value.get("rerun", "none")
             self._free_what_may_run_again()
+        elif record.kind == Kind.SPOILED:
+            for trial_id in record.value["trial_ids"]:
+                self.trials[trial_id].status = None
         elif record.kind == Kind.ENDED:
             self.ended = record.value["missing"]
         elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.FINISHED):

@@ -21,6 +21,7 @@ def finished(attempt: int = 1, status: str = "ok", trial_id: str = "a") -> Recor
 
 
 ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
+SPOILED = Record(kind=Kind.SPOILED, value={"trial_ids": ["a"]})
 
 
 @pytest.mark.parametrize(
@@ -34,6 +35,8 @@ ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
         [sweep(), started(), finished(1, "failed"), sweep("failed"), started(2), finished(2)],
         [sweep(), finished(0, "infeasible"), sweep(), started(), finished()],
         [sweep(), started(), started(1, "b"), finished(1, "oom", "b"), finished()],
+        [sweep(), started(), finished(), SPOILED, started(2), finished(2), ENDED],
+        [sweep(), started(), finished(), SPOILED, started(2), sweep(), ENDED],
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],
 )
