@@ -18,8 +18,10 @@ _log = logging.getLogger(__name__)
 COUNTED = 2
 """Samples that are counted over: batch norm needs more than one."""
 
-SIZES = {"cpu": 512, "cuda": 8192}
-"""Of the square matrices that a device's rate is measured with."""
+SIZES = {"cpu": (512,), "cuda": (8192, 4096, 2048)}
+"""Of the square matrices that a device's rate is measured with: the largest that the training left memory for."""
+SLOW_SIZE = 2048
+"""The most in float64, in which many GPUs take seconds for what others do in milliseconds."""
 TRIES, PRODUCTS = 3, 4
 
 
@@ -53,7 +55,19 @@ def matrix_flops_per_s(device: str, precision: Precision, *, ranks: int) -> floa
 
 @functools.cache
 def _measured(device: str, dtype: torch.dtype, tf32: bool, threads: int, ranks: int) -> float:
-    size, clock = SIZES[torch.device(device).type], Clock(device)
+    sizes = SIZES[torch.device(device).type]
+    for size in sizes[:-1]:
+        if dtype == torch.float64 and size > SLOW_SIZE:
+            continue
+        try:
+            return _rate(size, device, dtype)
+        except torch.OutOfMemoryError:
+            continue
+    return _rate(sizes[-1], device, dtype)
+
+
+def _rate(size: int, device: str, dtype: torch.dtype) -> float:
+    clock = Clock(device)
     left, right = (torch.randn(size, size, device=device).to(dtype) for _ in range(2))
     left @ right
     fastest_s = float("inf")

@@ -18,6 +18,8 @@ PROBE_S = 0.2
 """A probe takes so many steps, and so many seconds; at most ten times the steps."""
 
 DEVICE_TRIES = 5
+LONGEST_PAUSE_S = 0.2
+"""Longer than any step's launches take."""
 _CYCLES_PER_S = 2e9
 """More than any GPU's clock makes: a pause is rather longer than asked."""
 
@@ -88,7 +90,7 @@ class ScalingProbe:
         times: list[float] = []
         for _ in range(DEVICE_TRIES):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(int(2 * step_s * _CYCLES_PER_S))
+            torch.cuda._sleep(int(min(2 * step_s, LONGEST_PAUSE_S) * _CYCLES_PER_S))
             begin.record()
             self._take()
             end.record()

@@ -3,6 +3,7 @@ import logging
 import pytest
 import torch
 
+from trainables import flops
 from trainables.flops import flops_per_sample, matrix_flops_per_s
 from trainables.precision import Precision
 
@@ -28,6 +29,16 @@ def test_a_model_that_cannot_be_counted_is_logged(caplog: pytest.LogCaptureFixtu
 
 def hostile(**config: object) -> torch.nn.Module:
     raise RuntimeError("no")
+
+
+def test_smaller_matrices_do_where_the_training_left_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rate(size: int, device: str, dtype: torch.dtype) -> float:
+        if size > 2048:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return float(size)
+
+    monkeypatch.setattr(flops, "_rate", rate)
+    assert flops._measured.__wrapped__("cuda:0", torch.float32, False, 1, 1) == 2048
 
 
 def test_the_rate_is_measured_once() -> None:
