@@ -31,6 +31,7 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": packages,
         "command": command(arguments),
+        "arguments": [_without_secret(argument) for argument in arguments],
     } | {name: value for name, value in commits.items() if value}
 
 

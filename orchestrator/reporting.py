@@ -92,7 +92,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
         margin=request.margin,
     )
     attempts = _Attempts(layout)
-    terms = Terms.of(request, axis_columns(list(records)))
+    terms = Terms.of(request, axis_columns(list(records)), known.driver.get("arguments"))
     recommendation = attempts.at("recommendation.md", lambda: decide(trials, cells, terms))
     decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
     claims = [Claim.of(claim) for claim in request.claims]

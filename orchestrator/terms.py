@@ -25,14 +25,17 @@ class Terms:
     """Axes that tell cells apart, {axis: column of the frames}."""
 
     @staticmethod
-    def of(request: Request, further: Mapping[str, str]) -> Terms:
-        """The terms in a request; `further` has the columns of axes beyond the standard ones."""
+    def of(request: Request, further: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
+        """The terms in a request; `further` has the columns of axes beyond the standard ones.
+
+        `arguments` are those that the results came from, where they are not the request's own.
+        """
         asked = [axis for axis in request.axes if axis != "seed"]
         return Terms(
             objective=request.objective,
             margin=request.margin,
             target=request.target_accuracy,
             price_per_gpu_hour=request.price_per_gpu_hour,
-            arguments=request.arguments,
+            arguments=request.arguments if arguments is None else tuple(arguments),
             axes={axis: further.get(axis, axis) for axis in asked if axis in STANDARD_AXES or axis in further},
         )

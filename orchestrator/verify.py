@@ -20,6 +20,7 @@ from orchestrator.layout import Layout
 from orchestrator.lock import owner_alive
 from orchestrator.plan import TrialsOn
 from orchestrator.request import Request
+from orchestrator.soundness import read_results
 from sweeps.mistakes import MistakesError
 
 PATIENCE_S = 10.0
@@ -45,7 +46,7 @@ def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int
         print(line, file=sys.stderr)
     for line in verdict.remarks:
         print(line)
-    print(f"{len(verdict.violations)} violations in {layout.root}")
+    print(f"{len(verdict.violations) or 'no'} violation{'s' * (len(verdict.violations) != 1)} in {layout.root}")
     return 1 if verdict.violations else 0
 
 
@@ -67,7 +68,7 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
     violations += verify_files.of_ended_trials(layout, found.records)
     violations += verify_files.of_running_trials(layout, unfinished)
     violations += verify_files.without_a_record(layout, reading.trials)
-    violations += verify_files.of_the_tables(request, layout, ends, ended=reading.ended is not None)
+    violations += verify_files.of_the_tables(request, layout, read_results(layout), ended=reading.ended is not None)
     violations += _orphans(layout)
     missing = [trial_id for trial_id in planned if trial_id not in terminal(found.records)]
     remarks = [

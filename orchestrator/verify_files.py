@@ -15,8 +15,8 @@ from orchestrator import curve
 from orchestrator.ending import Ending
 from orchestrator.journal import Kind, Record
 from orchestrator.layout import Layout
-from orchestrator.record import TrialRecord
 from orchestrator.request import Request
+from orchestrator.soundness import Results
 from orchestrator.trial_files import HASHED, digest
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
@@ -61,33 +61,33 @@ def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
             yield f"{folder}: the journal knows no such trial"
 
 
-def of_the_tables(request: Request, layout: Layout, ends: Mapping[str, TrialRecord], *, ended: bool) -> Iterator[str]:
+def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: bool) -> Iterator[str]:
     """Tables that differ from those a replay of the journal makes.
 
     While the sweep goes on, or was killed, they are older than the journal: they may lack trials, and have none that
     the journal has not.
     """
     if ended:
-        yield from _different(layout.tables, _replayed(request, layout, ends))
+        yield from _different(layout.tables, _replayed(request, layout, results))
         return
     table = layout.table("trials.csv")
     if table.exists():
         try:
             rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
-            lost = [row["trial_id"] for row in rows if row["trial_id"] not in ends]
+            lost = [row["trial_id"] for row in rows if row["trial_id"] not in results.ends]
         except (ValueError, KeyError, csv.Error) as error:
             yield f"{table}: no table ({error!r}); mode=report makes it again"
             return
         yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in lost)
 
 
-def _replayed(request: Request, layout: Layout, ends: Mapping[str, TrialRecord]) -> dict[str, bytes]:
+def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, bytes]:
     """The tables by name, made again in a folder that sees the trials' own files."""
     with tempfile.TemporaryDirectory() as elsewhere:
         there = Layout(Path(elsewhere))
         there.tables.mkdir()
         there.trials.symlink_to(layout.trials.absolute())
-        Ending.of(replace(request, html=False), there, (), ends)
+        Ending.of(replace(request, html=False), there, (), results.ends, driver=results.driver)
         return _contents(there.tables)
 
 
