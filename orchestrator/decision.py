@@ -43,7 +43,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Recommend
         p_best=float(found.choice.p_best[chosen]),
         p_within_margin=float(found.choice.p_within[chosen]),
         reasons=tuple(words.reasons(found)),
-        would_change=tuple(words.would_change(found, chosen)),
+        would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
         more_seeds=tuple(_more_seeds(found, chosen, terms)),
         **common,
     )
@@ -56,11 +56,20 @@ def _more_seeds(found: Contenders, chosen: int, terms: Terms) -> list[MoreSeeds]
     few = bool(found.cells["n_ok"].min() < FEWEST_SEEDS)
     if sure and not few:
         return []
-    rivals = _rivals(found, chosen)
-    needed = max([FEWEST_SEEDS, _settles_margin(found, chosen), *(_settles(found, chosen, each) for each in rivals)])
+    settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
+    rivals = [row for row, seeds in settled.items() if seeds is not None]
+    margin = _settles_margin(found, chosen) if compared else None
+    needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
     baseline = found.contest.baseline
     asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
     return [more for row in asked if (more := _more_of(found, row, needed, terms))]
+
+
+def _unsettled(found: Contenders, chosen: int) -> list[str]:
+    """The rivals that no practical number of seeds tells from the chosen cell."""
+    alike = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
+    told = ", nor ".join(found.names[row] for row in alike)
+    return [f"Up to {MOST_SEEDS} seeds would not tell it from {told}: take either."] if alike else []
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
@@ -71,22 +80,23 @@ def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
     return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
 
 
-def _settles(found: Contenders, chosen: int, rival: int) -> int:
+def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
     """Seeds that tell these two apart by the objective."""
     level = found.choice.level
     variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
     return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
 
 
-def _settles_margin(found: Contenders, chosen: int) -> int:
+def _settles_margin(found: Contenders, chosen: int) -> int | None:
     loss = found.choice.shortfall
     return _seeds(float(loss.point[chosen]) + found.contest.margin, float(loss.error[chosen] ** 2 * loss.n[chosen]))
 
 
-def _seeds(gap: float, variance: float) -> int:
+def _seeds(gap: float, variance: float) -> int | None:
+    """0 where nothing is known yet, None where no practical number settles it."""
     if math.isnan(gap) or math.isnan(variance):
         return 0
-    return seeds_to_settle(gap, variance) or MOST_SEEDS
+    return seeds_to_settle(gap, variance)
 
 
 def _more_of(found: Contenders, row: int, needed: int, terms: Terms) -> MoreSeeds | None:

@@ -21,7 +21,7 @@ def command(overrides: Sequence[str], cell: Mapping[str, Any], seeds: Sequence[i
     """
     kept = [override for override in overrides if not override.lstrip("+~").startswith(_OTHER)]
     axes = [f"sweep.axes.{_key(axis)}=[{_value(value)}]" for axis, value in cell.items()]
-    asked = [*kept, *axes, f"sweep.axes.seed=[{','.join(map(str, seeds))}]"]
+    asked = [*kept, *axes, f"sweep.axes.seed={_seeds(seeds)}"]
     return " ".join(["python -m orchestrator", *map(shlex.quote, asked)])
 
 
@@ -29,6 +29,13 @@ def with_more(seeds: Sequence[int], more: int) -> list[int]:
     """The seeds and as many further ones, the smallest that are free."""
     free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
     return sorted([*seeds, *(next(free) for _ in range(more))])
+
+
+def _seeds(seeds: Sequence[int]) -> str:
+    """A long list as Hydra's range, in quotes of Hydra's own."""
+    if len(seeds) > 5 and list(seeds) == list(range(len(seeds))):
+        return f"'range(0,{len(seeds)})'"
+    return f"[{','.join(map(str, seeds))}]"
 
 
 def _key(axis: str) -> str:

@@ -16,6 +16,7 @@ from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.curve_pictures import loss
 from orchestrator.report.document import document
 from orchestrator.report.drawing import picture_files
+from orchestrator.report.loss_of_efficiency import why_not_linear
 from orchestrator.report.material import Material
 from orchestrator.report.page import Page, rendered
 from orchestrator.report.picture import Picture
@@ -57,6 +58,7 @@ def pictures_of(material: Material, drawn: Sequence[Samples]) -> list[Picture]:
         utilisation(material.cells, drawn),
         power(material.cells, drawn),
         memory(material.cells),
+        why_not_linear(material.cells),
     ]
 
 

@@ -95,18 +95,13 @@ def throughput(case: str, gpus: int) -> Callable[[Host], dict[str, Any]]:
         given.data_config, given.window_s = host.data, 0.2 if host.tiny else 2.0
         ranks = Ranks(gpus, host.device)
         try:
-            row = compare(_small(case) if host.tiny else case, ranks, given)
+            row = compare("small_cnn:16:naive" if host.tiny else case, ranks, given)
         finally:
             ranks.close()
         row["ours"].pop("provenance", None)
         return row
 
     return measure
-
-
-def _small(case: str) -> str:
-    model, _, kind = case.split("/")[0].split(":")
-    return f"{'cnn10' if model != 'cnn10' else model}:16:{'tuned' if 'graph' in kind else kind}"
 
 
 def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callable[[Host], dict[str, Any]]:
@@ -117,7 +112,7 @@ def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callab
         judged = {"label_smoothing": 0.2, "eval_mirrored": True, "val_fraction": 0.0, "window_s": 0.01}
         config = {
             "trainable": speed | judged,
-            "model": {"name": model},
+            "model": {"name": _model(host, model)},
             "data": host.data | {"augment": CROP_AND_FLIP | {"cutout": 8}},
             "optimizer": SCRIPT | {"nesterov": True},
             "schedule": {"name": "onecycle", "peak": 0.2, "initial": 0.0},

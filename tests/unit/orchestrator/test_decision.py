@@ -172,3 +172,14 @@ def test_no_trial_with_a_figure(record_of: RecordOf) -> None:
     found = decided([record_of(1, 0, Status.FAILED, note="boom")])
     assert found.cell_id is None
     assert found.sentence == "No recommendation by time for the fixed budget: 1 cell is not ok."
+
+
+def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: RecordOf) -> None:
+    speeds = {1: [100, 130, 70], 2: [125, 105, 71]}
+    records = [record_of(g, s, metrics=measured(speeds[g][s], 0.9)) for g in (1, 2) for s in range(3)]
+    records += [record_of(4, s, metrics=measured(speed, 0.9)) for s, speed in enumerate([20, 30, 10])]
+    found = decided(records)
+    assert found.cell_id == "2-32-none" and found.provisional
+    assert found.more_seeds == ()
+    told = "Up to 30 seeds would not tell it from gpus=1, device_batch_size=32, lr_rule=none: take either."
+    assert told in found.would_change

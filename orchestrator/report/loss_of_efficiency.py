@@ -1,0 +1,61 @@
+"""Why not linear: the efficiency that each cell of several GPUs keeps, and what took the rest."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pandas as pd
+
+from orchestrator.report.lines import number, plain
+from orchestrator.report.picture import Axis, Bar, Picture
+from orchestrator.scaling_loss import LOST
+from orchestrator.table_text import in_order, name, varying
+
+MOST_BARS = 24
+
+_PARTS = {"efficiency": "kept", "lost_data": "waiting for data", "lost_host": "launching work"} | {
+    "lost_communication": "exchanging gradients",
+    "lost_imbalance": "waiting for the slowest rank",
+    "lost_compute": "slower passes",
+    "lost_rest": "the rest",
+}
+
+
+def why_not_linear(cells: pd.DataFrame) -> Picture:
+    """A bar a cell, from its efficiency up to 100%."""
+    picture = Picture(
+        name="why_not_linear",
+        title="Why not linear?",
+        about="What an ideal speed-up lost, for each cell of several GPUs: the share that was kept is its efficiency,"
+        " and the others say where a step's time went beyond the baseline's.",
+        x=Axis(label="share of an ideal speed-up", percent=True, lo=0),
+        absent="Not measured: no cell of several GPUs told the parts of its steps.",
+    )
+    if not set(LOST) <= set(cells.columns):
+        return picture
+    known = cells[cells[list(LOST)].notna().all(axis="columns") & cells["efficiency"].notna()]
+    if known.empty:
+        return picture
+    differing = varying(cells)
+    rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
+    records = rows.to_dict("records")
+    bars = [
+        Bar(label=plain(name(row, differing)), parts=tuple(number(row[column]) for column in _PARTS))
+        for row in records[:MOST_BARS]
+    ]
+    gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))
+    remarks = [
+        f"{MOST_BARS} of {len(records)} cells are drawn; the data hold all." if len(records) > MOST_BARS else "",
+        "A part that took less than at the baseline is negative: it is in the data, and not drawn." if gained else "",
+        *dict.fromkeys(f"{name(row, differing)}: {row['remedy']}." for row in records[:3] if row.get("remedy")),
+    ]
+    columns = [*differing, "gpus", "device_batch_size", "lr_rule", "cell_id", *_PARTS]
+    data = rows[list(dict.fromkeys(columns))].assign(remedy=rows.get("remedy"))
+    return replace(
+        picture,
+        legend=tuple(_PARTS.values()),
+        bars=bars,
+        remarks=[remark for remark in remarks if remark],
+        data=data.to_dict("records"),  # type: ignore[arg-type]
+    )
