@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
+import yaml
 from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -24,6 +25,9 @@ from orchestrator.secrets import Secrets
 from sweeps.axes import Axes
 from sweeps.mistakes import MistakesError, nearest, unknown
 from sweeps.sweep import STANDARD_AXES
+
+_WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError)
+"""What composing raises for a config that is none; a YAML that wants to make objects is one of them."""
 
 PRIMARY = "config"
 """The primary config's name."""
@@ -83,7 +87,7 @@ def hydra_config(overrides: Sequence[str], primary: str) -> dict[str, Any]:
         hydra = compose(primary, list(overrides), return_hydra_config=True).hydra
         parts = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging")
         return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in parts if hydra.get(part)}
-    except (HydraException, OmegaConfBaseException) as error:
+    except _WRONG as error:
         raise MistakesError([_one_line(error)]) from None
 
 
@@ -103,7 +107,7 @@ class Composition:
         self.groups = Groups(self._overrides, primary)
         try:
             self._config = self._composed([], {})
-        except (HydraException, OmegaConfBaseException) as error:
+        except _WRONG as error:
             mistakes = list(_mistakes(primary, self._overrides, self.groups))
             raise MistakesError(mistakes or [_one_line(error)]) from None
 
@@ -147,7 +151,7 @@ class Composition:
                 raise MistakesError([unknown(f"choice on axis {group}:", choice, options)])
         try:
             config = self._composed(chosen, choices) if chosen else self._config.copy()
-        except (HydraException, OmegaConfBaseException) as error:
+        except _WRONG as error:
             raise MistakesError([f"with {', '.join(chosen)}: {_one_line(error)}"]) from None
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
         for key, value in with_alternatives(keys).items():
@@ -197,7 +201,7 @@ def _mistakes(primary: str, overrides: Sequence[str], groups: Groups) -> Iterato
         try:
             compose(primary, [*fitting, override])
             fitting.append(override)
-        except (HydraException, OmegaConfBaseException) as error:
+        except _WRONG as error:
             yield _explained(override, error, primary, fitting, groups)
 
 

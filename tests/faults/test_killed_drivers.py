@@ -7,6 +7,7 @@ moments, ORCHESTRATOR_FAULTS how many.
 import os
 import random
 import signal
+import subprocess
 import time
 from pathlib import Path
 
@@ -38,10 +39,7 @@ def check_whole(place: Place, deaths: list[tuple[set[str], int]], *arguments: st
 
 def moments(every: bool) -> list[str]:
     """Each of them the first time it comes, and again later; the sample of a default run takes a few."""
-    named = [f"{moment}:{count}" for moment in Moment for count in (1, 3)]
-    return (
-        named if every else [f"{Moment.RECORD_WRITTEN}:4", f"{Moment.TRIAL_FINISHED}:2", f"{Moment.TABLES_WRITTEN}:1"]
-    )
+    return [f"{moment}:{count}" for moment in Moment for count in (1, 3)] if every else [f"{Moment.RECORD_WRITTEN}:4"]
 
 
 def crash_at(place: Place, moment: str) -> None:
@@ -64,6 +62,13 @@ def test_a_driver_that_dies_at_any_named_moment_loses_nothing(place: Place, mome
     crash_at(place, moment)
 
 
+def wait_for_work(place: Place, process: "subprocess.Popen[str]") -> None:
+    """Until the driver has signed for the results folder, or is done."""
+    owner = place.results / "owner.json"
+    while process.poll() is None and not (owner.exists() and f'"pid": {process.pid},' in owner.read_text()):
+        time.sleep(0.01)
+
+
 def end_at_random(folder: Path, number: int, times: int, backend: str, longest_s: float, earliest_s: float) -> None:
     """End drivers by the signal at random moments until `times` were, each sweep to its end; 0 lost, 0 twice."""
     chance = random.Random(SEED)
@@ -77,6 +82,8 @@ def end_at_random(folder: Path, number: int, times: int, backend: str, longest_s
         for _ in range(12):
             process = place.start(*arguments)
             company = Company(process)
+            if chance.random() < 0.8:  # most at work, some on the way there, whatever the speed of the machine
+                wait_for_work(place, process)
             until = time.monotonic() + earliest_s + chance.random() * (longest_s - earliest_s)
             while time.monotonic() < until and process.poll() is None:
                 company.look()
@@ -119,7 +126,7 @@ def test_ended_on_ray(tmp_path: Path, number: int) -> None:
     end_at_random(tmp_path, number, 10, "ray", 25.0, 1.0)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
 def test_asked_twice_it_ends_at_once(place: Place, number: int) -> None:
     process = place.start("trainable.pause_s=20")
     while not place.ran():
