@@ -108,7 +108,7 @@ class Replica:
 
     def _check_growth(self) -> None:
         largest = self._growth.largest(self._context.batch.global_batch_size)
-        if largest > len(self._workload.split.train):
+        if self._growth.milestones and largest > len(self._workload.split.train):
             raise ValueError(
                 f"schedule=increase_batch comes to a batch of {largest}, more than the"
                 f" {len(self._workload.split.train)} training samples: set schedule.most"

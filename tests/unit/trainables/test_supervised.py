@@ -109,7 +109,8 @@ def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any]
 
 
 def test_a_batch_larger_than_the_data_fails() -> None:
-    assert "more than the 1293 training samples" in run(request(shares=(2000,)))["note"]
+    note = run(request(shares=(2000,)))["note"]
+    assert "global_batch_size=2000 is more than the 1293 training samples" in note
 
 
 def test_being_asked_to_stop_ends_early_with_what_there_is() -> None:
