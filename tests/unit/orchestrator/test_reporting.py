@@ -28,6 +28,7 @@ def request(**changes: Any) -> Any:
         "html": True,
         "claims": [],
         "name": "demo",
+        "published": None,
     }
     return SimpleNamespace(**given | changes)
 
