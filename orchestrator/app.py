@@ -13,6 +13,7 @@ import hydra
 from hydra._internal.utils import get_args_parser
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
+from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
 from orchestrator.composition import PRIMARY, Composition, config_dir, hydra_config, is_search_path, with_search_path
@@ -22,7 +23,7 @@ from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.objective import objective_of
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
-from orchestrator.trust import hydra_mistakes
+from orchestrator.trust import KEY, hydra_mistakes
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 
@@ -74,9 +75,16 @@ def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | N
 
 
 def _check_hydra(overrides: Sequence[str], primary: str) -> None:
-    mistakes = list(hydra_mistakes(hydra_config(overrides, primary)))
+    mistakes = list(hydra_mistakes(hydra_config(overrides, primary), _trusted(overrides)))
     if mistakes:
         raise MistakesError(mistakes)
+
+
+def _trusted(overrides: Sequence[str]) -> list[str]:
+    """The modules that the command line itself trusts."""
+    said = [each for each in overrides if each.startswith(f"{KEY}=")]
+    values = [OverridesParser.create().parse_override(each).value() for each in said]
+    return [str(module) for value in values if isinstance(value, list) for module in value]
 
 
 def sweep(

@@ -49,11 +49,15 @@ def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped:
             yield f"{key}={name!r}: {module!r} is not trusted to be run; if it is your own code, add {KEY}=[{top}]"
 
 
-def hydra_mistakes(hydra: Mapping[str, Any]) -> Iterator[str]:
-    """A line for everything in Hydra's own config with which Hydra would run code that is not its own."""
+def hydra_mistakes(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
+    """A line for everything in Hydra's own config with which Hydra would run code that is not its own.
+
+    `trusted` are modules that the command line trusts: a sweeper's plugin, or the user's own callbacks.
+    """
     for key, name in named_code({part: hydra.get(part) for part in ("launcher", "sweeper", "callbacks")}, "hydra"):
-        if not name.startswith("hydra._internal.core_plugins."):
-            yield f"{key}={name!r}: only Hydra's own launcher and sweeper, and no callbacks"
+        if not name.startswith("hydra._internal.core_plugins.") and not _within(name, trusted):
+            top = name.partition(".")[0]
+            yield f"{key}={name!r} is not Hydra's own; if you trust it, say so on the command line: {KEY}=[{top}]"
     for key, name in _factories({part: hydra.get(part) for part in ("job_logging", "hydra_logging")}, "hydra"):
         if not name.startswith("logging."):
             yield f"{key}={name!r}: only handlers and formatters of the standard module logging"

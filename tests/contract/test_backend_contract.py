@@ -203,6 +203,7 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
     assert not _processes("contract/gpus=1,name=runs")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limits", [Limits(hang_s=2.0), Limits(time_limit_s=8.0)])
 def test_a_trial_that_has_had_its_time_is_ended_from_outside(
     backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -217,6 +218,7 @@ def test_a_trial_that_has_had_its_time_is_ended_from_outside(
     assert 2.0 <= hung.wall_s < 12.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "leave"])
 def test_the_rank_that_hangs_is_named_and_all_of_them_go(
     ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -108,6 +108,7 @@ def test_secrets_reach_no_file_and_results_are_private(tmp_path: Path) -> None:
     assert again.returncode in (0, 1) and "<script>" not in again.stdout
 
 
+@pytest.mark.slow
 def test_links_do_not_lead_out_of_the_results(tmp_path: Path) -> None:
     outside = tmp_path / "outside.txt"
     outside.write_text("mine")

@@ -42,7 +42,7 @@ def test_a_multirun_returns_it(tmp_path, monkeypatch):
     status = main(
         [
             *("-m", "workers=warm,fresh", "backend=inprocess", "trainable=noop", "objective.column=global_batch_size"),
-            *(*sweep, f"+hydra.callbacks.keep._target_={__name__}.Keep"),
+            *(*sweep, f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]"),
         ]
     )
     assert status == 0 and RETURNED == [16.0, 16.0]

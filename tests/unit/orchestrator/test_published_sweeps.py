@@ -50,6 +50,7 @@ def test_the_small_variant_fits_two_cores_and_has_results_of_its_own(sweep):
     assert {trial.sweep for trial in trials} == {f"{sweep}_small"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("sweep", "scale"), [each for each in SCALES if each[1] != "small"])
 def test_the_others_fit_four_gpus(sweep, scale):
     trials = planned(sweep, scale, SERVER)

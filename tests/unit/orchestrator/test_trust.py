@@ -79,6 +79,12 @@ def test_hydra_runs_nobody_elses_code(hydra: dict[str, Any], told: str) -> None:
     assert told in mistake
 
 
+def test_hydra_runs_what_the_command_line_trusts() -> None:
+    callbacks = {"callbacks": {"x": {"_target_": "mine.callbacks.Keep"}}}
+    assert list(hydra_mistakes(callbacks, ["mine"])) == []
+    assert list(hydra_mistakes(callbacks, ["min"])) != []
+
+
 def test_hydra_as_it_is_shipped_is_in_order() -> None:
     shipped = {
         "launcher": {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"},
