@@ -22,7 +22,12 @@ def command(overrides: Sequence[str], cell: Mapping[str, Any], seeds: Sequence[i
     kept = [override for override in overrides if not override.lstrip("+~").startswith(_OTHER)]
     axes = [f"sweep.axes.{_key(axis)}=[{_value(value)}]" for axis, value in cell.items()]
     asked = [*kept, *axes, f"sweep.axes.seed={_seeds(seeds)}"]
-    return " ".join(["python -m orchestrator", *map(shlex.quote, asked)])
+    return " ".join(["python -m orchestrator", *map(_quoted, asked)])
+
+
+def _quoted(argument: str) -> str:
+    """For a shell, readable where Hydra wants quotes of its own: "a='b'"."""
+    return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:
