@@ -65,7 +65,7 @@ def main(arguments: Sequence[str]) -> int:
 
 def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | None) -> int:
     """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code."""
-    own = [each for each in overrides if each.lstrip("+~").startswith("hydra")]
+    own = [each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))]
     try:
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
             _check_hydra(with_search_path(own, folder), PRIMARY)

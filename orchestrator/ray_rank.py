@@ -58,7 +58,7 @@ class Rank:
 
         Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
         """
-        self._rows, self._stopping = [], threading.Event()
+        self._rows, self._moves, self._stopping = [], 0, threading.Event()
         with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}

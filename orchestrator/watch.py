@@ -19,7 +19,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 START_S = 120.0
-"""What a rank's process may take until it answers for the first time, where `hang_s` is shorter."""
+"""What a rank may take until its first move, where `hang_s` is shorter: its imports alone take seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,14 +41,10 @@ class Watch:
         self._moves = dict.fromkeys(range(ranks), 0)
         self._moved = dict.fromkeys(range(ranks), now)
         self._heard = dict.fromkeys(range(ranks), now)
-        self._answered: set[int] = set()
 
     def told(self, moves: Mapping[int, int], now: float) -> None:
         """Ranks answered how often they have moved."""
         for rank, count in moves.items():
-            if rank not in self._answered:
-                self._answered.add(rank)
-                self._moved.update({rank: now} if rank in self._moved else {})
             self._heard[rank] = now
             if count != self._moves[rank]:
                 self._moves[rank], self._moved[rank] = count, now
@@ -79,4 +75,4 @@ class Watch:
         return Overdue(cause=Cause.HANG, note=f"{what}: no step and no row for hang_s={hang_s:g}", rank=root)
 
     def _patience_s(self, rank: int, hang_s: float) -> float:
-        return hang_s if rank in self._answered else max(hang_s, START_S)
+        return hang_s if self._moves[rank] else max(hang_s, START_S)
