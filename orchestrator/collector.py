@@ -12,6 +12,7 @@ import pandas as pd
 from orchestrator import summary, timing_gate
 from orchestrator.baseline import Comparison
 from orchestrator.record import TrialRecord
+from orchestrator.request import Request
 from orchestrator.summary import summary_frame
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
@@ -60,6 +61,18 @@ def collect(
     in_order = sorted(records, key=_grid_place)  # else the tables would follow the order of the trials' ends
     trials = trials_frame(in_order)
     return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin)
+
+
+def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same, compared as the request says."""
+    return collect(
+        records,
+        scaling=request.scaling,
+        baseline=request.baseline,
+        reference_batch_size=request.reference_batch_size,
+        price_per_gpu_hour=request.price_per_gpu_hour,
+        margin=request.margin,
+    )
 
 
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:

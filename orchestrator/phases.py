@@ -35,21 +35,14 @@ def probe(trials: Sequence[TrialSpec], planned: Iterable[TrialSpec]) -> tuple[li
 
 def still_open(request: Request, ends: Mapping[str, TrialRecord]) -> Open:
     """The recommended cell, the one it is measured against, and those that may yet beat it, unless that is settled."""
-    from orchestrator.collector import axis_columns, collect
+    from orchestrator.collector import axis_columns, collect_for
     from orchestrator.decision import decide
     from orchestrator.terms import Terms
 
     known = [record for record in ends.values() if record.skipped_by != RULE]
     if not known:
         return Open(cells=frozenset(), answer="no trial has ended")
-    trials, summary = collect(
-        known,
-        scaling=request.scaling,
-        baseline=request.baseline,
-        reference_batch_size=request.reference_batch_size,
-        price_per_gpu_hour=request.price_per_gpu_hour,
-        margin=request.margin,
-    )
+    trials, summary = collect_for(request, known)
     found = decide(trials, summary, Terms.of(request, axis_columns(known)))
     return Open(cells=frozenset(more.cell_id for more in found.more_seeds), answer=found.name or "no cell is ok")
 

@@ -193,6 +193,4 @@ def _seconds(seconds: float | None) -> str:
 
 def _stands(record: TrialRecord, rerun: str) -> bool:
     """Whether the trial is not to be run again; what a rule of the sweep left out, it may let in now."""
-    if rerun == "all" or not record.status.is_final() or record.skipped_by:
-        return False
-    return rerun == "none" or record.status.is_result()
+    return record.status.stands(rerun) and not record.skipped_by

@@ -22,13 +22,6 @@ def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame
     ends = ends_under(found.records, latest(found.records) or {})
     if not ends:
         raise MistakesError([f"no trial has ended yet in {layout.root}"])
-    from orchestrator.collector import collect
+    from orchestrator.collector import collect_for
 
-    return collect(
-        list(ends.values()),
-        scaling=request.scaling,
-        baseline=request.baseline,
-        reference_batch_size=request.reference_batch_size,
-        price_per_gpu_hour=request.price_per_gpu_hour,
-        margin=request.margin,
-    )
+    return collect_for(request, list(ends.values()))

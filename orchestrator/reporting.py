@@ -13,7 +13,7 @@ import pandas as pd
 from orchestrator.claim import Claim
 from orchestrator.claims import Verdict
 from orchestrator.claims_table import claims_markdown, verdicts
-from orchestrator.collector import axis_columns, collect
+from orchestrator.collector import axis_columns, collect_for
 from orchestrator.curves import curves_frame
 from orchestrator.decision import decide
 from orchestrator.durable import write_whole
@@ -83,14 +83,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
 
     OSError where the tables cannot be written. What else fails is a trouble to be told, and loses nothing beside it.
     """
-    trials, cells = collect(
-        records,
-        scaling=request.scaling,
-        baseline=request.baseline,
-        reference_batch_size=request.reference_batch_size,
-        price_per_gpu_hour=request.price_per_gpu_hour,
-        margin=request.margin,
-    )
+    trials, cells = collect_for(request, records)
     attempts = _Attempts(layout)
     terms = Terms.of(request, axis_columns(list(records)), known.driver.get("arguments"))
     recommendation = attempts.at("recommendation.md", lambda: decide(trials, cells, terms))

@@ -70,15 +70,8 @@ class Reading:
 
     def _free_what_may_run_again(self) -> None:
         for trial in self.trials.values():
-            if trial.status is not None and not _stands(trial.status, self.rerun):
+            if trial.status is not None and not trial.status.stands(self.rerun):
                 trial.status = None
-
-
-def _stands(status: Status, rerun: str) -> bool:
-    """Whether an end stays what it is when the sweep is taken up again."""
-    if rerun == "all" or not status.is_final():
-        return False
-    return rerun == "none" or status.is_result()
 
 
 def read(records: Iterable[Record]) -> Reading:

@@ -24,6 +24,12 @@ class Status(StrEnum):
         """Whether continuing the sweep leaves such a trial alone; a larger cluster tries an infeasible one again."""
         return self is not Status.INFEASIBLE
 
+    def stands(self, rerun: str) -> bool:
+        """Whether such an end is left alone when the sweep is taken up again with `rerun` none, failed or all."""
+        if rerun == "all" or not self.is_final():
+            return False
+        return rerun == "none" or self.is_result()
+
     @staticmethod
     def worst(statuses: list[Status]) -> Status:
         """The status of a cell whose trials ended so."""
