@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from orchestrator import figures
-from orchestrator.table_text import Row, head, in_order, markdown, name, not_ok, status, varying
+from orchestrator.table_text import Row, head, in_order, markdown, method, name, not_ok, status, varying
 from sweeps.status import Status
 
 
@@ -16,7 +16,8 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
     differing = varying(cells)
     ordered = in_order(cells, [*_rows(cells), "lr_rule"])
     about = [
-        "On the test set, which nothing chooses by. ±: half of a 95% interval, Student's t over the ok seeds.",
+        f"On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is"
+        f" lopsided, over the ok seeds: {method(cells)}.",
         _compared_with(cells),
     ]
     return "\n".join(
@@ -49,10 +50,14 @@ def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
 def _told(row: Row) -> str:
     mark = "▼" if row["accuracy_difference_hi"] < 0 else "▲" if row["accuracy_difference_lo"] > 0 else ""
     reference = "(reference)" if row["cell_id"] == row["reference_cell_id"] else ""
-    told = " ".join(filter(None, (figures.plus_minus(row["accuracy"], row["accuracy_hi"]), mark, reference)))
+    told = " ".join(filter(None, (_accuracy(row), mark, reference)))
     if row["status"] == Status.OK.value:
         return told
     return f"{told} ({status(row)})" if told else status(row)
+
+
+def _accuracy(row: Row) -> str:
+    return figures.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
 
 
 def _compared_with(cells: pd.DataFrame) -> str:

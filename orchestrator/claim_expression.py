@@ -108,7 +108,7 @@ def _is_reference(node: ast.expr) -> bool:
 
 
 def _selection(call: ast.Call) -> dict[str, Any]:
-    """{axis: value} in the brackets of a column; a bare word is its own text."""
+    """{axis: value} in the brackets of a column; a bare word is its own text, and null selects what has no value."""
     if call.args:
         raise ExpressionError(f"{ast.unparse(call)!r}: a selection is axis=value")
     found: dict[str, Any] = {}
@@ -124,10 +124,10 @@ def _selection(call: ast.Call) -> dict[str, Any]:
 
 
 def _constant(node: ast.expr | None) -> Any:
-    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str, bool)):
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str, bool, type(None))):
         return node.value
     if isinstance(node, ast.Name):
-        return node.id
+        return None if node.id == "null" else node.id
     raise ExpressionError(f"{ast.unparse(node) if node else '**'!r} is no plain value of an axis")
 
 

@@ -65,7 +65,7 @@ class _Values:
             name = axis if axis in chosen else f"axes.{axis}"
             if name not in chosen:
                 raise ExpressionError(f"there is no axis {axis!r}{nearest(axis, list(self._cells.columns))}")
-            chosen = chosen[chosen[name] == value]
+            chosen = chosen[chosen[name].isna() if value is None else chosen[name] == value]
         told = ", ".join(f"{axis}={value}" for axis, value in selection.items())
         if chosen.empty:
             raise ExpressionError(f"no cell has {told}")

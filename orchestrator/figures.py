@@ -11,6 +11,8 @@ Form = Callable[[float], str]
 """How to write a number."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_LINK = re.compile(r"!(?=\[)|](?=[(\[])|^\[[^\]]*](?=:)")
+"""What makes a picture, a link or, first in a line, a link's definition of brackets in Markdown; others stay."""
 
 
 def number(value: float) -> str:
@@ -36,16 +38,19 @@ def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = ""
     return told if math.isnan(lo) or math.isnan(hi) else f"{told} [{form(lo)}, {form(hi)}]"
 
 
-def plus_minus(point: float, hi: float) -> str:
-    """`0.971 ± 0.004`, of an interval that is as wide on either side."""
-    if math.isnan(point):
-        return ""
-    return f"{point:.3f}" if math.isnan(hi) else f"{point:.3f} ± {hi - point:.3f}"
+def plus_minus(point: float, lo: float, hi: float) -> str:
+    """`0.971 ± 0.004`, or `0.971 [0.962, 0.974]` of a lopsided interval, as bootstrapped ones are."""
+    if math.isnan(point) or math.isnan(lo) or math.isnan(hi):
+        return "" if math.isnan(point) else f"{point:.3f}"
+    if math.isclose(point - lo, hi - point, rel_tol=1e-6, abs_tol=1e-12):
+        return f"{point:.3f} ± {hi - point:.3f}"
+    return f"{point:.3f} [{lo:.3f}, {hi:.3f}]"
 
 
 def plain(value: Any) -> str:
     """A value as text on one line that is neither markup nor a terminal's control sequence."""
-    return _CONTROL.sub(" ", str(value)).replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;").strip()
+    text = _CONTROL.sub(" ", str(value)).strip().replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return _LINK.sub(lambda found: f"{found[0]}\\", text)
 
 
 def not_a_formula(value: Any) -> Any:

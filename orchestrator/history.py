@@ -25,7 +25,7 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
     for record in records:
         if record.kind == Kind.SWEEP:
             same = record.value["asked"] == asked
-        elif same:
+        if same or record.kind == Kind.SWEEP:
             kept.append(record)
     return terminal(kept)
 

@@ -17,6 +17,7 @@ from orchestrator.crash_point import Moment, reached
 from orchestrator.durable import write_durably
 from orchestrator.journal_line import Damage, Record, decode, encode, split
 from orchestrator.record import TrialRecord
+from orchestrator.standing import standing
 
 __all__ = ["Damage", "Journal", "JournalError", "Kind", "Record", "Replay", "attempts", "replay", "terminal"]
 
@@ -57,8 +58,8 @@ def replay(path: Path) -> Replay:
 
 
 def terminal(records: Iterable[Record]) -> dict[str, TrialRecord]:
-    """How each trial ended, by its identity: the last record counts, because an infeasible trial can be tried again."""
-    ends = {record.value["trial_id"]: record.value for record in records if record.kind == Kind.FINISHED}
+    """How each trial ended, by its identity: the last one that stands; an infeasible trial can be tried again."""
+    ends = {record.value["trial_id"]: record.value for record in standing(records) if record.kind == Kind.FINISHED}
     return {trial_id: TrialRecord.from_json(value) for trial_id, value in ends.items()}
 
 

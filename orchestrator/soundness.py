@@ -19,6 +19,7 @@ from orchestrator.journal import Kind, Record
 from orchestrator.journal_line import decode, split
 from orchestrator.layout import Layout
 from orchestrator.record import TrialRecord
+from orchestrator.standing import standing
 from sweeps.status import Status
 
 _NEUTRAL: Mapping[Any, Any] = {str: "", float: math.nan}
@@ -106,7 +107,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
     troubles: dict[str, list[str]] = {}
     others: set[str] = set()
     same = True
-    for record in records:
+    for record in standing(records):
         if record.kind == Kind.SWEEP:
             same = _asked(record) == asked
         elif record.kind == Kind.FINISHED:

@@ -10,13 +10,18 @@ import pandas as pd
 
 from orchestrator import figures
 from orchestrator.baseline import FIXED_SIDE
-from orchestrator.table_text import Row, head, in_order, markdown, status, varying
+from orchestrator.table_text import Row, head, in_order, markdown, method, status, varying
 from sweeps.status import Status
 
 _SCALING = {
     "weak": "Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device",
     "strong": "Strong scaling: compared with the ok cell on the fewest gpus at the same global batch",
 }
+_NOT_PAIRED = (
+    "Where a note says that a comparison is not paired, its interval is Welch's: if the machine drifts in the course of"
+    " the sweep it covers about 90% instead of 95%, because the drift cancels only between pairs"
+    " (docs/results/statistics.md)."
+)
 _WHY_EMPTY = {
     "samples_per_s": "not reported",
     "speedup": "no two cells to compare",
@@ -37,8 +42,11 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     about = [
         f"{_SCALING[cells['scaling'].iloc[0]]}, or as the sweep says.",
         "Efficiency: the speed-up by how many times more gpus it took.",
-        "Brackets: 95% intervals, Student's t on log ratios, paired by seed where both cells have the same ok seeds.",
+        f"Brackets: 95% intervals, {method(cells)}, on log ratios, paired by seed where both cells have the same ok"
+        " seeds.",
     ]
+    if cells["speedup_paired"].eq(False).any():
+        about.append(_NOT_PAIRED)
     if (~cells["timing_valid"].astype("boolean")).any():
         about.append("† This timing is not valid; the note says why.")
     return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_empty(cells)])

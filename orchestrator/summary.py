@@ -28,7 +28,7 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    *("n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING),
+    *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING),
 )
 """Columns behind those; then the further axes."""
 
@@ -102,10 +102,13 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
     baseline = comparison.baselines(cells)
     cells["baseline_cell_id"] = baseline
-    speedup = Differences.of(ok, "log samples_per_s", cells.index, baseline).interval().map(np.exp)
+    differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
+    speedup = differences.interval().map(np.exp)
     growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
     _put(cells, "speedup", speedup)
     _put(cells, "efficiency", speedup.map(lambda times: times / growth))
+    compared = ~np.isnan(speedup.lo) & (baseline != cells.index).to_numpy(dtype=bool)
+    cells["speedup_paired"] = pd.Series(differences.same_seeds, index=cells.index).astype("boolean").where(compared)
     at_baseline = cells["time_to_target_s"].reindex(baseline).to_numpy()
     cells["speedup_to_target"] = at_baseline / cells["time_to_target_s"]
 
@@ -130,6 +133,7 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
             for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
         ],
+        np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
         ["the baseline's timing is not valid" if valid is False else "" for valid in valid_at_baseline],
     )
     return ["; ".join(filter(None, told)) for told in zip(*parts, strict=True)]

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator import figures, summary
+from orchestrator.bootstrap import FEWEST
 from sweeps.status import Status
 
 Row = Mapping[Any, Any]
@@ -23,6 +24,16 @@ def head(cells: pd.DataFrame, title: str) -> list[str]:
     alone = "" if most > 1 else ", and so no intervals"
     sweep = figures.plain(cells["sweep"].iloc[0])
     return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds} a cell{alone}."]
+
+
+def method(cells: pd.DataFrame) -> str:
+    """Of the intervals of these cells, by how many ok seeds they have."""
+    seeds = cells.loc[cells["n_ok"] > 1, "n_ok"]
+    if (seeds >= FEWEST).all() and len(seeds):
+        return "bootstrapped"
+    if (seeds >= FEWEST).any():
+        return f"Student's t below {FEWEST} ok seeds, bootstrapped from there on"
+    return "Student's t"
 
 
 def varying(cells: pd.DataFrame) -> list[str]:

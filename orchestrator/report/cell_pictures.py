@@ -210,7 +210,8 @@ def _accuracy_told(cells: pd.DataFrame) -> Callable[[Row], str]:
     differing = varying(cells)
 
     def told(row: Row) -> str:
-        return f"{name(row, differing)}: {figures.plus_minus(row['accuracy'], row['accuracy_hi'])}, {row['n_ok']} seeds"
+        reached = figures.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
+        return f"{name(row, differing)}: {reached}, {row['n_ok']} seeds"
 
     return told
 

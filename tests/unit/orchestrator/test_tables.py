@@ -21,7 +21,7 @@ SPEEDUP = """\
 Device: NVIDIA H200. 2 seeds a cell.
 Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device, or as the sweep says.
 Efficiency: the speed-up by how many times more gpus it took.
-Brackets: 95% intervals, Student's t on log ratios, paired by seed where both cells have the same ok seeds.
+Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both cells have the same ok seeds.
 † This timing is not valid; the note says why.
 
 | device batch   | LR rule   | gpus   | global batch   | samples/s              | speed-up             | efficiency  \
@@ -47,7 +47,8 @@ ACCURACY = """\
 # Accuracy: demo
 
 Device: NVIDIA H200. 2 seeds a cell.
-On the test set, which nothing chooses by. ±: half of a 95% interval, Student's t over the ok seeds.
+On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is lopsided, \
+over the ok seeds: Student's t.
 ▼ worse, ▲ better than the like cell at the reference batch of 32: the 95% interval of the difference leaves out 0. \
 2 comparisons, each by itself.
 

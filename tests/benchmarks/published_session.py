@@ -1,0 +1,285 @@
+"""The published experiments on GPUs: one command that keeps to a time limit, and loses nothing where it is cut off.
+
+    python tests/benchmarks/published_session.py --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
+    python tests/benchmarks/published_session.py --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
+
+DATA holds cifar10.npz and mnist/MNIST/raw. Sweeps run one after the other, the most telling cells first, as far as the
+time goes; what they have found is packed into OUT/published.tar.gz after each, and twice a minute in between. Started
+again with that file in OUT, the same command goes on where it was, also on a machine with more GPUs: cells that did not
+fit before are tried again. `--only` takes names or parts of names. Afterwards, on any machine:
+
+    tar -xzf OUT/published.tar.gz -C results && python -m orchestrator sweep=published/NAME scale=SCALE mode=report
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+PACK_EVERY_S = 30.0
+LAST_WORDS_S = 45.0
+"""What a sweep that was asked to end may take for its tables."""
+LEAST_S = 45.0
+"""Below so much time no further sweep starts: Ray and the first trial would take it."""
+PACKED = ("journal.jsonl", "tables/*", "trials/*/config.yaml", "trials/*/metrics.jsonl", "trials/*/telemetry.parquet")
+"""Of each sweep's results: what it can be continued from, and what its report is made of."""
+
+TINY = ("trainable.window_s=0.1", "trainable.window_steps=2", "trainable.warmup_steps=1", "trainable.warmup_s=0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One sweep, or a part of one."""
+
+    sweep: str
+    scale: str
+    part: str = ""
+    """What tells it from other steps of the same sweep and scale."""
+    arguments: tuple[str, ...] = ()
+    seconds: float
+    """Roughly, on two H200; it is asked to end after twice as much and a minute."""
+    rehearsal: tuple[str, ...] = ("scale=small",)
+    """What stands in its place on a CPU."""
+
+    @property
+    def name(self) -> str:
+        """For `--only`, and for people."""
+        return " ".join(filter(None, (self.sweep, self.scale, self.part)))
+
+
+def steps() -> Iterator[Step]:
+    """In order of value: first what the claims need, three times each; then the published recipes; then the grids."""
+    tiny_data = ("data.subset.train=1024", "data.subset.test=64")
+    small_images = ("data.train_size=512", "data.test_size=64", "trainable.loader.workers=1", "model.depth=11")
+    smaller = ("sweep.axes.device_batch_size=[8]", "sweep.axes.seed=[0]", *small_images)
+    yield Step(
+        sweep="unequal_pair",
+        scale="core",
+        seconds=110,
+        rehearsal=("scale=core", *TINY, *tiny_data, *_no_pair_in_one_process()),
+    )
+    yield Step(sweep="conv2d", scale="core", seconds=130, rehearsal=("scale=core", "trainable.side=32", *TINY))
+    yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *smaller))
+    yield Step(sweep="data_parallel", scale="core", seconds=190)
+    yield Step(sweep="batch_vs_tpu", scale="core", seconds=230)
+    only_ddp = ("sweep.axes.strategy=[ddp]", "sweep.exclude=[]")
+    yield Step(sweep="unequal_pair", scale="full", part="ddp", seconds=150, arguments=only_ddp)
+    cnn = ("sweep.axes.model=[cnn10]", "sweep.exclude=[]")
+    ends = ("sweep.axes.global_batch_size=[128,1024]", *cnn)
+    yield Step(sweep="batch_vs_tpu", scale="full", part="128 and 1024", seconds=450, arguments=ends)
+    yield Step(sweep="data_parallel", scale="full", seconds=1100)
+    yield Step(sweep="batch_vs_tpu", scale="full", part="CNN", seconds=600, arguments=cnn)
+    wide = ("sweep.axes.model=[wrn28_10]", "sweep.axes.global_batch_size=[512,1024,2048]", "sweep.axes.seed=[0]")
+    wide = (*wide, "sweep.axes.gpus=[1]", "sweep.exclude=[]")
+    yield Step(sweep="batch_vs_tpu", scale="full", part="WRN", seconds=1400, arguments=wide)
+    yield Step(sweep="unequal_pair", scale="full", seconds=400)
+    yield Step(sweep="unequal_pair", scale="grid", part="MNIST", seconds=300, arguments=_without_unet())
+    for sweep in ("data_parallel", "batch_vs_tpu"):
+        yield Step(sweep=sweep, scale="grid", seconds=2000)
+    yield Step(sweep="input_pipeline", scale="full", seconds=900)
+    yield Step(sweep="conv2d", scale="full", seconds=1200)
+
+
+def _no_pair_in_one_process() -> tuple[str, ...]:
+    """DataParallel drives GPUs, and a CPU is none."""
+    excluded = [
+        "{gpus:1,global_batch_size:1024}",
+        "{gpus:2,global_batch_size:512,strategy:ddp_unequal}",
+        "{gpus:2,global_batch_size:512,trainable.slow_down:{rank:1,factor:2.0}}",
+        "{strategy:ddp_unequal,gpus:1}",
+        "{strategy:ddp_unequal,trainable.slow_down:[null,{rank:0,factor:2.0}]}",
+        "{trainable.slow_down:{rank:0,factor:2.0},gpus:2}",
+    ]
+    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]")
+    return ("sweep.axes.strategy=[ddp,ddp_unequal]", *made_up, f"sweep.exclude=[{','.join(excluded)}]")
+
+
+def _without_unet() -> tuple[str, ...]:
+    excluded = [
+        "{strategy:[ddp_unequal,data_parallel],gpus:1}",
+        "{strategy:ddp_unequal,trainable.slow_down:[null,{rank:0,factor:2.0}]}",
+        "{strategy:data_parallel,trainable.slow_down:[{rank:0,factor:2.0},{rank:1,factor:2.0}]}",
+        "{trainable.slow_down:{rank:0,factor:2.0},gpus:[2,4]}",
+        "{trainable.slow_down:{rank:1,factor:2.0},gpus:4}",
+    ]
+    batches = "sweep.axes.global_batch_size=[128,256,512,1024,2048,4096,8192]"
+    models = ("sweep.axes.model=[mnist_cnn]", "sweep.axes.data=[mnist]")
+    return (*models, batches, f"sweep.exclude=[{','.join(excluded)}]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """Where and until when."""
+
+    given: argparse.Namespace
+    gpus: int
+    until: float
+    """Of the monotonic clock, in seconds."""
+
+    @property
+    def results(self) -> Path:
+        """Not under OUT: much of it is not worth taking home."""
+        return Path(self.given.work).absolute() / "results"
+
+    @property
+    def packed(self) -> Path:
+        """All that is kept."""
+        return Path(self.given.out).absolute() / "published.tar.gz"
+
+    def left_s(self) -> float:
+        """Until the last sweep is asked to end."""
+        return self.until - time.monotonic() - LAST_WORDS_S
+
+    def command(self, step: Step) -> list[str]:
+        """What runs the step."""
+        chosen = step.rehearsal if self.given.rehearse else (f"scale={step.scale}", *step.arguments, *self._data(step))
+        common = [f"results_dir={self.results}", "cluster.dashboard=false", "report.html=false", "hang_s=180"]
+        return [sys.executable, "-m", "orchestrator", f"sweep=published/{step.sweep}", *chosen, *common]
+
+    def _data(self, step: Step) -> list[str]:
+        folder = Path(self.given.data).absolute()
+        if step.sweep in ("data_parallel", "batch_vs_tpu"):
+            return ["data=npz", f"data.path={folder / 'cifar10.npz'}"]
+        return [f"data.root={folder / 'mnist'}"] if step.sweep == "unequal_pair" else []
+
+
+def main() -> None:
+    """Run what is still to be run, as far as the time goes."""
+    given = _arguments()
+    session = Session(given=given, gpus=_gpus(), until=time.monotonic() + given.limit_s)
+    session.packed.parent.mkdir(parents=True, exist_ok=True)
+    session.results.mkdir(parents=True, exist_ok=True)
+    if session.packed.exists():
+        with tarfile.open(session.packed) as before:
+            before.extractall(session.results, filter="data")
+    log = session.results / "session.json"
+    found: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
+    for step in steps():
+        if given.only and not any(word in step.name for word in given.only):
+            continue
+        if not given.again and any(_is_done(row, step, session.gpus) for row in found):
+            continue
+        if session.left_s() < (5 if given.rehearse else LEAST_S):
+            print(f"{step.name}: left out, {session.left_s():.0f} s are left", flush=True)
+            continue
+        found.append(_taken(step, session))
+        log.write_text(json.dumps(found, indent=2) + "\n")
+        _pack(session)
+        print(json.dumps(found[-1]), *_verdicts(session, step), sep="\n  ", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help="folder with cifar10.npz and mnist/MNIST/raw")
+    parser.add_argument("--out", required=True, help="folder for published.tar.gz")
+    parser.add_argument("--work", default="/tmp/published_session", help="folder for the results as they come")
+    parser.add_argument("--limit-s", type=float, default=560.0)
+    parser.add_argument("--only", nargs="+", help="parts of steps' names: 'unequal_pair core', core, full")
+    parser.add_argument("--again", action="store_true", help="also the steps that are done")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, with tiny sizes and little data")
+    given = parser.parse_args()
+    if not given.data and not given.rehearse:
+        parser.error("give --data, or --rehearse")
+    return given
+
+
+def _gpus() -> int:
+    """Asked of another process, so that this one holds no device."""
+    told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True) if _has("nvidia-smi") else None
+    return len(told.stdout.splitlines()) if told and told.returncode == 0 else 0
+
+
+def _has(program: str) -> bool:
+    return any(os.access(Path(folder) / program, os.X_OK) for folder in os.environ["PATH"].split(os.pathsep))
+
+
+def _is_done(row: dict[str, Any], step: Step, gpus: int) -> bool:
+    return row["step"] == step.name and row["exit_status"] in (0, 1) and row["gpus"] >= gpus and not row["cut_off"]
+
+
+def _taken(step: Step, session: Session) -> dict[str, Any]:
+    """Run a step; how it ended."""
+    began = time.monotonic()
+    allowed_s = min(session.left_s(), 2 * step.seconds + 60)
+    command = session.command(step)
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    log = session.results / f"{step.name.replace(' ', '_')}.log"
+    with log.open("ab") as output:
+        running = subprocess.Popen(
+            command,
+            cwd=session.results.parent,
+            env=os.environ | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        cut_off = _ended_by(running, began + allowed_s, session)
+    return {
+        "step": step.name,
+        "command": command[1:],
+        "gpus": session.gpus,
+        "exit_status": running.returncode,
+        "cut_off": cut_off,
+        "took_s": round(time.monotonic() - began, 1),
+    }
+
+
+def _ended_by(running: subprocess.Popen[bytes], until: float, session: Session) -> bool:
+    """Wait, and pack now and then; whether it had to be asked to end."""
+    while time.monotonic() < until:
+        try:
+            running.wait(min(PACK_EVERY_S, max(0.1, until - time.monotonic())))
+            return False
+        except subprocess.TimeoutExpired:
+            _pack(session)
+    running.send_signal(signal.SIGINT)
+    try:
+        running.wait(LAST_WORDS_S - 10)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)  # the journal has all that has ended
+        running.wait()
+    return True
+
+
+def _pack(session: Session) -> None:
+    """What is worth taking home, written aside and put in place as a whole."""
+    aside = session.packed.with_suffix(".aside")
+    with tarfile.open(aside, "w:gz", compresslevel=3) as archive:
+        for path in sorted(_worth_keeping(session.results)):
+            archive.add(path, path.relative_to(session.results), recursive=False)
+    os.replace(aside, session.packed)
+
+
+def _worth_keeping(results: Path) -> Iterator[Path]:
+    yield from results.glob("*.log")
+    yield from results.glob("session.json")
+    for pattern in PACKED:
+        yield from results.glob(f"*/{pattern}")
+
+
+def _verdicts(session: Session, step: Step) -> Sequence[str]:
+    """A line a claim."""
+    scale = "small" if session.given.rehearse and step.rehearsal == ("scale=small",) else step.scale
+    name = step.sweep if scale == "full" else f"{step.sweep}_{scale}"
+    table = session.results / name / "tables" / "claims.md"
+    if not table.exists():
+        return []
+    rows = [re.split(r"(?<!\\)\|", line) for line in table.read_text().splitlines() if line.startswith("| ")]
+    return [" | ".join(cell.strip() for cell in (row[1], *row[4:-1]))[:300] for row in rows[1:]]
+
+
+if __name__ == "__main__":
+    main()
