@@ -34,8 +34,18 @@ class Moment(StrEnum):
     SWEEP_ENDED = "sweep.ended"
 
 
-_wanted, _, _number = os.environ.get(VARIABLE, "").partition(":")
-_left = int(_number or 1)
+_wanted = ""
+_left = 0
+
+
+def arm() -> None:
+    """Read from the environment which moment is the last one."""
+    global _wanted, _left
+    _wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
+    _left = int(number or 1)
+
+
+arm()
 
 
 def reached(moment: Moment) -> None:

@@ -5,13 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import Place
+from tests.drivers.place import Place
+from tests.faults.conftest import FOUR
 
 ARGUMENTS = ("trainable.breaks=2",)  # so that there is a trace, too
 
 
 def finished_place(folder: Path) -> Place:
-    place = Place(folder)
+    place = Place(folder, *FOUR)
     status, out, err = place.run(*ARGUMENTS)
     assert status == 1, err
     return place

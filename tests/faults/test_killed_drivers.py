@@ -7,14 +7,14 @@ moments, ORCHESTRATOR_FAULTS how many.
 import os
 import random
 import signal
-import subprocess
 import time
 from pathlib import Path
 
 import pytest
 
 from orchestrator.crash_point import Moment
-from tests.faults.conftest import Company, Place
+from tests.drivers.place import Place, Started, wait_for
+from tests.faults.conftest import FOUR, Company
 
 SEED = int(os.environ.get("ORCHESTRATOR_FAULT_SEED", "7"))
 TRIALS = 4
@@ -62,7 +62,7 @@ def test_a_driver_that_dies_at_any_named_moment_loses_nothing(place: Place, mome
     crash_at(place, moment)
 
 
-def wait_for_work(place: Place, process: "subprocess.Popen[str]") -> None:
+def wait_for_work(place: Place, process: Started) -> None:
     """Until the driver has signed for the results folder, or is done."""
     owner = place.results / "owner.json"
     while process.poll() is None and not (owner.exists() and f'"pid": {process.pid},' in owner.read_text()):
@@ -76,11 +76,11 @@ def end_at_random(folder: Path, number: int, times: int, backend: str, longest_s
     ended, sweeps, slowest_s, longest_exit_s = 0, 0, 0.0, 0.0
     while ended < times:
         sweeps += 1
-        place = Place(folder / f"{sweeps}")
+        place = Place(folder / f"{sweeps}", *FOUR)
         arguments = (f"backend={backend}", "trainable.pause_s=0.2", "cluster.dashboard=false")
         deaths = []
         for _ in range(12):
-            process = place.start(*arguments)
+            process = (place.start_afresh if backend == "ray" else place.start)(*arguments)
             company = Company(process)
             if chance.random() < 0.8:  # most at work, some on the way there, whatever the speed of the machine
                 wait_for_work(place, process)
@@ -129,13 +129,9 @@ def test_ended_on_ray(tmp_path: Path, number: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
 def test_asked_twice_it_ends_at_once(place: Place, number: int) -> None:
     process = place.start("trainable.pause_s=20")
-    while not place.ran():
-        assert process.poll() is None
-        time.sleep(0.02)
+    wait_for(place.ran, process)
     process.send_signal(number)
-    assert process.stderr
-    while "once more ends at once" not in process.stderr.readline():  # else the two would be one to the kernel
-        assert process.poll() is None
+    wait_for(lambda: "once more ends at once" in process.err(), process)  # else the two would be one to the kernel
     process.send_signal(number)
     asked = time.monotonic()
     process.communicate(timeout=10)

@@ -2,7 +2,7 @@
 
 import json
 
-from tests.integration.test_command_line import Place
+from tests.drivers.place import Place
 
 
 def ended(place, *arguments):
@@ -13,10 +13,10 @@ def ended(place, *arguments):
 
 
 def test_what_a_budget_leaves_out_runs_with_a_larger_one(tmp_path):
-    place = Place(tmp_path)
+    place = Place(tmp_path, "report.html=false")
     status, out = ended(place, "trainable.pause_s=0.05", "sweep.budget.gpu_hours=0.00003")
     assert status == 1
-    ran = len(place.executed())
+    ran = len(place.ran())
     assert 1 <= ran < 12
     assert f"{12 - ran} of 12 trials are missing: sweep.budget.gpu_hours=3e-05 was used up" in out
     status, out = ended(place, "mode=plan", "trainable.pause_s=0.05", "plan.format=json")
@@ -24,4 +24,4 @@ def test_what_a_budget_leaves_out_runs_with_a_larger_one(tmp_path):
     assert (status, told["to_run"], told["finished"]) == (0, 12 - ran, ran)
     assert told["expected_makespan_s"] > 0 and [row["order"] for row in told["trials"][:2]] == [1, 2]
     assert ended(place, "trainable.pause_s=0.05")[0] == 0
-    assert len(place.executed()) == 12 == len(set(place.executed()))
+    assert len(place.ran()) == 12 == len(set(place.ran()))

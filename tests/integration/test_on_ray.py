@@ -10,7 +10,8 @@ import pandas as pd
 import psutil
 import pytest
 
-from tests.integration.test_command_line import ROOT, Place, wait_for
+from tests.drivers.forked import ROOT
+from tests.drivers.place import Place, wait_for
 
 COLUMNS = """
     sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule lr_multiplier lr
@@ -65,30 +66,32 @@ def test_batch_scaling_with_one_and_two_workers(tmp_path):
 
 
 def on_ray(place, *arguments):
-    return place.start("sweep=traced", "backend=ray", "cluster.dashboard=false", "resources.device=cpu", *arguments)
+    return place.start_afresh(
+        "sweep=traced", "backend=ray", "cluster.dashboard=false", "resources.device=cpu", *arguments
+    )
 
 
 @pytest.mark.slow
 def test_kill_9_of_the_driver_on_ray(tmp_path):
-    place = Place(tmp_path)
+    place = Place(tmp_path, "report.html=false")
     finished = set()
     for _ in range(2):
-        before = len(place.executed())
+        before = len(place.ran())
         process = on_ray(place, "trainable.pause_s=0.2")
-        wait_for(lambda: len(place.executed()) >= before + 3, process)  # noqa: B023
+        wait_for(lambda: len(place.ran()) >= before + 3, process)  # noqa: B023
         ours = psutil.Process(process.pid).children(recursive=True)
         process.kill()
         process.communicate()
         psutil.wait_procs(ours, timeout=60)
-        assert not finished & set(place.executed()[before:])
+        assert not finished & set(place.ran()[before:])
         finished = set(place.finished())
         assert len(finished) >= 2
-    executed = len(place.executed())
+    executed = len(place.ran())
     process = on_ray(place, "trainable.pause_s=0.2")
     out, err = process.communicate(timeout=120)
     assert process.returncode == 0, out + err
     assert len(place.finished()) == 12 == len(set(place.finished()))
-    assert not finished & set(place.executed()[executed:])
+    assert not finished & set(place.ran()[executed:])
 
 
 @pytest.fixture
@@ -128,7 +131,7 @@ def cluster(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["config", "environment"])
 def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, cluster, how):
-    place = Place(tmp_path)
+    place = Place(tmp_path, "report.html=false")
     (tmp_path / ".env").write_text("SECRET=1")
     search = f"hydra.searchpath=[file://{tmp_path}/my]"
     given = {"RAY_ADDRESS": cluster} if how == "environment" else {}
@@ -140,4 +143,4 @@ def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, cluster, how):
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(pd.read_csv(place.results / "tables/trials.csv")) == 8
-    assert len(place.executed()) == 4 + 2 * 4  # each rank leaves its trace
+    assert len(place.ran()) == 4 + 2 * 4  # each rank leaves its trace

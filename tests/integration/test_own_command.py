@@ -5,7 +5,7 @@ import json
 import pandas as pd
 import pytest
 
-from tests.integration.test_command_line import Place
+from tests.drivers.place import Place
 
 TRAIN = """
 import argparse, json, sys
@@ -31,7 +31,7 @@ AXES = ("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[32,64,128]", "swee
 @pytest.fixture
 def place(tmp_path):
     (tmp_path / "train.py").write_text(TRAIN)
-    return Place(tmp_path)
+    return Place(tmp_path, "report.html=false")
 
 
 def test_a_sweep_of_a_command(place):

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.integration.test_command_line import Place
+from tests.drivers.place import Place
 
 SEEDS = "sweep.axes.seed=[0,1,2,3]"
 BATCHES = "sweep.axes.device_batch_size=[8,16,64,256]"
@@ -17,14 +17,14 @@ def told(place):
 
 @pytest.mark.slow
 def test_further_seeds_are_run_only_where_they_can_change_the_answer(tmp_path):
-    place = Place(tmp_path)
+    place = Place(tmp_path, "report.html=false")
     status, out, err = place.run("sweep=traced", SEEDS, BATCHES, "sweep.phases=[probe,train]")
     assert status == 0, out + err
     ends = told(place)
     assert len(ends) == 32
     assert all(end["status"] == "ok" for (_, _, seed), end in ends.items() if seed == 0)
     skipped = [end for end in ends.values() if end["status"] == "skipped"]
-    assert len(place.executed()) == 32 - len(skipped) < 32
+    assert len(place.ran()) == 32 - len(skipped) < 32
     assert {end["skipped_by"] for end in skipped} == {"phases"}
     assert all("would not change the answer" in end["note"] for end in skipped)
     status, out, err = place.run("sweep=traced", SEEDS, BATCHES, "mode=plan", "plan.format=json")
