@@ -40,7 +40,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     with _trial_dir(context) as trial_dir:
         values = {**config, **_values(settings, config, context, trial_dir)}
         _clear(settings, trial_dir / WORK)
-        metrics = CommandMetrics(settings)
+        metrics = CommandMetrics(settings, context.batch.global_batch_size)
         ending = CommandEnding(settings.oom_patterns, settings.diverged_patterns)
         file = _MetricsFile(settings, values, trial_dir)
 

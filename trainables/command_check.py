@@ -20,6 +20,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         yield from _braces(settings, config)
         yield from _patterns("oom_patterns", settings.oom_patterns)
         yield from _patterns("diverged_patterns", settings.diverged_patterns)
+        yield from _patterns("epoch_pattern", [settings.epoch_pattern] if settings.epoch_pattern else [])
         yield from declared(settings.metrics)
 
 

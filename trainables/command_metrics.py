@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from trainables.command_reading import TAKES, Reading, as_number
@@ -18,14 +19,18 @@ POSITION = ("epoch", "epochs", "step", "steps", "samples")
 class CommandMetrics:
     """Reads lines of output; only what the config declares, since anything may look like a number.
 
-    Rows come from JSON lines with an `epoch`. Where there are none, patterns make them: a figure that comes a second
-    time begins the next epoch.
+    Rows come from JSON lines with an `epoch`. Where there are none, patterns make them: a line that names another epoch
+    (`epoch_pattern`) begins the next row, and without such a pattern a figure that comes a second time.
+    `global_batch_size` is in samples; None where it is not known.
     """
 
-    def __init__(self, settings: CommandSettings) -> None:
+    def __init__(self, settings: CommandSettings, global_batch_size: int | None = None) -> None:
         """ValueError naming a metric that cannot be read as it says."""
         self._settings = settings
+        self._global_batch_size = global_batch_size
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
+        self._epoch_pattern = re.compile(settings.epoch_pattern) if settings.epoch_pattern else None
+        self._epoch = ""
         self._seen: dict[str, list[float]] = {}
         self._open: dict[str, float] = {}
         self._rows = 0
@@ -37,12 +42,17 @@ class CommandMetrics:
         if row is not None:
             return self.row(row)
         found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
-        if not found:
-            return []
-        complete = self.last_row() if set(found) & set(self._open) else []
+        complete = self.last_row() if self._begins_an_epoch(line, found) else []
         self._open |= found
         self._take(found)
         return complete
+
+    def _begins_an_epoch(self, line: str, found: Mapping[str, float]) -> bool:
+        if self._epoch_pattern is None:
+            return bool(set(found) & set(self._open))
+        named = self._epoch_pattern.search(line)
+        before, self._epoch = self._epoch, (named[named.re.groups and 1] if named else self._epoch)
+        return self._epoch != before
 
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The row that a JSON object, or a line of a table, is; none where it has nothing that was declared."""
@@ -75,8 +85,16 @@ class CommandMetrics:
                 derived["samples_per_s"] = self._settings.samples_per_epoch / found["epoch_s"]
                 derived["samples"] = self._settings.samples_per_epoch * len(epochs_s)
             found = derived | found
+        if "step_s" in self._seen:
+            found = self._from_steps(self._seen["step_s"], found["step_s"]) | found
         to_target_s = self._to_target_s()
         return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
+
+    def _from_steps(self, steps_s: Sequence[float], step_s: float) -> dict[str, Any]:
+        """Each figure printed stands for one step at least: the window is no shorter than this."""
+        window = {"window_s": sum(steps_s[1:]), "window_steps": len(steps_s) - 1} if len(steps_s) > 1 else {}
+        speed = {"samples_per_s": self._global_batch_size / step_s} if self._global_batch_size and step_s > 0 else {}
+        return {**window, **speed}
 
     def _take(self, found: Mapping[str, float]) -> None:
         loss = found.get("loss", 0.0)

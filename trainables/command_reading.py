@@ -20,8 +20,9 @@ TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
 }
 """What counts of a figure that comes again and again; `steady`: the median from the second on."""
 
-_USUALLY = {"epoch_s": "steady", "samples_per_s": "steady", "peak_memory_gb": "max"}
-_KEYS = ("json", "regex", "scale", "take")
+_USUALLY = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_KEYS = ("json", "regex", "scale", "invert", "take")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,23 +35,29 @@ class Reading:
     pattern: re.Pattern[str] | None = None
     scale: float = 1.0
     """What the number is multiplied by: 0.01 makes a share of a percentage."""
+    invert: bool = False
+    """Whether one over the number counts: seconds a step where steps a second are printed. Before `scale`."""
     take: str = "last"
 
     @staticmethod
     def of(column: str, given: Any) -> Reading:
-        """From the config: null, a regular expression, or {json or regex, scale, take}. ValueError in one line."""
+        """From the config: null, a regular expression, or {json or regex, scale, …}. ValueError in one line."""
         long = {"regex": given} if isinstance(given, str) else given or {}
         subject = f"trainable.metrics.{column}"
         if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
-            raise ValueError(f"{subject} takes null, a regular expression, or json or regex, scale, take; not {given}")
+            raise ValueError(
+                f"{subject} takes null, a regular expression, or json or regex, {', '.join(_KEYS[2:])}; not {given}"
+            )
         take, scale = long.get("take", _USUALLY.get(column, "last")), long.get("scale", 1.0)
         if take not in TAKES:
             raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
         if not isinstance(scale, int | float) or isinstance(scale, bool) or not scale:
             raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
+        if not isinstance(invert := long.get("invert", False), bool):
+            raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")
         pattern = _compiled(subject, long["regex"]) if "regex" in long else None
         key = None if pattern else str(long.get("json", column))
-        return Reading(column=column, key=key, pattern=pattern, scale=scale, take=take)
+        return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
 
     def of_line(self, line: str) -> float | None:
         """The number in a line of output; None where it is not there."""
@@ -63,18 +70,25 @@ class Reading:
 
     def _scaled(self, told: Any) -> float | None:
         number = as_number(told)
-        if number is None or self.scale == 1:
-            return number
-        return number * self.scale
+        if number is None or (self.invert and not number):
+            return None
+        if self.invert:
+            number = 1 / number
+        return number if self.scale == 1 else number * self.scale
 
 
 def as_number(told: Any) -> float | None:
-    """A number, or text that is one (`1,234.5` too); whole numbers stay whole. None for anything else."""
+    """A number, or text that is one (`1,234.5`; `1:02:03`, as a clock shows seconds); None for anything else.
+
+    Whole numbers stay whole.
+    """
     if isinstance(told, bool) or not isinstance(told, int | float | str):
         return None
     if not isinstance(told, str):
         return told
     text = told.replace(",", "").strip()
+    if clock := _CLOCK.fullmatch(text):
+        return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
     try:
         return int(text) if text.lstrip("+-").isdigit() else float(text)
     except ValueError:

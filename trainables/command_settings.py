@@ -29,6 +29,7 @@ class CommandSettings:
     samples_per_epoch: int | None = None
     target_accuracy: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    epoch_pattern: str | None = None
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> CommandSettings:

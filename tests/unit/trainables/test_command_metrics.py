@@ -46,6 +46,37 @@ def test_what_the_command_says_itself_stands_before_what_follows():
     assert (figures["train_s"], figures["samples_per_s"]) == (5.0, 7)
 
 
+def test_lines_of_one_epoch_make_one_row_where_a_pattern_tells_the_epoch():
+    lines = [f"Epoch: [{epoch}] [{i}/3] loss: {9 - epoch - i}" for epoch in range(2) for i in range(3)] + ["Acc@1 50"]
+    metrics = {"loss": "loss: (.+)", "accuracy": {"regex": "Acc@1 (.+)", "scale": 0.01}}
+    rows, _ = read(lines, metrics, epoch_pattern=r"Epoch: \[(\d+)\]")
+    assert rows == [{"epoch": 1, "loss": 7}, {"epoch": 2, "loss": 6, "accuracy": 0.5}]
+
+
+def test_seconds_of_a_step_make_the_throughput():
+    reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": {"regex": "time (.+)ms", "scale": 1e-3}}), 64)
+    for ms in (900, 20, 40, 30):
+        reader.line(f"iter 1: time {ms}ms")
+    figures = reader.figures()
+    assert figures["samples_per_s"] == pytest.approx(64 / 0.03) and figures["step_s"] == pytest.approx(0.03)
+    assert (figures["window_s"], figures["window_steps"]) == (pytest.approx(0.09), 3)
+
+
+@pytest.mark.parametrize(
+    ("line", "how", "seconds"),
+    [
+        ("Total time: 1:02:03", {"regex": "time: (.+)"}, 3723),
+        ("[00:41<00:00]", {"regex": r"\[([0-9:]+)<"}, 41),
+        ("time: 2:03.5", {"regex": "time: (.+)"}, 123.5),
+        ("9/9 4.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, 0.25),
+        ("9/9 0.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, None),
+    ],
+)
+def test_times_as_people_print_them(line, how, seconds):
+    _, figures = read([line], {"step_s": how})
+    assert figures.get("step_s") == seconds
+
+
 def test_one_epoch_is_no_window():
     _, figures = read(["epoch 3.0"], {"epoch_s": "epoch (.+)"})
     assert "window_s" not in figures and figures["epoch_s"] == figures["first_epoch_s"] == 3.0
