@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.layout import Layout
+from orchestrator.notebook_pictures import NotebookPictures
 from orchestrator.override_text import overrides_of
 from sweeps.mistakes import MistakesError
 
@@ -49,9 +50,14 @@ class SweepResults:
         """A table for people: `speedup`, `accuracy` or `recommendation`."""
         return self._existing(f"{name}.md").read_text()
 
+    def pictures(self) -> NotebookPictures:
+        """The report's pictures by name (`speedup`, `accuracy`, `loss`, …); at the end of a cell they are shown."""
+        return NotebookPictures.of(Layout(self.folder))
+
     def _repr_markdown_(self) -> str:
-        """What a notebook shows of it."""
-        return self.markdown("speedup")
+        """What a notebook shows of it: the decision, if there is one, and the figures behind it."""
+        there = [name for name in ("recommendation", "speedup") if Layout(self.folder).table(f"{name}.md").is_file()]
+        return "\n\n".join(map(self.markdown, there or ["speedup"]))
 
     def _table(self, name: str) -> pd.DataFrame:
         import pandas as pd

@@ -39,6 +39,25 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert loaded.trials.equals(again.trials) and loaded.exit_status is None
 
 
+def test_pictures_are_shown_inline(folder, monkeypatch):
+    monkeypatch.syspath_prepend(folder)
+    speeds = {"trainable": {"_target_": "speeds:train", "lr": 0.1, "reference_batch_size": 8}}
+    (folder / "speeds.py").write_text(
+        "def train(config, context):\n"
+        "    for epoch in (1, 2): context.report({'epoch': epoch, 'loss': 1.0 / epoch})\n"
+        "    context.summarize({'samples_per_s': 100.0 * context.seed + 50, 'accuracy': 0.9 - 0.1 * context.seed})\n"
+    )
+    pictures = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", quiet=True).pictures()
+    assert {"accuracy", "loss"} <= set(pictures) and pictures["loss"].svg.startswith("<?xml")
+    shown = pictures._repr_html_()
+    assert shown.count("<img ") == len(pictures) and "data:image/svg+xml;base64," in shown
+    with pytest.raises(KeyError, match="'speed' is not one of .*loss"):
+        pictures["speed"]
+    without = run_sweep(SMALL, "sweep.name=without", "report.html=false", quiet=True)
+    with pytest.raises(FileNotFoundError, match="report.html=false"):
+        without.pictures()
+
+
 def test_a_section_as_a_whole_keeps_nothing_of_the_default():
     model = {"name": "mypackage.models:build", "width": 4}
     with pytest.raises(MistakesError) as told:
