@@ -14,7 +14,7 @@ from orchestrator.claim import Claim
 from orchestrator.claim_expression import Claimed, ExpressionError
 from orchestrator.claims import INCONCLUSIVE, Verdict, judge
 from orchestrator.statistics import Array
-from orchestrator.table_text import markdown
+from orchestrator.text_table import TextTable
 from sweeps.mistakes import nearest
 from sweeps.status import Status
 
@@ -84,6 +84,11 @@ class _Values:
 
 def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
     """A row a claim."""
+    return "\n".join([f"# Claims: {figures.plain(sweep)}", "", *claims_table(found).markdown()])
+
+
+def claims_table(found: Sequence[Verdict]) -> TextTable:
+    """A row a claim."""
     rows = [
         {
             "claim": verdict.claim.sentence,
@@ -98,6 +103,4 @@ def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
     ]
     table = pd.DataFrame(rows)
     about = "Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so."
-    return "\n".join(
-        [f"# Claims: {figures.plain(sweep)}", "", about, "", markdown(table.loc[:, (table != "").any()]), ""]
-    )
+    return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])

@@ -118,7 +118,7 @@ class Ending:
         if console.is_terminal:
             from orchestrator.terminal_table import show
 
-            show(reported.cells, reported.recommendation, console)
+            show(reported.cells, reported.recommendation, console, reported.tables())
         else:
             for table in reported.markdown():
                 console.print(table, markup=False, soft_wrap=True)

@@ -12,7 +12,8 @@ import pandas as pd
 from orchestrator import figures
 from orchestrator.published import Column, Figure, Published
 from orchestrator.published import Row as PublishedRow
-from orchestrator.table_text import Row, head, markdown, status, varying
+from orchestrator.table_text import Row, head, status, varying
+from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
 NO_COUNTERPART = "has no counterpart here"
@@ -20,6 +21,11 @@ NOT_MEASURED = "not measured"
 
 
 def published_markdown(published: Published, cells: pd.DataFrame) -> str:
+    """`published_table` with its heading."""
+    return "\n".join([*head(cells, "Published and measured"), *published_table(published, cells).markdown()])
+
+
+def published_table(published: Published, cells: pd.DataFrame) -> TextTable:
     """A line for each published row and measured cell; the published figures stand in the first line of a row.
 
     Brackets hold a 95% interval where the summary has one.
@@ -30,7 +36,7 @@ def published_markdown(published: Published, cells: pd.DataFrame) -> str:
         f"Published: {figures.plain(published.source)}.",
         "Each figure as published, then as measured here. † Not a valid timing; the note in summary.csv says why.",
     ]
-    return "\n".join([*head(cells, "Published and measured"), *about, "", markdown(table), ""])
+    return TextTable(name="published", title="Published and measured", about=about, frame=table)
 
 
 def _lines(row: PublishedRow, columns: Mapping[str, Column], cells: pd.DataFrame) -> list[dict[str, str]]:

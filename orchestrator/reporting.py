@@ -12,22 +12,23 @@ import pandas as pd
 
 from orchestrator.claim import Claim
 from orchestrator.claims import Verdict
-from orchestrator.claims_table import claims_markdown, verdicts
+from orchestrator.claims_table import claims_markdown, claims_table, verdicts
 from orchestrator.collector import axis_columns, collect_for
 from orchestrator.curves import curves_frame
 from orchestrator.decision import decide
 from orchestrator.durable import write_whole
 from orchestrator.layout import Layout
 from orchestrator.published import Published
-from orchestrator.published_table import published_markdown
+from orchestrator.published_table import published_markdown, published_table
 from orchestrator.recommendation import Recommendation
 from orchestrator.recommendation_table import recommendation_markdown
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
-from orchestrator.scaling_table import scaling_markdown
+from orchestrator.scaling_table import scaling_markdown, scaling_tables
 from orchestrator.soundness import Finding
 from orchestrator.tables import accuracy_markdown, speedup_markdown, write_curves, write_latex, write_tables
 from orchestrator.terms import Terms
+from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
 Made = TypeVar("Made")
@@ -45,6 +46,20 @@ class Known:
     findings: Sequence[Finding] = ()
 
 
+CLAIMS = "claims.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Further:
+    """What a sweep has beside the figures of its cells."""
+
+    file: str
+    text: str
+    """Markdown."""
+    tables: Sequence[TextTable]
+    """The same for the page and the terminal; none where it only says why there is nothing."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Reported:
     """What was made of the ends."""
@@ -56,10 +71,8 @@ class Reported:
     findings: Sequence[Finding]
     judged: Sequence[Verdict] | None
     """The sweep's claims; None where they could not be judged."""
-    claimed: str
-    """The claims as Markdown; empty where there are none."""
-    beside: str
-    """The figures that others published beside these, as Markdown; empty where the sweep has none."""
+    further: Sequence[Further]
+    """The claims, the figures that others published beside these, the scaling laws: where there are any."""
     has_page: bool
     """Whether report.html is of these ends."""
     troubles: Sequence[str]
@@ -67,8 +80,14 @@ class Reported:
 
     def markdown(self) -> list[str]:
         """The tables for people, as in the files, the recommendation first."""
-        tables = [self.decision, self.claimed, speedup_markdown(self.cells), accuracy_markdown(self.cells), self.beside]
+        first = [each.text for each in self.further if each.file == CLAIMS]
+        last = [each.text for each in self.further if each.file != CLAIMS and each.tables]
+        tables = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
         return [table for table in tables if table]
+
+    def tables(self) -> list[TextTable]:
+        """Those of `further`."""
+        return [table for each in self.further for table in each.tables]
 
     def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
         """Sentences of the claims that let the sweep fail."""
@@ -90,31 +109,46 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
     claims = [Claim.of(claim) for claim in request.claims]
     judged = attempts.at("claims.md", lambda: verdicts(claims, trials, cells)) if claims else []
-    claimed = claims_markdown(judged, request.name) if judged else ""
-    scaling = attempts.at("scaling.md", lambda: scaling_markdown(trials, cells)) or ""
-    beside = attempts.at("published.md", lambda: _beside(request, cells)) or ""
-    texts = {"recommendation.md": decision, "claims.md": claimed, "scaling.md": scaling, "published.md": beside}
+    further = [
+        _claimed(judged, request.name) if judged else None,
+        attempts.at("published.md", lambda: _beside(request, cells)),
+        attempts.at("scaling.md", lambda: _laws(trials, cells)),
+    ]
+    texts = {"recommendation.md": decision} | {each.file: each.text for each in further if each}
     write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
     attempts.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
     if request.html:
-        frames = _Frames(trials=trials, cells=cells, recommendation=recommendation, decision=decision)
+        tables = [table for each in further if each for table in each.tables]
+        frames = _Frames(trials=trials, cells=cells, recommendation=recommendation, decision=decision, further=tables)
         unsound = attempts.at("report.html", lambda: _written(layout, frames, known))
     return Reported(
         cells=cells,
         recommendation=recommendation,
         decision=decision,
         judged=judged,
-        claimed=claimed,
-        beside=beside,
+        further=[each for each in further if each],
         findings=[*known.findings, *(unsound or [])],
         has_page=unsound is not None,
         troubles=attempts.troubles,
     )
 
 
-def _beside(request: Request, cells: pd.DataFrame) -> str:
-    return published_markdown(Published.of(request.published), cells) if request.published else ""
+def _claimed(judged: Sequence[Verdict], sweep: str) -> Further:
+    return Further(file=CLAIMS, text=claims_markdown(judged, sweep), tables=[claims_table(judged)])
+
+
+def _beside(request: Request, cells: pd.DataFrame) -> Further | None:
+    if not request.published:
+        return None
+    published = Published.of(request.published)
+    text, table = published_markdown(published, cells), published_table(published, cells)
+    return Further(file="published.md", text=text, tables=[table])
+
+
+def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:
+    tables = scaling_tables(trials, cells)
+    return Further(file="scaling.md", text=scaling_markdown(trials, cells, tables), tables=tables)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,6 +157,7 @@ class _Frames:
     cells: pd.DataFrame
     recommendation: Recommendation | None
     decision: str
+    further: Sequence[TextTable]
 
 
 def _written(layout: Layout, frames: _Frames, known: Known) -> list[Finding]:
@@ -139,6 +174,7 @@ def _written(layout: Layout, frames: _Frames, known: Known) -> list[Finding]:
         cells=frames.cells,
         recommendation=frames.recommendation,
         curves=curves,
+        further=frames.further,
         driver=known.driver,
         findings=[*known.findings, *findings],
     )

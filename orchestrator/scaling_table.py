@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,43 +16,69 @@ from orchestrator.prediction import Line
 from orchestrator.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError
 from orchestrator.statistics import Interval
 from orchestrator.summary import COLUMNS, FURTHER
-from orchestrator.table_text import markdown
+from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
 _MOST = 20
 """Lines that the table fits laws to: each takes some 100 ms."""
 
 
-def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame) -> str:
-    """A row for each line of cells that a law can be fitted to, then one for each critical batch that is known."""
+def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame, tables: Sequence[TextTable] | None = None) -> str:
+    """`scaling_tables` as a document; `tables` are those, where they are known already: fits take their time."""
     found = lines(trials, cells)
-    enough = [line for line in found if len(np.unique(line.gpus)) >= FEWEST_COUNTS]
-    told = ["# Scaling laws", ""]
+    tables = _tables(trials, cells, found) if tables is None else tables
+    without = [] if _enough(found) else _left_out(found)
+    told = [*without, *(line for table in tables for line in table.markdown())]
+    return "\n".join(["# Scaling laws", "", *told])
+
+
+def scaling_tables(trials: pd.DataFrame, cells: pd.DataFrame) -> list[TextTable]:
+    """A row for each line of cells that a law can be fitted to; and one for each critical batch that is known."""
+    return _tables(trials, cells, lines(trials, cells))
+
+
+def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) -> list[TextTable]:
+    enough = _enough(found)
+    told = []
     if enough:
-        told += [
-            "X(N) = γN / (1 + α(N − 1) + βN(N − 1)): contention α, coherency β; Amdahl's law has β = 0, and a speed-up"
-            " of 1/α at most. Brackets: 95% intervals by profile likelihood. mode=predict goes beyond these counts.",
-            "",
-            markdown(pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)])),
-            "",
-        ]
-    if len(enough) > _MOST:
-        told += [f"{len(enough) - _MOST} further groups of cells are left out here.", ""]
-    if len(enough) < len(found):
-        told += [
-            f"{len(found) - len(enough)} groups of cells have fewer than {FEWEST_COUNTS} GPU counts, and no law.",
-            "",
-        ]
+        laws = TextTable(
+            name="scaling",
+            title="Scaling laws",
+            about=[
+                "X(N) = γN / (1 + α(N − 1) + βN(N − 1)): contention α, coherency β; Amdahl's law has β = 0, and a"
+                " speed-up of 1/α at most. Brackets: 95% intervals by profile likelihood. mode=predict goes beyond"
+                " these counts."
+            ],
+            frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
+            remarks=[line for line in _left_out(found) if line],
+        )
+        told.append(laws)
     batches = _critical(trials, cells)
     if len(batches):
-        told += [
-            "Critical batch: where larger batches stop saving steps (McCandlish et al. 2018): by samples to the target"
-            " (E = E_min (1 + B/B_crit)), and by the gradients' noise, which gives its scale, not the same figure.",
-            "",
-            markdown(batches),
-            "",
-        ]
-    return "\n".join(told)
+        critical = TextTable(
+            name="critical_batch",
+            title="Critical batch",
+            about=[
+                "Critical batch: where larger batches stop saving steps (McCandlish et al. 2018): by samples to the"
+                " target (E = E_min (1 + B/B_crit)), and by the gradients' noise, which gives its scale, not the same"
+                " figure."
+            ],
+            frame=batches,
+        )
+        told.append(critical)
+    return told
+
+
+def _enough(found: Sequence[Line]) -> list[Line]:
+    return [line for line in found if len(np.unique(line.gpus)) >= FEWEST_COUNTS]
+
+
+def _left_out(found: Sequence[Line]) -> list[str]:
+    """What the table of laws does not hold, and a blank line behind each."""
+    more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
+    told = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
+    few = [f"{too_few} groups of cells have fewer than {FEWEST_COUNTS} GPU counts, and no law.", ""]
+    return told + few if too_few else told
 
 
 def _row(line: Line, law: str) -> dict[str, Any]:

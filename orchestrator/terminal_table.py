@@ -19,6 +19,7 @@ from orchestrator.accuracy_table import accuracy_frame
 from orchestrator.recommendation import Recommendation
 from orchestrator.speedup_table import speedup_frame
 from orchestrator.table_text import head, name, status, varying
+from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
 MOST_ROWS = 60
@@ -35,10 +36,15 @@ _SIGNS = (
 )
 
 
-def show(cells: pd.DataFrame, recommendation: Recommendation | None, console: Console) -> None:
-    """Print the recommendation, the speed-up and the accuracy table, and what is not ok."""
+def show(
+    cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
+) -> None:
+    """Print the recommendation, the claims, the speed-up and the accuracy table, other tables, and what is not ok."""
     if recommendation:
         _show_recommendation(recommendation, console)
+    for table in further:
+        if table.name == "claims":
+            _show_table(table.title, table.frame, ("as", "said of"), console, file="claims.md")
     for line in head(cells, "")[2:]:
         console.print(line, markup=False, style="dim")
     speedup = speedup_frame(cells)
@@ -46,6 +52,9 @@ def show(cells: pd.DataFrame, recommendation: Recommendation | None, console: Co
     _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
     console.print(_SIGNS, style="dim")
     console.print()
+    for table in further:
+        if table.name != "claims":
+            _show_table(table.title, table.frame, (), console, file=f"{table.name}.md")
     _show_notes(cells, console)
 
 
@@ -66,7 +75,9 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
     console.print()
 
 
-def _show_table(title: str, frame: pd.DataFrame, dispensable: Sequence[str], console: Console) -> None:
+def _show_table(
+    title: str, frame: pd.DataFrame, dispensable: Sequence[str], console: Console, *, file: str = "summary.csv"
+) -> None:
     """As many columns as fit; a table that is still too wide loses the brackets of its intervals."""
     left_out: list[str] = []
     table = _table(title, frame)
@@ -80,7 +91,7 @@ def _show_table(title: str, frame: pd.DataFrame, dispensable: Sequence[str], con
     more = len(frame) - MOST_ROWS
     told = [f"{more} more rows" if more > 0 else "", ", ".join(left_out)]
     if any(told):
-        console.print(f"  In tables/summary.csv, too: {'; '.join(filter(None, told))}.", style="dim", markup=False)
+        console.print(f"  In tables/{file}, too: {'; '.join(filter(None, told))}.", style="dim", markup=False)
     console.print()
 
 

@@ -21,10 +21,12 @@ def document(material: Material, pictures: Sequence[Picture], decision: str) -> 
     parts = [
         f"# Sweep report: {figures.plain(material.sweep)}",
         _demoted(decision),
+        *_further(material, first=True),
         _findings(material),
         *(_picture(picture) for picture in pictures),
         _demoted(speedup_markdown(material.cells)),
         _demoted(accuracy_markdown(material.cells)),
+        *_further(material, first=False),
         _failed(material),
         _machine(material),
     ]
@@ -34,6 +36,12 @@ def document(material: Material, pictures: Sequence[Picture], decision: str) -> 
 def _demoted(markdown: str) -> str:
     """A document as a section of another one."""
     return f"#{markdown}" if markdown.startswith("# ") else markdown
+
+
+def _further(material: Material, *, first: bool) -> list[str]:
+    """The claims, which come first, or the other tables."""
+    tables = [table for table in material.further if (table.name == "claims") is first]
+    return ["\n".join([f"## {table.title}", "", *table.markdown()]) for table in tables]
 
 
 def _findings(material: Material) -> str:

@@ -10,6 +10,7 @@ import pandas as pd
 
 from orchestrator.recommendation import Recommendation
 from orchestrator.soundness import Finding
+from orchestrator.text_table import TextTable
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,8 @@ class Material:
     recommendation: Recommendation | None = None
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
     """As of `curves.curves_frame`."""
+    further: Sequence[TextTable] = ()
+    """Claims, published figures, scaling laws: where the sweep has any."""
     driver: Mapping[str, Any] = field(default_factory=dict)
     """Who ran the sweep last: host, versions, commit, command."""
     findings: Sequence[Finding] = ()

@@ -28,6 +28,16 @@ MOST_EMBEDDED_BYTES = 200_000
 
 
 @dataclass(frozen=True, kw_only=True)
+class Words:
+    """A section that is a table of text."""
+
+    title: str
+    about: Sequence[str]
+    table: Table
+    remarks: Sequence[str] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
 class Page:
     """What the page shows, in its order."""
 
@@ -36,8 +46,11 @@ class Page:
     recommendation: Recommendation | None
     certainty: Sequence[tuple[str, str]]
     front: Table | None
+    claims: Sequence[Words]
     findings: Sequence[Finding]
     pictures: Sequence[Picture]
+    further: Sequence[Words]
+    """Behind the pictures."""
     cells: Table
     trials: Table
     failed: Table

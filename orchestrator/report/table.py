@@ -12,6 +12,7 @@ from orchestrator import figures
 from orchestrator.recommendation import Recommendation
 from orchestrator.report.lines import number, plain, word
 from orchestrator.table_text import Row, in_order, name, status, varying
+from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
 MOST_ROWS = 300
@@ -81,6 +82,12 @@ def front_table(found: Recommendation) -> Table:
         _measured(f"cost [{found.cost_unit}]", "cost"),
     ]
     return _table("front", pd.DataFrame(rows), columns)
+
+
+def text_table(found: TextTable) -> Table:
+    """A table of text as a page has it."""
+    columns = [_text(str(column), lambda row, column=column: str(row[column])) for column in found.frame.columns]
+    return _table(found.name, found.frame, columns)
 
 
 def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:

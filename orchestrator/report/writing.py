@@ -18,12 +18,13 @@ from orchestrator.report.document import document
 from orchestrator.report.drawing import picture_files
 from orchestrator.report.loss_of_efficiency import why_not_linear
 from orchestrator.report.material import Material
-from orchestrator.report.page import Page, rendered
+from orchestrator.report.page import Page, Words, rendered
 from orchestrator.report.picture import Picture
-from orchestrator.report.table import cell_table, failed_table, front_table, provenance, trial_table
+from orchestrator.report.table import cell_table, failed_table, front_table, provenance, text_table, trial_table
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.soundness import Finding
+from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
 _PICTURE_FILES = (".svg", ".png", ".csv")
@@ -73,14 +74,20 @@ def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
         recommendation=found,
         certainty=_certainty(material),
         front=front_table(found) if found and len(found.front) > 1 else None,
+        claims=[_words(table) for table in material.further if table.name == "claims"],
         findings=material.findings,
         pictures=pictures,
+        further=[_words(table) for table in material.further if table.name != "claims"],
         cells=cell_table(material.cells),
         trials=trial_table(material.trials, material.cells),
         failed=failed_table(material.cells),
         command=str(material.driver.get("command") or ""),
         provenance=facts,
     )
+
+
+def _words(table: TextTable) -> Words:
+    return Words(title=table.title, about=table.about, table=text_table(table), remarks=table.remarks)
 
 
 def _certainty(material: Material) -> list[tuple[str, str]]:

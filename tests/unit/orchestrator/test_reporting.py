@@ -52,6 +52,20 @@ def test_tables_and_report_are_written_with_the_decision_first(layout: Layout) -
     )
 
 
+def test_claims_laws_and_published_figures_are_in_all_forms_of_the_report(layout: Layout) -> None:
+    claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
+    columns = {"speed": {"title": "samples/s", "column": "samples_per_s"}}
+    published = {"source": "a post", "columns": columns, "rows": [{"label": "theirs", "figures": {"speed": 7}}]}
+    reported = report_on(request(claims=claims, published=published), layout, RECORDS, Known())
+    assert reported.troubles == []
+    assert [table.name for table in reported.tables()] == ["claims", "published", "scaling"]
+    told = "\n".join(reported.markdown())
+    for form in (told, layout.page.read_text(), layout.document.read_text()):
+        assert "Two are faster." in form and "theirs" in form and "Amdahl" in form
+    assert layout.table("scaling.md").read_text().startswith("# Scaling laws")
+    assert layout.table("claims.md").read_text() in told
+
+
 def test_without_html_there_are_the_tables_only(layout: Layout) -> None:
     reported = report_on(request(html=False), layout, RECORDS, Known())
     assert not reported.has_page and not layout.page.exists() and not layout.pictures.exists()

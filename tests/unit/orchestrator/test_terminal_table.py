@@ -7,7 +7,7 @@ from rich.console import Console
 from orchestrator.collector import collect
 from orchestrator.terminal_table import show
 from tests.unit.orchestrator.report import demo
-from tests.unit.orchestrator.report.test_page import RECOMMENDATION
+from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -15,7 +15,7 @@ _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 def shown(width: int, terminal: bool = True, evil: str = "") -> str:
     cells = collect(demo.records(evil=evil), scaling="weak", reference_batch_size=32)[1]
     file = io.StringIO()
-    show(cells, RECOMMENDATION, Console(file=file, width=width, force_terminal=terminal, highlight=False))
+    show(cells, RECOMMENDATION, Console(file=file, width=width, force_terminal=terminal, highlight=False), FURTHER)
     return file.getvalue()
 
 
@@ -36,6 +36,14 @@ def test_a_wide_terminal_shows_every_column_and_a_narrow_one_says_what_it_leaves
     wide, narrow = _ESCAPE.sub("", shown(140)), _ESCAPE.sub("", shown(80))
     assert "samples/s" in wide and "epoch [s]" in wide and "In tables/summary.csv, too" not in wide
     assert "1.73× [1.65, 1.81]" in narrow and "In tables/summary.csv, too: epoch [s]" in narrow
+
+
+def test_claims_come_behind_the_recommendation_and_published_figures_behind_the_accuracy() -> None:
+    text = _ESCAPE.sub("", shown(100))
+    places = [
+        text.index(title) for title in ("Use gpus=8", "Claims", "Speed-up", "Accuracy on", "Published and measured")
+    ]
+    assert places == sorted(places) and "refuted" in text
 
 
 def test_colour_is_for_terminals() -> None:

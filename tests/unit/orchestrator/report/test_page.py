@@ -7,6 +7,7 @@ import xml.etree.ElementTree as ET
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pandas as pd
 import pytest
 
 from orchestrator.collector import collect
@@ -15,7 +16,9 @@ from orchestrator.layout import Layout
 from orchestrator.recommendation import FrontPoint, MoreSeeds, Recommendation
 from orchestrator.report.material import Material
 from orchestrator.report.writing import write_report
+from orchestrator.scaling_table import scaling_tables
 from orchestrator.soundness import Finding
+from orchestrator.text_table import TextTable
 from tests.unit.orchestrator.report import demo
 
 RECOMMENDATION = Recommendation(
@@ -36,6 +39,22 @@ RECOMMENDATION = Recommendation(
         FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
     ),
     cost_unit="GPU-hours",
+)
+
+
+FURTHER = (
+    TextTable(
+        name="claims",
+        title="Claims",
+        about=["Brackets: 95% intervals."],
+        frame=pd.DataFrame([{"claim": demo.EVIL, "verdict": "refuted", "left − right": "-0.2 [-0.3, -0.1]"}]),
+    ),
+    TextTable(
+        name="published",
+        title="Published and measured",
+        about=["Published: elsewhere."],
+        frame=pd.DataFrame([{"published": "one GPU", "epoch [s]: published": "21.0", "measured at": "not measured"}]),
+    ),
 )
 
 
@@ -78,6 +97,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
         curves=curves,
         driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
         findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
+        further=[*FURTHER, *scaling_tables(trials, cells)],
     )
     unsound, written = write_report(material, layout, f"# Recommendation\n\n{demo.EVIL}\n")
     assert unsound == [] and all(path.exists() for path in written)
@@ -117,9 +137,18 @@ def test_hostile_strings_stay_text(page: Reader) -> None:
 def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
     ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert ids == [
-        *("recommendation", "findings", "speedup", "efficiency", "accuracy", "time_to_target", "loss"),
-        *("utilisation", "power", "memory", "why_not_linear", "tables", "failed", "machine"),
+        *("recommendation", "claims", "findings", "speedup", "efficiency", "accuracy", "time_to_target", "loss"),
+        *("utilisation", "power", "memory", "why_not_linear", "published", "scaling", "critical_batch"),
+        *("tables", "failed", "machine"),
     ]
+
+
+def test_claims_published_figures_and_laws_stand_in_the_page_and_in_the_document(page: Reader, layout: Layout) -> None:
+    text = "".join(page.texts)
+    document = layout.document.read_text()
+    for told in ("-0.2 [-0.3, -0.1]", "epoch [s]: published", "Amdahl", "USL"):
+        assert told in text and told in document
+    assert document.index("## Claims") < document.index("## Speed-up") < document.index("## Published and measured")
 
 
 def test_identities_are_unique(page: Reader) -> None:
