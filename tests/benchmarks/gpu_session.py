@@ -214,6 +214,7 @@ def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
 def out_of_memory(host: Host) -> dict[str, Any]:
     """A share far too large is a row with status oom; the next trial runs; with micro_batch=auto it fits in passes."""
     share = 64 if host.tiny else 32_768
+    no_window = {"val_fraction": 0.0, "window_s": 0.1, "window_steps": 2, "warmup_steps": 0, "warmup_s": 0.0}
     row: dict[str, Any] = {}
     for name, settings, size in (
         ("too large", {}, share),
@@ -221,7 +222,7 @@ def out_of_memory(host: Host) -> dict[str, Any]:
         ("auto", {"micro_batch": "auto"}, share),
     ):
         config = {
-            "trainable": ({} if host.tiny else SETTINGS["tuned"]) | settings | {"val_fraction": 0.0, "window_s": 0.1},
+            "trainable": ({} if host.tiny else SETTINGS["tuned"]) | settings | no_window,
             "model": {"name": _model(host, "wrn28_10")},
             "data": host.data | {"augment": CROP_AND_FLIP},
             "optimizer": SCRIPT,

@@ -96,7 +96,7 @@ def test_a_whole_trial_learns_the_same_with_and_without(settings: dict[str, Any]
 @pytest.mark.gpu
 def test_what_diverges_under_a_graph_is_seen() -> None:
     config = {"trainable": GRAPHED, "budget": {"steps": 60}}
-    answer = run(request(config=config, lr=1e6, device="cuda", gpus_per_rank=1))
+    answer = run(request(config=config, lr=1e30, device="cuda", gpus_per_rank=1))
     assert answer["status"] == "diverged"
 
 
