@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pandas as pd
@@ -86,8 +87,12 @@ def front_table(found: Recommendation) -> Table:
 
 def text_table(found: TextTable) -> Table:
     """A table of text as a page has it."""
-    columns = [_text(str(column), lambda row, column=column: str(row[column])) for column in found.frame.columns]
+    columns = [_text(str(column), partial(_value_of, column)) for column in found.frame.columns]
     return _table(found.name, found.frame, columns)
+
+
+def _value_of(column: Any, row: Row) -> str:
+    return str(row[column])
 
 
 def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:
