@@ -77,7 +77,7 @@ def end_at_random(folder: Path, number: int, times: int, backend: str, longest_s
     while ended < times:
         sweeps += 1
         place = Place(folder / f"{sweeps}", *FOUR)
-        arguments = (f"backend={backend}", "trainable.pause_s=0.2", "cluster.dashboard=false")
+        arguments = (f"backend={backend}", "trainable.pause_s=0.2", "cluster.dashboard=false", "report.html=false")
         deaths = []
         for _ in range(12):
             process = (place.start_afresh if backend == "ray" else place.start)(*arguments)
@@ -116,7 +116,7 @@ def end_at_random(folder: Path, number: int, times: int, backend: str, longest_s
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_ended_at_200_moments(tmp_path: Path, number: int) -> None:
-    end_at_random(tmp_path, number, int(os.environ.get("ORCHESTRATOR_FAULTS", "200")), "inprocess", 3.0, 0.0)
+    end_at_random(tmp_path, number, int(os.environ.get("ORCHESTRATOR_FAULTS", "200")), "inprocess", 2.0, 0.0)
 
 
 @pytest.mark.faults
