@@ -20,6 +20,7 @@ from orchestrator.composition import PRIMARY, Composition, config_dir, hydra_con
 from orchestrator.interrupt import INTERRUPTED
 from orchestrator.machine import this_machine
 from orchestrator.modes import MODES, WITHOUT_SWEEP
+from orchestrator.multirun import saved_without_secrets
 from orchestrator.objective import objective_of
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
@@ -149,7 +150,8 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
 
     sys.argv = [sys.argv[0], *arguments]
     try:
-        hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
+        with saved_without_secrets():
+            hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
     except SystemExit as left:  # Hydra has said what does not compose
         return statuses[-1] if statuses[-1] in INTERRUPTED else (WRONG_REQUEST if left.code else 0)
     if unexpected:

@@ -13,6 +13,7 @@ from orchestrator import summary, timing_gate
 from orchestrator.baseline import Comparison
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
+from orchestrator.straggler import stragglers
 from orchestrator.summary import summary_frame
 from sweeps.lr_rule import RULES
 from sweeps.status import Status
@@ -127,12 +128,13 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The frame with `timing_valid`, and the reasons against it behind any note."""
-    against = timing_gate.judged(records)
+    """The frame with `timing_valid`, and behind any note the reasons against it, and who was a straggler."""
+    against, slow = timing_gate.judged(records), stragglers(records)
     reasons = [against.get(trial_id) for trial_id in frame["trial_id"]]
     frame["timing_valid"] = pd.array([None if found is None else not found for found in reasons], dtype="boolean")
     frame["note"] = [
-        "; ".join(filter(None, [note, *(found or [])])) for note, found in zip(frame["note"], reasons, strict=True)
+        "; ".join(filter(None, [note, *(found or []), slow.get(trial_id)]))
+        for trial_id, note, found in zip(frame["trial_id"], frame["note"], reasons, strict=True)
     ]
     return frame
 

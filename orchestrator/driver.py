@@ -69,7 +69,7 @@ def run(
             backend = None if nodes else _start(request, started, console)
             nodes = nodes or (backend.nodes() if backend else ())
             planned = Plan.of(trials_on(nodes), ends_under(journal.records, asked), nodes, request.rerun)
-            driver = secrets.value(origin(request.arguments))
+            driver = secrets.value(origin(secrets.value(request.arguments)))
             journal.append(Kind.SWEEP, {"asked": asked, "rerun": request.rerun, "driver": driver})
             reached(Moment.SWEEP_TAKEN_UP)
             if planned.finished:

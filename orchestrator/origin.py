@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import re
 import shlex
 import subprocess
 from collections.abc import Sequence
@@ -14,14 +13,13 @@ from typing import Any
 
 PACKAGES = ("sweep-orchestrator", "ray", "hydra-core", "torch")
 
-_SECRET = re.compile(r"(?i)(token|secret|passw|passphrase|credential|api_?key|private_?key|auth)")
-_HIDDEN = "***"
 _GIT_S = 5.0
 
 
 def origin(arguments: Sequence[str]) -> dict[str, Any]:
     """As JSON values; `arguments` is the command line without the program's name, or empty where there is none.
 
+    Whoever writes it down passes the arguments through the sweep's `Secrets` first.
     `commit` is the user's own checkout's, `orchestrator_commit` that of this code; each is absent outside of one.
     """
     packages = {name: _version(name) for name in PACKAGES}
@@ -31,13 +29,13 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
         "python": platform.python_version(),
         "packages": packages,
         "command": command(arguments),
-        "arguments": [_without_secret(argument) for argument in arguments],
+        "arguments": list(arguments),
     } | {name: value for name, value in commits.items() if value}
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command that repeats this, for a shell; values of keys that sound like secrets are hidden."""
-    return shlex.join(["python", "-m", "orchestrator", *map(_without_secret, arguments)])
+    """The command that repeats this, for a shell."""
+    return shlex.join(["python", "-m", "orchestrator", *arguments])
 
 
 def commit(folder: Path) -> str:
@@ -47,11 +45,6 @@ def commit(folder: Path) -> str:
         return ""
     changed = _git(folder, "status", "--porcelain", "--untracked-files=no")
     return f"{found} with changes" if changed else found
-
-
-def _without_secret(argument: str) -> str:
-    key, equals, value = argument.partition("=")
-    return f"{key}={_HIDDEN}" if equals and value and _SECRET.search(key) else argument
 
 
 def _git(folder: Path, *arguments: str) -> str:

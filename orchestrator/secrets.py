@@ -28,6 +28,8 @@ _SECRET_TEXT = re.compile(
     re.VERBOSE,
 )
 _ASSIGNED = re.compile(rf"(?i)\b([\w.\-]*(?:{_SECRET_WORDS}))\b(['\"]?\s*[=:]\s*)(['\"]?)([^\s'\",;&]{{4,}})")
+_OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)
+"""One of Hydra's, whose value may be of any length and form."""
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 
 SHORTEST = 4
@@ -58,7 +60,7 @@ class Secrets:
         return _ASSIGNED.sub(_hide_assigned, _SECRET_TEXT.sub(HIDDEN, text))
 
     def value(self, value: Any, key: str = "") -> Any:
-        """JSON values without them; a text under a name like `token` is one."""
+        """JSON values without them; a text under a name like `token` is one, and so is what an override gives it."""
         if isinstance(value, Mapping):
             return {self.text(str(name)): self.value(item, str(name)) for name, item in value.items()}
         if isinstance(value, (list, tuple)):
@@ -66,7 +68,11 @@ class Secrets:
         if isinstance(value, str):
             if value in self.hidden:
                 return self.hidden[value]
-            return HIDDEN if value and is_secret_name(key) else self.text(value)
+            if value and is_secret_name(key):
+                return HIDDEN
+            named = _OVERRIDE.fullmatch(value)
+            hides = named and is_secret_name(named[1]) and not named[2].startswith(("<hidden", "${"))
+            return f"{named[1]}={HIDDEN}" if named and hides else self.text(value)
         told = str(value)
         return self.hidden[told] if not isinstance(value, bool) and told in self.hidden else value
 

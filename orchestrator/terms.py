@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.request import Request
+from orchestrator.secrets import NO_SECRETS
 from sweeps.sweep import STANDARD_AXES
 
 
@@ -36,6 +37,6 @@ class Terms:
             margin=request.margin,
             target=request.target_accuracy,
             price_per_gpu_hour=request.price_per_gpu_hour,
-            arguments=request.arguments if arguments is None else tuple(arguments),
+            arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes={axis: further.get(axis, axis) for axis in asked if axis in STANDARD_AXES or axis in further},
         )

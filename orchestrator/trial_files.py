@@ -8,8 +8,8 @@ from pathlib import Path
 from orchestrator.durable import write_whole
 from orchestrator.secrets import Secrets
 
-HASHED = ("config.yaml", "metrics.jsonl", "trace.txt")
-"""Written by the driver before the trial's end is recorded; what ranks write has checksums of its own, or is a log."""
+HASHED = ("config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet")
+"""Written before the trial's end is recorded; checkpoints have digests of their own, and the rest is logs."""
 
 
 def digests(folder: Path) -> dict[str, str]:

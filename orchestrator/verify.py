@@ -67,6 +67,7 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
     unfinished = [trial_id for trial_id, trial in reading.trials.items() if trial.status is None]
     violations += verify_files.of_ended_trials(layout, found.records)
     violations += verify_files.of_running_trials(layout, unfinished)
+    violations += verify_files.of_checkpoints(layout)
     violations += verify_files.without_a_record(layout, reading.trials)
     violations += verify_files.of_the_tables(request, layout, read_results(layout), ended=reading.ended is not None)
     violations += _orphans(layout)

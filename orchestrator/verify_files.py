@@ -8,6 +8,7 @@ import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
+from pkgutil import resolve_name
 
 import yaml
 
@@ -20,6 +21,9 @@ from orchestrator.soundness import Results
 from orchestrator.trial_files import HASHED, digest
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+GENERATIONS = "trainables.generations:Generations"
+"""Who knows a whole checkpoint from a damaged one."""
 
 REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")
 """Tables whose every byte follows from the journal; pictures also depend on the fonts of the machine."""
@@ -51,6 +55,14 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
         if layout.metrics(trial_id).exists():
             _, damages = curve.read(layout.metrics(trial_id))
             yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in damages[:-1])
+
+
+def of_checkpoints(layout: Layout) -> Iterator[str]:
+    """Checkpoints that are not as they were written; a trial goes on from the one before."""
+    generations = resolve_name(GENERATIONS)
+    for folder in sorted(layout.trials.glob("*/checkpoint")):
+        for name in generations(folder=folder, rank=0, world_size=1).damaged():
+            yield f"{folder / name}: its content does not match the digest in its name; the trial goes on without it"
 
 
 def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:

@@ -53,7 +53,8 @@ class ScalingProbe:
     def together(self, window: Window, without_exchange: AbstractContextManager[None]) -> dict[str, float]:
         """Of several: each takes a few dozen steps that wait for nobody, and what the window's took longer is exchange.
 
-        Data, host and compute are the (lower) median rank's, imbalance is what the slowest takes longer.
+        Data, host and compute are the (lower) median rank's, imbalance is what the slowest takes longer;
+        `slowest_rank` says which it is.
         """
         pace = window.seconds / window.steps
         steps = min(max(PROBE_STEPS, math.ceil(PROBE_S / pace)), 10 * PROBE_STEPS)
@@ -75,7 +76,7 @@ class ScalingProbe:
             step_s=pace,
             communication_s=max(0.0, pace - slowest.step_s),
             imbalance_s=slowest.step_s - typical.step_s,
-        )
+        ) | {"slowest_rank": ranks.index(slowest)}
 
     def _parts(self, seconds: float, parts: Parts, steps: int) -> StepParts:
         step_s, data_s = seconds / steps, parts.data_s / steps

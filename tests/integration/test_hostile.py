@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app import main
+from tests.drivers.place import SMALL, Place
 
 ROOT = Path(__file__).parents[2]
 SECRETS = {"DB_PASSWORD": "hunter22-and-more", "PLACE": "somewhere-private", "HF_TOKEN": "hf_" + "a1B2c3D4" * 4}
@@ -123,3 +124,17 @@ def test_links_do_not_lead_out_of_the_results(tmp_path: Path) -> None:
     (trial / "metrics.jsonl").symlink_to(outside)
     assert orchestrate(tmp_path, *arguments, "rerun=all").returncode == 0
     assert outside.read_text() == "mine"
+
+
+def test_hydras_account_of_several_sweeps_holds_no_secrets(tmp_path: Path) -> None:
+    place = Place(tmp_path, "sweep=traced", *SMALL, "report.html=false")
+    secrets = ("+trainable.api_key='abcd 12345'", "+trainable.password=${oc.env:PASS}")
+    where = "+trainable.where='https://me:open-sesame@host/x'"
+    arguments = ("sweep.axes.seed=[0],[1]", *secrets, where, "--multirun")
+    status, out, err = place.run(*arguments, PASS="hunter22-and-more")
+    assert status == 0, err
+    accounts = list(tmp_path.rglob("multirun.yaml"))
+    assert accounts and "+trainable.api_key=<hidden>" in accounts[0].read_text()
+    for path in tmp_path.rglob("*"):
+        content = path.read_bytes().decode("utf-8", "replace") if path.is_file() else ""
+        assert not any(secret in content for secret in ("abcd 12345", "hunter22", "open-sesame")), path

@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 OWNERS = {
     "ray": ("orchestrator/ray_",),
     "hydra": ("orchestrator/app.py", "orchestrator/composition.py"),
-    "omegaconf": ("orchestrator/app.py", "orchestrator/composition.py"),
+    "omegaconf": ("orchestrator/app.py", "orchestrator/composition.py", "orchestrator/multirun.py"),
     "pynvml": ("orchestrator/telemetry",),
     "tensorboard": ("orchestrator/tracker_tensorboard.py",),
     "mlflow": ("orchestrator/tracker_mlflow.py",),

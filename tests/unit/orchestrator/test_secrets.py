@@ -83,6 +83,20 @@ def test_texts_lose_secrets_and_nothing_else(text: str, clean: str) -> None:
     assert NO_SECRETS.text(text) == clean
 
 
+@pytest.mark.parametrize(
+    ("override", "clean"),
+    [
+        ("+tracker.api_key=ab c", "+tracker.api_key=<hidden>"),
+        ("db.PASSWORD=hunter2", "db.PASSWORD=<hidden>"),
+        ("my.secret_name=a,b", "my.secret_name=<hidden>"),
+        ("trainable.token=${oc.env:T}", "trainable.token=${oc.env:T}"),
+        ("trainable.lr=0.1", "trainable.lr=0.1"),
+    ],
+)
+def test_what_an_override_gives_a_secret_is_hidden_whole(override: str, clean: str) -> None:
+    assert NO_SECRETS.value([override, clean]) == [clean, clean]
+
+
 @given(st.text(min_size=4, max_size=30), st.text(max_size=40), st.text(max_size=40))
 def test_a_hidden_value_never_comes_through(value: str, before: str, after: str) -> None:
     secrets = Secrets({value: "<hidden>"})
