@@ -6,9 +6,11 @@ import os
 import socket
 
 from orchestrator.backend import Backend
+from orchestrator.conduct import Conduct
 from orchestrator.machine import this_machine
 from orchestrator.ray_token import require_token, show_token_if_any
 from orchestrator.request import Request
+from orchestrator.telemetry_sampler import Sampling
 from orchestrator.watch import Limits
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
@@ -37,11 +39,15 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
 
 def make_backend(request: Request) -> Backend:
     """The back end the user chose, started; MistakesError if no cluster answers at the address that was given."""
-    limits = Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s)
+    conduct = Conduct(
+        workers=request.workers,
+        limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
+        sampling=Sampling(hz=request.telemetry_hz),
+    )
     if request.backend == "inprocess":
         from orchestrator.inprocess_backend import InProcessBackend
 
-        return InProcessBackend(limits, telemetry_hz=request.telemetry_hz)
+        return InProcessBackend(conduct)
     if request.address or os.environ.get("RAY_ADDRESS"):
         show_token_if_any()
     else:
@@ -54,12 +60,10 @@ def make_backend(request: Request) -> Backend:
             address=request.address,
             dashboard=request.dashboard,
             labels=request.labels,
-            workers=request.workers,
             verbose=request.verbose,
             cpus=int(here.cpus),
             gpus=int(here.gpus),
-            limits=limits,
-            telemetry_hz=request.telemetry_hz,
+            conduct=conduct,
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

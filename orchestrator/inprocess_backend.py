@@ -15,11 +15,11 @@ from uuid import uuid4
 from orchestrator.agenda import Agenda
 from orchestrator.alarm import Alarm, OverdueError
 from orchestrator.backend import RANK_ENTRY, Listener, Outcome
+from orchestrator.conduct import Conduct
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
 from orchestrator.telemetry_outcome import with_telemetry
-from orchestrator.telemetry_sampler import Sampler, Sampling
-from orchestrator.watch import NO_LIMITS, Limits
+from orchestrator.telemetry_sampler import Sampler
 from sweeps.feasibility import Node
 from sweeps.trial import TrialSpec
 
@@ -34,10 +34,9 @@ class InProcessBackend:
     the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
     """
 
-    def __init__(self, limits: Limits = NO_LIMITS, telemetry_hz: float = 5.0) -> None:
-        self._limits = limits
+    def __init__(self, conduct: Conduct | None = None) -> None:
+        self._conduct = conduct or Conduct()
         self._gang_id = uuid4().hex
-        self._sampling = Sampling(hz=telemetry_hz)
         resolve_name(FORGET)()
 
     def nodes(self) -> tuple[Node, ...]:
@@ -60,12 +59,12 @@ class InProcessBackend:
         """How it ended; None where it was given up."""
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
-        alarm = Alarm(self._limits)
+        alarm = Alarm(self._conduct.limits)
         rank = _Rank(trial, Hearing(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
         request = trial.rank_request(0) | own
-        with Sampler.on(self._sampling, request) as sampler:
+        with Sampler.on(self._conduct.sampling, request) as sampler:
             try:
                 with alarm:
                     answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)

@@ -72,6 +72,13 @@ class Display:
         self._console.print(Text(f"to be tried again: {trial.label}  {outcome.note}", style="yellow"), soft_wrap=True)
         self.refresh()
 
+    def once_more(self, trials: Sequence[TrialSpec]) -> None:
+        """Trials that are over wait again, because something spoiled their timing."""
+        self._waiting += len(trials)
+        self._total += len(trials)
+        self._bar.update(self._task, total=self._total)
+        self._console.print(f"something spoiled the timing of {len(trials)} trials: they run once more, alone")
+
     def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
         """A trial that never started is a line, and counts for nothing else."""
         self._console.print(Text(f"{outcome.status}  {trial.label}  {outcome.note}"), soft_wrap=True)

@@ -47,6 +47,15 @@ def still_open(request: Request, ends: Mapping[str, TrialRecord]) -> Open:
     return Open(cells=frozenset(more.cell_id for more in found.more_seeds), answer=found.name or "no cell is ok")
 
 
+def next_seeds(found: Open, later: Sequence[TrialSpec]) -> tuple[list[TrialSpec], list[TrialSpec]]:
+    """The next seed of every open cell, and all that is left."""
+    seeds: dict[str, int] = {}
+    for trial in later:
+        seeds[trial.cell_id] = min(trial.seed, seeds.get(trial.cell_id, trial.seed))
+    asked = [trial for trial in later if trial.cell_id in found.cells and trial.seed == seeds[trial.cell_id]]
+    return asked, [trial for trial in later if trial not in asked]
+
+
 def skipped(answer: str) -> Outcome:
     """The end of a trial that would change nothing."""
     note = f"sweep.phases: further seeds of this cell would not change the answer ({answer})"

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import logging
-import os
 import signal
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +17,16 @@ from ray.tune.experiment import Trial
 from orchestrator.agenda import Agenda
 from orchestrator.backend import Listener, Outcome
 from orchestrator.cause import Cause
+from orchestrator.conduct import Conduct
 from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_gang import Supervisor
-from orchestrator.ray_queue import TrialQueue
-from orchestrator.telemetry_sampler import Sampling
-from orchestrator.watch import NO_LIMITS, Limits
+from orchestrator.ray_metrics import Metrics
+from orchestrator.ray_plain import plain_tune
+from orchestrator.ray_queue import TrialQueue, spec_of
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-
-_TUNE = {
-    "RAY_AIR_NEW_OUTPUT": "0",
-    "RAY_CHDIR_TO_TRIAL_DIR": "0",
-    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
-    "TUNE_DISABLE_SIGINT_HANDLER": "1",
-    "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # the journal decides what is done, not Tune's experiment state
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # TrialQueue holds trials back, not Tune
-    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
-}
 
 SILENT_S = 120.0
 """A supervisor that says nothing for so long, though it has something to say twice a second, is ended from outside."""
@@ -47,9 +35,7 @@ SILENT_S = 120.0
 class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
-    `workers`: "warm" keeps a gang's processes for the next trial of the same shape, "fresh" starts new ones for each.
     `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
-    `limits` are those of every attempt. Trials are watched `telemetry_hz` times a second.
     """
 
     def __init__(
@@ -57,17 +43,13 @@ class RayBackend:
         *,
         address: str | None = None,
         dashboard: bool = True,
-        workers: str = "warm",
         verbose: bool = False,
         cpus: int | None = None,
         gpus: int | None = None,
         labels: Mapping[str, str] | None = None,
-        limits: Limits = NO_LIMITS,
-        telemetry_hz: float = 5.0,
+        conduct: Conduct | None = None,
     ) -> None:
-        self._limits = limits
-        self._workers = workers
-        self._sampling = Sampling(hz=telemetry_hz)
+        self._conduct = conduct or Conduct()
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
         self._labels = labels or {}
@@ -85,8 +67,8 @@ class RayBackend:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
         agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
-        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._workers, self._limits, self._sampling)
-        with tempfile.TemporaryDirectory() as scratch, _environment(_TUNE), _quiet("ray.tune", not self._verbose):
+        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._conduct)
+        with tempfile.TemporaryDirectory() as scratch, plain_tune(verbose=self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1):
                     tune.run(
@@ -109,12 +91,16 @@ class RayBackend:
 
 
 class _Relay(Callback):  # type: ignore[misc]
-    """Tells the listener in the project's words what Tune says in its own."""
+    """Tells the listener, and Ray's metrics, in the project's words what Tune says in its own."""
 
     def __init__(self, hearing: Hearing) -> None:
         self._hearing = hearing
         self._started: dict[str, float] = {}
         self._heard: dict[str, float] = {}
+
+    def setup(self, *given: Any, **info: Any) -> None:
+        """Make what Tune could not pickle."""
+        self._metrics = Metrics()
 
     def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         self._start(trial)
@@ -125,17 +111,20 @@ class _Relay(Callback):  # type: ignore[misc]
         self._heard[trial.trial_id] = time.monotonic()
         with self._hearing.listening() as listener:
             if result["rows"]:
-                listener.reported(trial.config["trial"], result["rows"])
+                listener.reported(spec_of(trial), result["rows"])
             if "outcome" in result:
-                listener.finished(trial.config["trial"], result["outcome"])
+                self._metrics.finished(spec_of(trial), result["outcome"])
+                listener.finished(spec_of(trial), result["outcome"])
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """The supervisor itself failed: its process, its node, or Ray."""
         if trial.trial_id not in self._started:
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
+        outcome = _broken(trial.error_file, wall_s)
+        self._metrics.finished(spec_of(trial), outcome)
         with self._hearing.listening() as listener:
-            listener.finished(trial.config["trial"], _broken(trial.error_file, wall_s))
+            listener.finished(spec_of(trial), outcome)
 
     def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
         with self._hearing.listening() as listener:
@@ -148,8 +137,9 @@ class _Relay(Callback):  # type: ignore[misc]
 
     def _start(self, trial: Trial) -> None:
         self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
+        self._metrics.started(spec_of(trial))
         with self._hearing.listening() as listener:
-            listener.started(trial.config["trial"])
+            listener.started(spec_of(trial))
 
 
 class _Stop(Stopper):  # type: ignore[misc]
@@ -177,30 +167,3 @@ def _broken(error_file: str | None, wall_s: float) -> Outcome:
         trace=trace,
         wall_s=wall_s,
     )
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set these environment variables for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
-
-
-@contextmanager
-def _quiet(name: str, quiet: bool) -> Iterator[None]:
-    """Silence a logger for a while: every end it reports reaches the listener anyway."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.CRITICAL if quiet else level)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)

@@ -6,18 +6,18 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import ray
 from ray.exceptions import RayError
 from ray.tune import PlacementGroupFactory, Trainable
-from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.backend import Outcome
+from orchestrator.conduct import Conduct
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.memory import oom_kills
 from orchestrator.ray_end import end_by
-from orchestrator.ray_rank import WATCH, Rank
+from orchestrator.ray_rank import WATCH
+from orchestrator.ray_seats import Seats
 from orchestrator.ray_watch import RankWatch
 from orchestrator.telemetry_outcome import with_telemetry
 from orchestrator.telemetry_sampler import Readings
@@ -50,18 +50,17 @@ def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
 class Supervisor(Trainable):  # type: ignore[misc]
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "workers": "warm" or "fresh", "limits": Limits, "sampling":
-    Sampling}. The last of its results carries the trial's "outcome", and every one the "rows" reported since the one
-    before.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct}. The last of its results carries the
+    trial's "outcome", and every one the "rows" reported since the one before.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start the first trial."""
-        self._ranks: list[Any] = []
+        self._seats = Seats()
         self._start(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Start the next trial, of the same shape."""
+        """Start the next trial, of a shape that has room here."""
         self._start(new_config)
         return True
 
@@ -81,31 +80,28 @@ class Supervisor(Trainable):  # type: ignore[misc]
             for rank in self._ranks:
                 rank.stop.options(concurrency_group=WATCH).remote()
             ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
-        self._end_ranks()
+        self._seats.close()
 
     def _start(self, config: Mapping[str, Any]) -> None:
         self.config: dict[str, Any] = {}  # Tune would send it back with every result
         self._started = time.monotonic()
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
-        self._fresh = config["workers"] == "fresh"
+        self._conduct: Conduct = config["conduct"]
         self._ends: list[RankEnd] = []
         self._readings: list[Readings] = []
         self._deadline = float("inf")
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._oom_kills = oom_kills()
-        if not self._ranks:
-            self._gang_id = uuid4().hex
-            self._ranks = _start_ranks(self._trial, self._gang_id)
-            self._nodes = _nodes_of_bundles(len(self._ranks))
-        self._watch = RankWatch(self._ranks, config["limits"])
-        shared = {"gang_id": self._gang_id, "trial_dir": str(self._trial_dir)}
+        self._ranks = self._seats.take(self._trial)
+        self._watch = RankWatch(self._ranks, self._conduct.limits)
+        shared = {"gang_id": self._seats.gang_id, "trial_dir": str(self._trial_dir)}
         # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
             actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
-                self._trial.rank_request(rank) | shared, meeting, config["sampling"]
+                self._trial.rank_request(rank) | shared, meeting, self._conduct.sampling
             ): rank
             for rank, actor in enumerate(self._ranks)
         }
@@ -127,7 +123,9 @@ class Supervisor(Trainable):  # type: ignore[misc]
             if rank == 0:
                 self._rows = rows
         except RayError as error:
-            end = end_by(error, rank, self._trial_dir, self._nodes[rank], oom_killed=oom_kills() > self._oom_kills)
+            end = end_by(
+                error, rank, self._trial_dir, self._seats.nodes[rank], oom_killed=oom_kills() > self._oom_kills
+            )
         self._ends.append(end)
         self._watch.ended(rank)
         if end.status is not Status.OK:
@@ -148,34 +146,8 @@ class Supervisor(Trainable):  # type: ignore[misc]
     def _finish(self) -> Outcome:
         wall_s = time.monotonic() - self._started
         complete = len(self._ends) == len(self._ranks)
-        if self._fresh or not complete or not all(end.reusable for end in self._ends):
-            self._end_ranks()
+        if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
+            self._seats.end()
         self._running = {}
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
-
-    def _end_ranks(self) -> None:
-        for rank in self._ranks:
-            ray.kill(rank)
-        self._ranks = []
-
-
-def _start_ranks(trial: TrialSpec, gang_id: str) -> list[Any]:
-    """Rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
-    gang, group = trial.gang, ray.util.get_current_placement_group()
-    actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
-    return [
-        actor.options(
-            name=f"{trial.sweep}/{gang_id}/rank{rank}",
-            num_cpus=gang.cpus_per_rank,
-            num_gpus=gang.gpus_per_rank,
-            scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
-        ).remote(gang.cpus_per_rank, gang.gpus_per_rank)
-        for rank in range(gang.ranks)
-    ]
-
-
-def _nodes_of_bundles(count: int) -> list[str]:
-    """The id of the node of each bundle; a lost node's bundles move, and so they are asked at the start."""
-    nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
-    return [nodes.get(index, "") for index in range(count)]

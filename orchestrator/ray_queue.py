@@ -5,18 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 from ray.tune import Experiment
 from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.agenda import Agenda
+from orchestrator.conduct import Conduct
 from orchestrator.ray_gang import bundles
-from orchestrator.telemetry_sampler import Sampling
-from orchestrator.watch import NO_LIMITS, Limits
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
+from sweeps.trial import TrialSpec
 
 LOOK_EVERY_S = 2.0
 """How often the cluster is asked for its nodes: some may be lost, and others come."""
@@ -32,23 +31,15 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     """
 
     def __init__(
-        self,
-        agenda: Agenda,
-        nodes: Callable[[], Sequence[Node]],
-        results_dir: Path,
-        workers: str,
-        limits: Limits = NO_LIMITS,
-        sampling: Sampling | None = None,
+        self, agenda: Agenda, nodes: Callable[[], Sequence[Node]], results_dir: Path, conduct: Conduct
     ) -> None:
-        self._limits = limits
-        self._sampling = sampling or Sampling()
         self._agenda = agenda
+        self._nodes = nodes
+        self._results_dir = results_dir
+        self._conduct = conduct
         self._given: list[Trial] = []
         self._count = 0
-        self._nodes = nodes
         self._looked_s = time.monotonic()
-        self._results_dir = results_dir
-        self._workers = workers
         self._tell_nodes()
 
     def __getstate__(self) -> dict[str, object]:
@@ -69,7 +60,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         now_s = time.monotonic()
         for trial in [each for each in self._given if each.is_finished()]:
             self._given.remove(trial)
-            self._agenda.ended(trial.trial_id, now_s, (trial.last_result or {}).get("outcome"))
+            self._agenda.ended(spec_of(trial).trial_id, now_s, (trial.last_result or {}).get("outcome"))
         if now_s - self._looked_s > LOOK_EVERY_S:
             self._tell_nodes()
         start = self._agenda.next(now_s)
@@ -82,7 +73,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
 
     def is_finished(self) -> bool:
         """Whether no further trial will come."""
-        return self._finished or not len(self._agenda)
+        return self._finished or self._agenda.over
 
     def _tell_nodes(self) -> None:
         self._looked_s = time.monotonic()
@@ -91,19 +82,25 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
 
     def _trial(self, start: Start) -> Trial:
         spec = start.trial
-        config: dict[str, Any] = {
-            "trial": spec,
-            "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
-            "workers": self._workers,
-            "limits": self._limits,
-            "sampling": self._sampling,
-        }
+        warm = self._conduct.workers == "warm"
+        place = self._agenda.seats(start) if warm else spec.gang
+        nodes = start.nodes[:1] * place.ranks if place != spec.gang else start.nodes
         return Trial(
             self._experiment.spec["run"],
-            config=config,
-            trial_id=spec.trial_id,
+            config={
+                "trial": spec,
+                "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
+                "conduct": self._conduct,
+            },
+            trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
             storage=self._experiment.storage,
-            placement_group_factory=bundles(spec.gang, start.nodes if len(self._alive) > 1 else ()),
+            placement_group_factory=bundles(place, nodes if len(self._alive) > 1 else ()),
             trial_name_creator=lambda trial: spec.label,
-            trial_dirname_creator=lambda trial: spec.trial_id,
+            trial_dirname_creator=lambda trial: trial.trial_id,
         )
+
+
+def spec_of(trial: Trial) -> TrialSpec:
+    """What Tune calls a trial is one attempt at one of ours."""
+    spec: TrialSpec = trial.config["trial"]
+    return spec

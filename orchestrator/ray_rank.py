@@ -26,6 +26,9 @@ WATCH = "watch"
 With it, Ray calls every other method in one further thread, always the same, which is not the main thread.
 """
 
+PROCESS_GROUP = "trainables.process_group"
+"""Who connects a trial's ranks; where no trial has imported it there is nothing to leave."""
+
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _RENDEZVOUS_PORTS = range(20_000, 30_000)
 """Outside of what the kernel and Ray give out by themselves, so that nothing takes the port before rank 0 listens."""
@@ -75,6 +78,11 @@ class Rank:
     def _should_stop(self) -> bool:
         self._moves += 1
         return self._stopping.is_set()
+
+    def part(self) -> None:
+        """Leave the ranks of the last trial: the next one has others, or fewer."""
+        if PROCESS_GROUP in sys.modules:
+            sys.modules[PROCESS_GROUP].leave()
 
     def moves(self) -> int:
         """How often the running trial took a step, or reported: it moves as long as this grows."""

@@ -132,6 +132,11 @@ class Session:
         self._end(trial, outcome)
         self._display.skipped(trial, outcome)
 
+    def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
+        """Journal that something spoiled the timing of these trials, which are to run once more, alone."""
+        self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
+        self._display.once_more(trials)
+
     def _retried(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any]:
         attempt = self._attempts.get(trial.trial_id, 0)
         told = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
@@ -143,6 +148,8 @@ class Session:
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         files = {"files": digests(self._layout.trial(trial.trial_id))}
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
+        self._ended.add(trial.trial_id)
+        self._tried.pop(trial.trial_id, None)
 
     def ticked(self) -> None:
         """Let the clocks on the screen go on."""

@@ -26,5 +26,14 @@ class Limit:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Allowance:
+    """A limit, and what had been used up of it before this run."""
+
+    limit: Limit = Limit()
+    gpu_s: float = 0.0
+    wall_s: float = 0.0
+
+
 def _at(used: float, bound: float | None) -> bool:
     return bound is not None and used >= bound

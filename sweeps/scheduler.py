@@ -42,12 +42,11 @@ class Scheduler:
     def __init__(self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> None:
         self._expected_s = expected_s
         self._queues: dict[Shape, deque[tuple[int, Stretch]]] = {}
-        for number, stretch in enumerate(stretches(trials, expected_s)):
-            self._queues.setdefault(stretch.shape, deque()).append((number, stretch))
-        self._waiting = {trial.trial_id for trial in trials}
+        self._number = 0
+        self._waiting: set[str] = set()
         self._running: dict[str, tuple[Placement, float]] = {}
         self._room = Occupancy(nodes)
-        self.revise()
+        self.add(trials)
 
     def __len__(self) -> int:
         """How many trials wait."""
@@ -76,6 +75,14 @@ class Scheduler:
         self._room.release(placement)
         self._count_running(placement, until_s, -1)
         self._blocked.clear()
+
+    def add(self, trials: Sequence[TrialSpec]) -> None:
+        """These trials wait, too, behind those that wait already."""
+        for stretch in stretches(trials, self._expected_s):
+            self._queues.setdefault(stretch.shape, deque()).append((self._number, stretch))
+            self._number += 1
+        self._waiting.update(trial.trial_id for trial in trials)
+        self.revise()
 
     def again(self, trial: TrialSpec) -> None:
         """The trial waits once more, before the others of its shape: its node was lost, say."""

@@ -2,14 +2,17 @@
 
 import signal
 import time
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
 import pandas as pd
 import psutil
 import pytest
+import ray
 
 from orchestrator.backend import Backend
+from orchestrator.conduct import Conduct
 from orchestrator.inprocess_backend import InProcessBackend
 from orchestrator.ray_backend import RayBackend
 from orchestrator.watch import Limits
@@ -208,7 +211,7 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
 def test_a_trial_that_has_had_its_time_is_ended_from_outside(
     backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_limits", limits)
+    monkeypatch.setattr(backend, "_conduct", Conduct(limits=limits))
     recorder = Recorder()
     backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
     hung, following = recorder.outcomes["hangs"], recorder.outcomes["next"]
@@ -223,7 +226,7 @@ def test_a_trial_that_has_had_its_time_is_ended_from_outside(
 def test_the_rank_that_hangs_is_named_and_all_of_them_go(
     ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_limits", Limits(hang_s=3.0))
+    monkeypatch.setattr(ray_backend, "_conduct", Conduct(limits=Limits(hang_s=3.0)))
     recorder = Recorder()
     ray_backend.run([trial("freezes", "freezing", ranks=2, how=how, who=1)], tmp_path, recorder)
     outcome = recorder.outcomes["freezes"]
@@ -249,10 +252,25 @@ def test_a_supervisor_that_dies_is_a_failed_trial(ray_backend: RayBackend, tmp_p
 
 
 @pytest.mark.slow
+def test_rays_own_metrics_tell_of_the_trials(ray_backend: RayBackend, tmp_path: Path) -> None:
+    ray_backend.run([trial("counted", "quick"), trial("uncounted", "failing", how="raise")], tmp_path, Recorder())
+    (node,) = ray.nodes()
+    address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
+    deadline, found = time.monotonic() + 60, set()
+    while len(found) < 3:  # Ray collects them every few seconds
+        assert time.monotonic() < deadline, found
+        time.sleep(1)
+        lines = urllib.request.urlopen(address, timeout=10).read().decode().splitlines()
+        own = [line for line in lines if line.startswith("ray_orchestrator_") and 'sweep="contract"' in line]
+        found = {state for state in ("ok", "failed", "running") for line in own if f'state="{state}"' in line}
+    assert any(line.startswith("ray_orchestrator_gpu_hours") for line in own)
+
+
+@pytest.mark.slow
 def test_fresh_workers_are_new_for_every_trial(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_workers", "fresh")
+    monkeypatch.setattr(ray_backend, "_conduct", Conduct(workers="fresh"))
     recorder = Recorder()
     ray_backend.run([trial("one", "quick"), trial("two", "quick")], tmp_path, recorder)
     assert recorder.outcomes["one"].metrics["pid"] != recorder.outcomes["two"].metrics["pid"]

@@ -3,7 +3,7 @@ import pytest
 from orchestrator.agenda import Agenda
 from orchestrator.backend import Outcome
 from sweeps.feasibility import Node
-from sweeps.limit import Limit
+from sweeps.limit import Allowance, Limit
 from sweeps.status import Status
 from tests.contract.trials import trial
 
@@ -40,7 +40,7 @@ def test_trials_start_as_others_end():
     ],
 )
 def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
-    agenda = on(Agenda(trials(3), limit=limit, spent_gpu_s=spent_gpu_s), ONE)
+    agenda = on(Agenda(trials(3), allowance=Allowance(limit=limit, gpu_s=spent_gpu_s)), ONE)
     assert agenda.next(0.0) is not None
     agenda.ended("0", 5.0, Outcome(status=Status.OK, wall_s=5.0))
     assert agenda.next(5.0) is None and len(agenda) == 0
@@ -69,15 +69,54 @@ def test_a_trial_starts_when_its_nodes_have_come():
     assert start is not None and {node.name for node in start.nodes} == {"a", "b"}
 
 
-def test_a_lost_trial_waits_once_more_and_before_others():
-    agenda = on(Agenda(trials(3)), ONE, TWO)
+class Source:
+    """Rounds that are given, and attempts that are asked for."""
+
+    def __init__(self, *rounds):
+        self.rounds, self.asked, self.left_out = list(rounds), [], []
+
+    def again(self):
+        asked, self.asked = self.asked, []
+        return asked
+
+    def next(self, left_out):
+        self.left_out.append(ids(left_out))
+        return self.rounds.pop(0) if self.rounds else []
+
+
+def test_another_attempt_waits_until_the_last_one_has_left_its_place_and_comes_before_others():
+    source = Source()
+    agenda = on(Agenda(trials(3), rounds=source), ONE, TWO)
     first, second = agenda.next(0.0), agenda.next(0.0)
     survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
+    source.asked = [first.trial]
     on(agenda, survivor, now_s=1.0)
-    agenda.again(first.trial.trial_id, 1.0)
+    assert agenda.next(1.0) is None
+    agenda.ended(first.trial.trial_id, 1.0)
     assert agenda.next(1.0) is None
     agenda.ended(second.trial.trial_id, 2.0)
     assert agenda.next(2.0).trial is first.trial
+
+
+def test_a_round_begins_when_nothing_of_the_last_runs_and_hears_what_was_left_out():
+    more, none = [trial("more", "quick")], [trial("homeless", "quick", ranks=9)]
+    source = Source(more, none)
+    agenda = on(Agenda(trials(1), rounds=source), ONE)
+    assert agenda.next(0.0).trial.trial_id == "0"
+    assert agenda.next(1.0) is None and not agenda.over and source.left_out == []
+    agenda.ended("0", 2.0)
+    assert agenda.next(2.0).trial.trial_id == "more"
+    agenda.ended("more", 3.0)
+    assert agenda.next(3.0) is None and agenda.over
+    assert source.left_out == [[], [], [("homeless", Status.INFEASIBLE)]]
+
+
+def test_a_smaller_trial_that_is_alone_anyway_takes_the_place_of_the_largest():
+    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("one", "quick")]), ONE)
+    for name in ("pair", "one"):
+        start = agenda.next(0.0)
+        assert start.trial.trial_id == name and agenda.seats(start).ranks == 2
+        agenda.ended(name, 1.0)
 
 
 def test_durations_of_ended_trials_decide_who_is_next():

@@ -81,10 +81,18 @@ class Processes:
 
     def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
         """`function(*arguments[i])` in process i; raises what one of them raised, as text."""
-        for end, own in zip(self._ends, arguments, strict=True):
+        assert len(arguments) == len(self._ends)
+        return self._call(self._ends, function, *arguments)
+
+    def call_first(self, function: Callable[..., Any], *own: Any) -> list[Any]:
+        """`[function(*own)]` in process 0, while the others idle."""
+        return self._call(self._ends[:1], function, own)
+
+    def _call(self, ends: list[Connection], function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
+        for end, own in zip(ends, arguments, strict=True):
             end.send((function, own))
-        with ThreadPoolExecutor(len(self._ends)) as pool:
-            answers = list(pool.map(Connection.recv, self._ends))
+        with ThreadPoolExecutor(len(ends)) as pool:
+            answers = list(pool.map(Connection.recv, ends))
         errors = [error for _, error in answers if error]
         assert not errors, errors
         return [answer for answer, _ in answers]

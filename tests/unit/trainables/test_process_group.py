@@ -1,6 +1,6 @@
 import pytest
 
-from tests.unit.trainables.ranks import Processes, rendezvous, request, run
+from tests.unit.trainables.ranks import Processes, rendezvous, request, run, without_times
 from trainables import process_group
 from trainables.context import Context
 from trainables.process_group import Gang
@@ -20,6 +20,25 @@ def test_a_gang_stays_connected_until_it_changes(pair: Processes) -> None:
     assert [answer["status"] for answer in both(pair, gang_id="a")] == ["ok", "ok"]
     assert [answer["status"] for answer in both(pair, gang_id="b")] == ["failed", "failed"]
     assert [answer["status"] for answer in both(pair, gang_id="b", rendezvous=rendezvous())] == ["ok", "ok"]
+
+
+def test_a_rank_of_a_pair_that_parted_trains_alone_as_in_a_new_process(pair: Processes) -> None:
+    alone = request(gang_id="alone")
+    together = [request(rank=rank, shares=(32, 32)) for rank in range(2)]
+    seen = []
+    for turn in range(2):
+        meeting = {"gang_id": f"pair {turn}", "rendezvous": rendezvous()}
+        seen.append([without_times(answer) for answer in pair.call(run, *((each | meeting,) for each in together))])
+        pair.call(process_group.leave, (), ())
+        (first,) = pair.call_first(run, alone)
+        seen.append(without_times(first))
+    assert [answer["status"] for answer in (*seen[0], seen[1])] == ["ok"] * 3
+    assert seen[0] == seen[2] and seen[1] == seen[3]
+    new = Processes(1)
+    try:
+        assert [without_times(answer) for answer in new.call(run, (alone,))] == [seen[1]]
+    finally:
+        new.close()
 
 
 def test_ranks_need_a_place_to_meet() -> None:

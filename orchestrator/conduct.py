@@ -1,0 +1,18 @@
+"""How every attempt at a trial is run, whichever trial it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.telemetry_sampler import Sampling
+from orchestrator.watch import NO_LIMITS, Limits
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """What a back end keeps to in all attempts."""
+
+    workers: str = "warm"
+    """warm: a gang's processes serve trial after trial; fresh: every trial gets new ones."""
+    limits: Limits = NO_LIMITS
+    sampling: Sampling = field(default_factory=Sampling)

@@ -1,0 +1,139 @@
+"""A sweep that this driver has taken up: its plan, its trials and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.agenda import Agenda
+from orchestrator.backend import Backend
+from orchestrator.backends import known_nodes, make_backend
+from orchestrator.crash_point import Moment, reached
+from orchestrator.ending import Ending
+from orchestrator.history import difference, ends_under, latest, spent_gpu_s
+from orchestrator.interrupt import Interrupt
+from orchestrator.journal import Journal, Kind
+from orchestrator.layout import Layout
+from orchestrator.live import Display
+from orchestrator.origin import origin
+from orchestrator.plan import Plan, TrialsOn
+from orchestrator.ray_token import token_file
+from orchestrator.record import TrialRecord
+from orchestrator.request import Request
+from orchestrator.rounds import Rounds
+from orchestrator.secrets import Secrets
+from orchestrator.session import Session
+from orchestrator.soundness import Finding
+from orchestrator.tracking import TrackedListener, Tracker
+from sweeps.limit import Allowance
+from sweeps.mistakes import MistakesError
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """A sweep whose directory and journal are this driver's, for as long as they are."""
+
+    request: Request
+    asked: Mapping[str, Any]
+    console: Console
+    secrets: Secrets
+    layout: Layout
+    journal: Journal
+    interrupt: Interrupt
+
+    def check(self) -> None:
+        """Tell of damages; MistakesError if the journal answers another question."""
+        for damage in self.journal.damages:
+            self.console.print(f"journal: {damage}; moved to {self.layout.journal.name}.quarantine", style="red")
+        _check_unchanged(self.request, self.journal, self.asked)
+
+    def trials(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
+        """Plan, and run what is to run; the plan."""
+        request = self.request
+        with ExitStack() as started:
+            nodes = known_nodes(request)
+            backend = None if nodes else _start(request, started, self.console)
+            nodes = nodes or (backend.nodes() if backend else ())
+            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
+            self.journal.append(Kind.SWEEP, {"asked": self.asked, "rerun": request.rerun, "driver": self._who})
+            reached(Moment.SWEEP_TAKEN_UP)
+            if planned.finished:
+                self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
+            began_s = time.monotonic()
+            with Display(self.console, waiting=len(planned.to_run)) as display:
+                session = self._session(display)
+                for trial, reason in () if request.wait_s else planned.without_room:
+                    session.found_infeasible(trial, reason)
+                rounds = Rounds(request, planned, session, self.ends)
+                if rounds:
+                    backend = backend or _start(request, started, self.console)
+                    listener = TrackedListener(session, trackers)
+                    started.callback(listener.close)
+                    backend.run(self._agenda(rounds, planned, began_s), self.layout.root, listener)
+        return planned
+
+    def end(self, planned: Plan) -> int:
+        """Write and print the tables; the exit status."""
+        ends, interrupt, console = self.ends(), self.interrupt, self.console
+        if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for
+            waiting = sum(trial.trial_id not in ends for trial in planned.trials)
+            console.print(f"{waiting} planned trials have not run; the same command continues")
+        damages = self.journal.damages
+        findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
+        ending = Ending.of(self.request, self.layout, planned.trials, ends, driver=self._who, findings=findings)
+        reached(Moment.TABLES_WRITTEN)
+        self.journal.append(Kind.ENDED, {"missing": ending.missing})
+        reached(Moment.SWEEP_ENDED)
+        ending.show(console)
+        return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
+
+    def ends(self) -> dict[str, TrialRecord]:
+        """How each trial ended, as far as that stands."""
+        return ends_under(self.journal.records, self.asked)
+
+    @cached_property
+    def _who(self) -> Any:
+        return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
+
+    def _session(self, display: Display) -> Session:
+        retries, secrets = self.request.retries, self.secrets
+        return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
+
+    def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
+        spent = Allowance(
+            limit=self.request.limit,
+            gpu_s=spent_gpu_s(self.journal.records),
+            wall_s=time.monotonic() - began_s,
+        )
+        return Agenda(
+            rounds.first,
+            durations=planned.durations,
+            allowance=spent,
+            wait_s=self.request.wait_s,
+            rounds=rounds,
+        )
+
+
+def _start(request: Request, started: ExitStack, console: Console) -> Backend:
+    """The back end, which ends with `started`; starting one takes seconds, and so it is announced."""
+    if request.backend == "ray":
+        console.print("connecting to Ray …" if request.address else "starting Ray …")
+    backend = make_backend(request)
+    started.callback(backend.close)
+    if url := getattr(backend, "dashboard_url", ""):
+        console.print(f"Ray dashboard: {url} (it asks for the token in {token_file()})", soft_wrap=True)
+    return backend
+
+
+def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> None:
+    before = latest(journal.records)
+    changes = difference(before, asked) if before is not None and journal.terminal() else []
+    if changes and not request.allow_changed:
+        heading = f"{request.results_dir} holds results of another configuration or other code:"
+        raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])

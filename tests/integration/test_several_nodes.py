@@ -1,0 +1,185 @@
+"""Several raylets on this machine as so many nodes: gangs across them, and a node that is lost while trials run."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pandas as pd
+import pytest
+
+from tests.integration.test_command_line import ROOT
+
+pytestmark = pytest.mark.slow
+
+TRAINING = '''
+"""Ranks that sum over gloo until they are let go; each tells where and when it began."""
+import os
+import time
+
+import ray
+import torch
+
+from trainables import process_group
+
+
+def train(config, context):
+    node = ray.get_runtime_context().get_node_id()
+    with open(os.environ["EXECUTIONS"], "a") as file:
+        file.write(f"{context.trial_id} {context.rank} {node} {time.time()}\\n")
+    print(f"rank {context.rank} on node {node}")
+    gang = process_group.join(context)
+    total = torch.ones(1)
+    for epoch in range(1, 10_000):
+        total = gang.sum(torch.ones(1))
+        go = gang.largest(float(os.path.exists(os.environ["RELEASE"])))[0]
+        context.report({"epoch": epoch, "loss": 1.0})
+        if go or context.should_stop():
+            break
+        time.sleep(0.1)
+    context.summarize({"samples_per_s": 1.0, "train_s": 1.0, "accuracy": 0.5, "ranks_summed": total.item()})
+'''
+
+CONFIG = "_target_: waiting_training:train\nlr: 0.1\nreference_batch_size: 8\n"
+
+SWEEP = """
+# @package _global_
+defaults:
+  - override /trainable: waiting
+sweep:
+  name: waiting
+  axes: {gpus: [2], device_batch_size: [8], lr_rule: [none], seed: [0, 1]}
+trusted_modules: [waiting_training]
+"""
+
+BOUND_S = 60.0
+"""From the loss of a node to the trial's next attempt elsewhere, on a machine that is busy with two raylets."""
+
+
+def until(condition, process, within_s=120.0):
+    deadline = time.monotonic() + within_s
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+class Nodes:
+    """A cluster of raylets, and the sweep that runs on it."""
+
+    def __init__(self, folder, cluster):
+        self.folder, self.cluster = folder, cluster
+        self.executions, self.release = folder / "executions.txt", folder / "release"
+        for name, text in (
+            ("waiting_training.py", TRAINING),
+            ("my/trainable/waiting.yaml", CONFIG),
+            ("my/sweep/waiting.yaml", SWEEP),
+        ):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+    @property
+    def environment(self):
+        return {"EXECUTIONS": str(self.executions), "RELEASE": str(self.release)}
+
+    def start(self, *arguments):
+        search = f"hydra.searchpath=[file://{self.folder}/my]"
+        given = ("sweep=waiting", f"cluster.address={self.cluster.address}", "resources.device=cpu", search)
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}"} | self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def executed(self):
+        """(trial, rank, node, when) of every execution so far."""
+        lines = self.executions.read_text().splitlines() if self.executions.exists() else []
+        return [(trial, int(rank), node, float(when)) for trial, rank, node, when in map(str.split, lines)]
+
+    @property
+    def results(self):
+        return self.folder / "results" / "waiting"
+
+    def journal(self, kind):
+        records = map(json.loads, (self.results / "journal.jsonl").read_text().splitlines())
+        return [record["value"] for record in records if record["kind"] == kind]
+
+    def trials(self):
+        return pd.read_csv(self.results / "tables/trials.csv")
+
+
+@pytest.fixture
+def raylets(tmp_path, monkeypatch, request):
+    """A head and another node, with so many CPUs each."""
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slow
+    monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    nodes = Nodes(tmp_path, None)
+    for name, value in nodes.environment.items():
+        monkeypatch.setenv(name, value)  # which the raylets hand to their workers
+    from ray.cluster_utils import Cluster
+
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": request.param, "include_dashboard": False})
+    try:
+        nodes.cluster = cluster
+        nodes.other = cluster.add_node(num_cpus=request.param)
+        yield nodes
+    finally:
+        cluster.shutdown()
+
+
+@pytest.mark.parametrize("raylets", [1], indirect=True)
+def test_a_gang_over_two_nodes_and_all_of_its_logs(raylets):
+    raylets.release.touch()
+    process = raylets.start("sweep.axes.seed=[0]")
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, out + err
+    (trial,) = raylets.trials().to_dict("records")
+    assert (trial["status"], trial["ranks"], trial["ranks_summed"]) == ("ok", 2, 2.0)
+    assert len({node for _, _, node, _ in raylets.executed()}) == 2
+    folder = raylets.results / "trials" / trial["trial_id"]
+    for _, rank, node, _ in raylets.executed():
+        assert f"rank {rank} on node {node}" in (folder / f"rank{rank}.log").read_text()
+
+
+@pytest.mark.parametrize("raylets", [2], indirect=True)
+def test_a_node_lost_in_the_middle_of_a_trial(raylets):
+    process = raylets.start()
+    until(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
+    lost = raylets.other.node_id
+    (struck,) = {trial for trial, _, node, _ in raylets.executed() if node == lost}
+    rows = raylets.results / "trials" / struck / "metrics.jsonl"
+    until(lambda: rows.exists() and rows.stat().st_size > 0, process)
+    began, killed = time.monotonic(), time.time()
+    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    raylets.release.touch()
+    out, err = process.communicate(timeout=180)
+    took_s = time.monotonic() - began
+    assert process.returncode == 0, out + err
+    assert raylets.trials().status.tolist() == ["ok", "ok"]
+    (retried,) = raylets.journal("retried")
+    assert (retried["trial_id"], retried["cause"]) == (struck, "node")
+    attempts = [(trial, node, when) for trial, rank, node, when in raylets.executed() if rank == 0]
+    assert len(attempts) == 3  # the trial that had its node runs once
+    trial, node, when = attempts[-1]
+    assert trial == struck and node != lost
+    print(f"another attempt {when - killed:.1f} s after the loss, all done after {took_s:.1f} s")
+    assert when - killed < BOUND_S
+
+
+@pytest.mark.parametrize("raylets", [1], indirect=True)
+def test_a_gang_that_lost_a_node_goes_on_where_another_comes(raylets):
+    process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
+    until(lambda: len(raylets.executed()) == 2, process)
+    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    until(lambda: raylets.journal("retried"), process)
+    new = raylets.cluster.add_node(num_cpus=1)
+    until(lambda: len(raylets.executed()) == 4, process)
+    raylets.release.touch()
+    out, err = process.communicate(timeout=180)
+    assert process.returncode == 0, out + err
+    assert raylets.trials().status.tolist() == ["ok"]
+    assert new.node_id in {node for _, _, node, _ in raylets.executed()[2:]}
