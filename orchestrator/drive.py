@@ -16,6 +16,7 @@ from orchestrator.backend import Backend
 from orchestrator.backends import known_nodes, make_backend
 from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
+from orchestrator.hardware import Hardware, check_hardware, hardware_of
 from orchestrator.history import difference, ends_under, latest, spent_gpu_s
 from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind
@@ -57,12 +58,11 @@ class Drive:
         """Plan, and run what is to run; the plan."""
         request = self.request
         with ExitStack() as started:
-            nodes = known_nodes(request)
-            backend = None if nodes else _start(request, started, self.console)
-            nodes = nodes or (backend.nodes() if backend else ())
+            known = known_nodes(request)
+            backend = None if known else _start(request, started, self.console)
+            nodes = known or (backend.nodes() if backend else ())
             planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
-            self.journal.append(Kind.SWEEP, {"asked": self.asked, "rerun": request.rerun, "driver": self._who})
-            reached(Moment.SWEEP_TAKEN_UP)
+            self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
@@ -77,6 +77,13 @@ class Drive:
                     started.callback(listener.close)
                     backend.run(self._agenda(rounds, planned, began_s), self.layout.root, listener)
         return planned
+
+    def _take_up(self, hardware: Hardware) -> None:
+        """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
+        check_hardware(self.request, self.journal.records, hardware)
+        told = {"asked": self.asked, "rerun": self.request.rerun, "driver": self._who, "hardware": hardware}
+        self.journal.append(Kind.SWEEP, told)
+        reached(Moment.SWEEP_TAKEN_UP)
 
     def end(self, planned: Plan) -> int:
         """Write and print the tables; the exit status."""

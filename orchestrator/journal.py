@@ -26,7 +26,7 @@ class Kind(StrEnum):
     """What a record is about."""
 
     SWEEP = "sweep"
-    """A driver took up the sweep: its config outside `sweep.axes`, and the driver's provenance."""
+    """A driver took up the sweep: its config outside `sweep.axes`, the driver's provenance, what trials will run on."""
     STARTED = "started"
     """`{trial_id, attempt}`: the gang was told to start."""
     RETRIED = "retried"

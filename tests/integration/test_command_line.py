@@ -8,6 +8,8 @@ import time
 import pandas as pd
 import pytest
 
+from orchestrator.journal import replay
+from orchestrator.journal_line import encode
 from tests.drivers.place import TRAINING, Place, wait_for
 
 
@@ -180,3 +182,16 @@ def test_kill_9_at_any_moment_loses_no_finished_trial_and_runs_none_twice(place)
     assert len(place.finished()) == 12 == len(set(place.finished()))
     for finished, executions in again:
         assert not finished & set(place.ran()[executions:])
+
+
+def test_a_sweep_continued_on_other_hardware_asks_first(place):
+    assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0
+    journal = place.results / "journal.jsonl"
+    records = replay(journal).records
+    taken_up = {**records[0].value, "hardware": {"cpu": "another CPU"}}
+    journal.write_bytes(b"".join(encode(r.kind, taken_up if r is records[0] else r.value) + b"\n" for r in records))
+    assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0  # nothing to run
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0,1]")
+    assert status == 2 and "cpu: 'another CPU' → " in err and "allow_changed=true" in err
+    assert place.run("sweep=traced", "sweep.axes.seed=[0,1]", "allow_changed=true")[0] == 0
+    assert len(place.ran()) == 8 == len(set(place.ran()))

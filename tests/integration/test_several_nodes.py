@@ -9,7 +9,7 @@ import time
 import pandas as pd
 import pytest
 
-from tests.integration.test_command_line import ROOT
+from tests.drivers.forked import ROOT
 
 pytestmark = pytest.mark.slow
 
