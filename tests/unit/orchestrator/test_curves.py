@@ -1,9 +1,14 @@
+import json
 import math
+import tempfile
 from pathlib import Path
 
+import pandas as pd
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from orchestrator.curves import curves_frame
+from orchestrator.curves import _alone, curves_frame
 from orchestrator.layout import Layout
 
 
@@ -64,6 +69,47 @@ def test_what_is_no_file_is_told(layout: Layout) -> None:
 def test_many_missing_curves_are_abridged(layout: Layout) -> None:
     findings = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
     assert len(findings) == 21 and "980 more" in str(findings[-1])
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(), max_size=2),
+)
+ROWS = st.dictionaries(st.sampled_from(["epoch", "loss", "val_accuracy", "lr", "note"]), VALUES)
+SOUND = st.fixed_dictionaries({"epoch": st.integers(1, 9), "loss": st.floats(0, 9)})
+ODD = [b"", b"\n", b'{"epoch":1}{"epoch":2}\n\n', b'{"epoch":1,"epoch":2}\n', b'{"epoch":\n1}\n', b"\xff"]
+FILES = st.lists(
+    st.one_of(
+        st.lists(ROWS.map(json.dumps), max_size=4).map(lambda rows: "".join(f"{row}\n" for row in rows).encode()),
+        st.lists(SOUND.map(json.dumps)).map(lambda rows: "\n".join(rows).encode()),
+        st.sampled_from(ODD),
+    ),
+    max_size=5,
+)
+
+
+@given(FILES)
+def test_files_read_together_say_what_they_say_alone(contents: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Layout(Path(folder))
+        layout.create()
+        names = [f"t{number}" for number in range(len(contents))]
+        for name, content in zip(names, contents, strict=True):
+            write(layout, name, content)
+        together, told = curves_frame(layout, names)
+        expected = [_alone(content) for content in contents]
+    assert [finding.what for finding in told] == [each for _, troubles in expected for each in troubles]
+    found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
+    for name, (columns, _) in zip(names, expected, strict=True):
+        if columns and len(columns["epoch"]):
+            measured = found.pop(name).dropna(axis="columns", how="all")
+            wanted = pd.DataFrame(columns, index=measured.index).dropna(axis="columns", how="all")
+            pd.testing.assert_frame_equal(measured, wanted, check_like=True, check_exact=True)
+    assert not found
 
 
 def test_no_trial_is_an_empty_frame(layout: Layout) -> None:
