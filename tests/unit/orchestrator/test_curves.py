@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.curves import _alone, curves_frame
@@ -92,6 +92,7 @@ FILES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(FILES)
 def test_files_read_together_say_what_they_say_alone(contents: list[bytes]) -> None:
     with tempfile.TemporaryDirectory() as folder:
