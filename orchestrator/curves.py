@@ -150,8 +150,13 @@ def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, str]:
     odd: list[str] = []
     for name in names:
         try:
-            columns[name] = np.array([row.get(name) for row in rows], dtype=np.float64)
+            column = np.array([row.get(name) for row in rows], dtype=np.float64)
         except (TypeError, ValueError, OverflowError):
+            odd.append(name)
+            continue
+        if column.ndim == 1:
+            columns[name] = column
+        else:  # lists of numbers in every row
             odd.append(name)
     wrong = [name for name in odd if name in _EXPECTED]
     if rows and "epoch" not in columns:

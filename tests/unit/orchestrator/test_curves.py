@@ -49,6 +49,7 @@ def test_a_row_that_was_cut_short_costs_one_row(layout: Layout) -> None:
         (b"[1]\n2\n", "2 of 2 rows cannot be read"),
         (b'{"loss":1}\n', "its rows have no epoch"),
         (b'{"epoch":1,"loss":"low"}\n', "loss: not numbers"),
+        (b'{"epoch":1,"loss":[]}\n', "loss: not numbers"),
         (b'{"epoch":"first"}\n', "its rows have no epoch"),
         (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows cannot be read"),
     ],
