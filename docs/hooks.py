@@ -11,9 +11,11 @@ ROOT = Path(__file__).parent.parent
 
 API = (
     ("orchestrator.library", "orchestrator/library.py"),
+    ("orchestrator.notebook_pictures", "orchestrator/notebook_pictures.py"),
     ("trainables.context", "trainables/context.py"),
     ("trainables.throughput", "trainables/throughput.py"),
     ("trainables.process_group", "trainables/process_group.py"),
+    ("trainables.rank_environment", "trainables/rank_environment.py"),
     ("trainables.data.dataset", "trainables/data/dataset.py"),
 )
 """The modules that a user's own code imports."""

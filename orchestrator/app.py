@@ -136,17 +136,19 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
     unexpected: list[Exception] = []
 
     def task(config: DictConfig) -> float | None:
-        asked = question
+        asked, answered = question, False
         try:
             asked = asked or _checked(Composition(_multirun_overrides(), PRIMARY))
             statuses.append(MODES[asked.request.mode](asked))
+            answered = True
         except MistakesError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short
             unexpected.append(error)
         if statuses[-1] in INTERRUPTED:
             raise SystemExit(statuses[-1])  # of several sweeps, the ones to come are interrupted, too
-        return objective_of(asked.request.results_dir, asked.request.returned) if asked else None
+        # A sweep that was refused has no figure; what lies in its folder is another one's.
+        return objective_of(asked.request.results_dir, asked.request.returned) if asked and answered else None
 
     sys.argv = [sys.argv[0], *arguments]
     try:

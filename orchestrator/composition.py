@@ -16,7 +16,7 @@ from hydra import compose
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
@@ -222,7 +222,15 @@ def _explained(override: str, error: Exception, primary: str, fitting: Sequence[
     if "Could not override" in str(error):
         known = [*_dotted_keys(_plain(compose(primary, list(fitting)))), *groups.names]
         return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"
-    return f"{override!r}: {_one_line(error)}"
+    return f"{override!r}: {_one_line(error)}{_quoting(override, error)}"
+
+
+def _quoting(override: str, error: Exception) -> str:
+    """What helps against Hydra's grammar in a value that it took apart."""
+    key, _, value = override.partition("=")
+    taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
+    mark = "'" if "'" not in value else r"\""
+    return f'; if this is one text, quote it twice: "{key}={mark}{value}{mark}"' if taken_apart else ""
 
 
 def _one_line(error: Exception) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,20 +13,20 @@ BEST = {"max": max, "min": min}
 
 
 def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
-    """The best ok cell's figure in the column `section["column"]` of `summary.csv`; None where no column is asked for.
+    """The best ok cell's figure in the column `section["column"]` of `summary.csv`.
 
-    NaN where no ok cell has the figure: sweepers take that as a failure. KeyError naming the columns for one that the
-    table does not have.
+    None where no column is asked for, or no ok cell has the figure: Hydra's Optuna sweeper takes that as a failure (and
+    ends with an error at a NaN). KeyError naming the columns for one that the table does not have.
     """
     column = section.get("column")
     if column is None:
         return None
     path = Layout(results_dir).table("summary.csv")
     if not path.is_file():
-        return math.nan
+        return None
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     if rows and column not in rows[0]:
         raise KeyError(f"objective.column={column!r} is not one of {', '.join(rows[0])}")
     figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
-    return BEST[section["best"]](figures) if figures else math.nan
+    return BEST[section["best"]](figures) if figures else None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 from trainables.command_metrics import declared
@@ -18,6 +19,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     yield from wrong
     if not wrong:
         yield from _braces(settings, config)
+        yield from _files(settings)
         yield from _patterns("oom_patterns", settings.oom_patterns)
         yield from _patterns("diverged_patterns", settings.diverged_patterns)
         yield from _patterns("epoch_pattern", [settings.epoch_pattern] if settings.epoch_pattern else [])
@@ -40,6 +42,19 @@ def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[st
                 fill(word, values)
             except TemplateError as error:
                 yield f"trainable.{key}: {error}"
+
+
+def _files(settings: CommandSettings) -> Iterator[str]:
+    """A script that is not there is the first thing that goes wrong."""
+    folder = Path(settings.source_dir or ".").absolute()
+    try:
+        words = settings.words
+    except TemplateError:
+        return
+    for word in words:
+        plain = "{" not in word and not word.startswith("-") and not any(map(str.isspace, word))
+        if plain and word.endswith(".py") and not (folder / word).is_file():
+            yield f"trainable.argv names {word}, and there is no such file in {folder}"
 
 
 def _patterns(key: str, patterns: Iterable[str]) -> Iterator[str]:

@@ -1,7 +1,5 @@
 """Hydra's sweepers get a number back from every sweep."""
 
-import math
-
 import pytest
 from hydra.experimental.callback import Callback
 
@@ -30,7 +28,7 @@ def test_the_best_ok_cell_speaks_for_the_sweep(summary, tmp_path):
     assert objective_of(summary, {"column": "samples_per_s", "best": "max"}) == 30
     assert objective_of(summary, {"column": "samples_per_s", "best": "min"}) == 10
     assert objective_of(summary, {"column": None, "best": "max"}) is None
-    assert math.isnan(objective_of(tmp_path / "nothing", {"column": "samples_per_s", "best": "max"}))
+    assert objective_of(tmp_path / "nothing", {"column": "samples_per_s", "best": "max"}) is None
     with pytest.raises(KeyError, match="'speed' is not one of status, samples_per_s"):
         objective_of(summary, {"column": "speed", "best": "max"})
 
@@ -46,3 +44,24 @@ def test_a_multirun_returns_it(tmp_path, monkeypatch):
         ]
     )
     assert status == 0 and RETURNED == [16.0, 16.0]
+
+
+def test_a_sweep_that_is_refused_has_no_figure(tmp_path, monkeypatch):
+    """The second one finds the results of the first in its folder, which are of another question."""
+    monkeypatch.chdir(tmp_path)
+    RETURNED.clear()
+    status = main(
+        [
+            *(
+                "-m",
+                "trainable=noop",
+                "+trainable.mine=1,2",
+                "backend=inprocess",
+                "sweep.name=s",
+                "sweep.axes.gpus=[1]",
+            ),
+            *("sweep.axes.device_batch_size=[8]", "objective.column=global_batch_size", "report.html=false"),
+            *(f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]"),
+        ]
+    )
+    assert status == 2 and RETURNED == [8.0, None]

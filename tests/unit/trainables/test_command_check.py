@@ -6,6 +6,13 @@ from trainables.command_check import mistakes
 from trainables.command_settings import CommandSettings
 
 
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
 def config(**trainable):
     shipped = yaml.safe_load((CONF / "trainable/command.yaml").read_text())
     return {"trainable": shipped | {"argv": "python train.py"} | trainable, "budget": {"epochs": 3, "steps": None}}
@@ -36,6 +43,12 @@ def test_nothing_is_wrong_with_a_sound_one():
     argv = "torchrun --nproc_per_node={gpus} train.py --epochs {epochs} --seed {seed} --json {{}} {trainable.optimizer}"
     given = config(argv=argv, env={"LR": "{lr}"}, metrics_file="log-{seed}.jsonl", metrics={"loss": "loss: (.+)"})
     assert list(mistakes(given)) == []
+
+
+def test_a_script_that_is_not_there_is_told(folder):
+    (told,) = mistakes(config(argv="{python} trian.py --log {trial_dir}/log.py --init=weights.py 'echo x.py'"))
+    assert told == f"trainable.argv names trian.py, and there is no such file in {folder}"
+    assert list(mistakes(config(argv="train.py", source_dir=str(folder)))) == []
 
 
 def test_everything_that_is_wrong_is_told_at_once():
