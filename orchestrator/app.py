@@ -37,7 +37,7 @@ WRONG_REQUEST = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out the command line without the program's name; the exit status."""
-    given = rewritten(arguments)
+    given = _flags_first(rewritten(arguments))
     flags = get_args_parser().parse_args(given)
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if only_shows or flags.experimental_rerun:
@@ -122,6 +122,15 @@ def _silence(quiet: bool) -> Iterator[None]:
         if quiet:
             stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
         yield
+
+
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """Hydra's parser wants all overrides in one place: `sweep=mine -cd conf mode=plan` would be an error."""
+    overrides = get_args_parser().parse_intermixed_args(list(arguments)).overrides
+    flags = list(arguments)
+    for override in overrides:
+        flags.remove(override)
+    return [*flags, *overrides]
 
 
 def _checked(composition: Composition) -> Question:

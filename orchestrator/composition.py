@@ -233,8 +233,11 @@ def _quoting(override: str, error: Exception) -> str:
     return f'; if this is one text, quote it twice: "{key}={mark}{value}{mark}"' if taken_apart else ""
 
 
-def _one_line(error: Exception) -> str:
-    return re.sub(r"\s+", " ", str(error)).strip()
+def _one_line(error: BaseException) -> str:
+    """With its reason, where Hydra says only what failed."""
+    told = re.sub(r"\s+", " ", str(error)).strip()
+    why = _one_line(error.__cause__) if error.__cause__ else ""
+    return f"{told}: {why}" if why and why not in told else told
 
 
 def _dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, is_dataclass
 from typing import Any
 
 WHOLE: Mapping[str, str] = {
@@ -23,13 +24,18 @@ _WORDS = {"null", "true", "false", "nan", "inf", "none"}
 def overrides_of(config: Mapping[Any, Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
     """Overrides that say what the mapping says, and the sections that replace whole ones.
 
-    ValueError for a value that no override can carry.
+    Instances of dataclasses are mappings, too. ValueError for a value that no override can carry.
     """
+    config = {key: asdict(value) if _is_structured(value) else value for key, value in config.items()}
     sections = {
         str(key): dict(value) for key, value in config.items() if isinstance(value, Mapping) and WHOLE.get(key) in value
     }
     rest = {key: value for key, value in config.items() if key not in sections}
     return [f"{key}={literal(value)}" for key, value in _flat(rest)], sections
+
+
+def _is_structured(value: Any) -> bool:
+    return is_dataclass(value) and not isinstance(value, type)
 
 
 def literal(value: Any) -> str:

@@ -1,0 +1,89 @@
+"""What people of Hydra are used to, as docs/how-to/hydra.md says."""
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from hydra.core.config_store import ConfigStore
+
+from orchestrator import run_sweep
+from orchestrator.app import main
+
+ROOT = Path(__file__).parents[2]
+PLAN = ("sweep=batch_scaling", "mode=plan", "plan.format=json", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")
+
+
+@dataclass
+class Structured:
+    """Of a user's own trainable: checked by its types."""
+
+    _target_: str = "structured_training:train"
+    lr: float = 0.1
+    reference_batch_size: int = 8
+    optimizer: str = "sgd"
+    depth: int = 3
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    training = "def train(config, context):\n    context.summarize({'samples_per_s': config['trainable']['depth']})\n"
+    (tmp_path / "structured_training.py").write_text(training)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def stored():
+    ConfigStore.instance().store(group="trainable", name="structured", node=Structured)
+    yield
+    del ConfigStore.instance().repo["trainable"]["structured.yaml"]
+
+
+def planned(capsys, *arguments):
+    assert main([*PLAN, *arguments]) == 0
+    return json.loads(capsys.readouterr().out)["trials"]
+
+
+def test_a_structured_config_in_the_store_is_a_choice_and_its_types_hold(stored, capsys):
+    trusted = "trusted_modules=[structured_training]"
+    assert len(planned(capsys, "trainable=structured", "trainable.depth=5", trusted)) == 9
+    assert main([*PLAN, "trainable=structured", "trainable.depth=deep", trusted]) == 2
+    assert "could not be converted to Integer" in capsys.readouterr().err
+
+
+def test_a_structured_config_is_a_section_from_python():
+    small = {"backend": "inprocess", "sweep": {"name": "mine", "axes": {"gpus": [1], "device_batch_size": [8]}}}
+    config = small | {"trainable": Structured(depth=7)}
+    results = run_sweep(config, "trusted_modules=[structured_training]", "report.html=false", quiet=True)
+    assert results.trials.samples_per_s.tolist() == [7.0]
+
+
+def test_an_overlay(folder, capsys):
+    (folder / "conf/experiment").mkdir(parents=True)
+    overlay = "# @package _global_\ndefaults:\n  - override /model: mlp\nbudget: {epochs: 2}\n"
+    (folder / "conf/experiment/quick.yaml").write_text(overlay + "sweep: {axes: {device_batch_size: [8]}}\n")
+    found = planned(capsys, "-cd", "conf", "+experiment=quick")
+    assert {trial["device_batch_size"] for trial in found} == {8} and len(found) == 3
+    assert main([*PLAN[:2], "-cd", "conf", *PLAN[2:], "+experiment=quick"]) == 0  # flags among the overrides
+    assert main([*PLAN, f"hydra.searchpath=[file://{folder}/conf]", "+experiment=quick"]) == 0
+
+
+def test_info_says_where_the_config_is_from():
+    command = [sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "--info", "defaults"]
+    told = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
+    assert told.returncode == 0 and "batch_scaling" in told.stdout and "small_cnn" in told.stdout
+
+
+@pytest.mark.parametrize(
+    ("line", "offered"), [("sweep=batch_", "sweep=batch_scaling"), ("optimizer=ada", "optimizer=adamw")]
+)
+def test_the_shell_completes(line, offered):
+    command = [sys.executable, "-m", "orchestrator", "-sc", "query=bash"]
+    typed = {"COMP_LINE": f"sweep-orchestrator {line}", "PYTHONPATH": str(ROOT)}
+    told = subprocess.run(command, capture_output=True, text=True, env=os.environ | typed)
+    assert told.returncode == 0 and offered in told.stdout.split()
