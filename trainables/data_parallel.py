@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from trainables.context import Context
-from trainables.strategy import Strategy
+from trainables.strategy import Exchange, Strategy
 
 SLOWER = (
     "strategy=data_parallel copies the model to every GPU in every step, and computes the loss on one of them alone:"
@@ -14,7 +14,7 @@ SLOWER = (
 )
 
 
-def data_parallel(model: nn.Module, context: Context) -> Strategy:
+def data_parallel(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     """The rank's share scattered over its GPUs by nn.DataParallel, outputs gathered on the first.
 
     Gradients of all replicas add up on the first GPU, where the loss is summed over the whole share: the update is the

@@ -25,6 +25,7 @@ from trainables.settings import Settings
 from trainables.shares import share_by_speed
 from trainables.slowed_inputs import SlowedInputs
 from trainables.stopwatch import Stopwatch
+from trainables.strategy import Exchange
 from trainables.training_step import Step, TrainingStep
 from trainables.workload import Workload
 
@@ -63,7 +64,7 @@ class Replica:
         self.stopwatch = Stopwatch(context.device)
         """Takes the time of its steps' parts."""
         compiled = self._compiled(self.model)
-        self._strategy = strategies.prepare(compiled, context, self.noise.gradients, self.stopwatch)
+        self._strategy = strategies.prepare(compiled, context, self._exchange())
         self.inputs = self._make_inputs(pause_s)
         self.step = self._make_step()
 
@@ -126,6 +127,10 @@ class Replica:
     def _compiled(self, model: nn.Module) -> nn.Module:
         mode = self._settings.compile
         return model if mode == "off" else Compiled(model, mode, fallback=self._settings.compile_fallback)
+
+    def _exchange(self) -> Exchange:
+        wire = torch.bfloat16 if self._settings.exchange == "bf16" else None
+        return Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
 
     @property
     def _probe(self) -> Probe:

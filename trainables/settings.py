@@ -12,6 +12,7 @@ CHOICES = {
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
     "input": ("resident", "loader", "shared_loader", "same_batch"),
+    "exchange": ("full", "bf16"),
     "checkpoint": ("off", "epochs"),
 }
 
@@ -38,6 +39,8 @@ class Settings:
     """off, or on: the whole optimizer step is captured once and replayed, for steps shorter than their launches."""
     micro_batch: str = "off"
     """off, or auto: shares that do not fit into memory are taken in several passes, as few as fit on every rank."""
+    exchange: str = "full"
+    """full: gradients travel between ranks as they are; bf16: rounded to 8 significant bits, half as long."""
     memory_format: str = "contiguous"
     """contiguous (N×C×H×W) or channels_last, which tensor cores prefer."""
     noise_scale: bool = False

@@ -2,26 +2,29 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
+import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
+from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook, bf16_compress_hook
+from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables import direct_exchange, timed_exchange, watched_exchange
+from trainables.compilation import Compiled
 from trainables.context import Context
 from trainables.data_parallel import data_parallel
-from trainables.gradient_noise import GradientNoise
-from trainables.stopwatch import Stopwatch
-from trainables.strategy import Strategy
+from trainables.flat_exchange import FlatExchange
+from trainables.strategy import Exchange, Strategy
 from trainables.timed_exchange import Timed
 from trainables.watched_exchange import Watched
 
-__all__ = ["STRATEGIES", "Strategy", "follows_speed", "prepare"]
+__all__ = ["STRATEGIES", "Exchange", "Strategy", "follows_speed", "prepare"]
 
 _SIGNATURE = inspect.signature(DistributedDataParallel).parameters
 _NOT_EACH_FORWARD: dict[str, Any] = {
@@ -33,39 +36,39 @@ Training does not read them: shared before an evaluation they are the same.
 """
 
 
-def single(model: nn.Module, context: Context) -> Strategy:
+def single(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     """One process, one device."""
     if context.world_size != 1:
         raise ValueError(f"strategy={context.strategy} has one rank, not {context.world_size}: use ddp")
     return Strategy(forward=model, loss_scale=1 / context.batch.global_batch_size)
 
 
-def ddp(model: nn.Module, context: Context) -> Strategy:
-    """A replica a rank, gradients averaged over the ranks during the backward pass; one rank is `single`.
+def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
+    """A replica a rank, gradients averaged over the ranks; one rank is `single`.
 
-    The ranks' shares may be unequal: the scaled losses weigh them.
+    The average is taken during the backward pass, or after it where that is one piece of compiled code. The ranks'
+    shares may be unequal: the scaled losses weigh them.
     """
     if context.world_size == 1:
-        return single(model, context)
-    parallel = DistributedDataParallel(
-        model,
-        gradient_as_bucket_view=True,
-        **_NOT_EACH_FORWARD,
-    )
+        return single(model, context, exchange)
 
     def share_buffers() -> None:
         for buffer in model.buffers():
             dist.broadcast(buffer, src=0)
 
-    return Strategy(
-        forward=parallel,
-        loss_scale=context.world_size / context.batch.global_batch_size,  # DDP divides by the number of ranks
-        without_exchange=parallel.no_sync,
+    averaged = partial(
+        Strategy,
+        loss_scale=context.world_size / context.batch.global_batch_size,  # for the average divides by the ranks
         share_buffers=share_buffers,
     )
+    if isinstance(model, Compiled) and context.device != "cpu":
+        return averaged(forward=model, exchange=FlatExchange(model, exchange.wire, exchange.noise))
+    parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, **_NOT_EACH_FORWARD)
+    _hook(parallel, exchange, on_cpu=context.device == "cpu")
+    return averaged(forward=parallel, without_exchange=parallel.no_sync)
 
 
-STRATEGIES: dict[str, Callable[[nn.Module, Context], Strategy]] = {
+STRATEGIES: dict[str, Callable[[nn.Module, Context, Exchange], Strategy]] = {
     "single": single,
     "data_parallel": data_parallel,
     "ddp": ddp,
@@ -79,36 +82,28 @@ def follows_speed(context: Context) -> bool:
     return context.strategy == "ddp_unequal" and context.world_size > 1
 
 
-def prepare(
-    model: nn.Module, context: Context, noise: GradientNoise | None = None, stopwatch: Stopwatch | None = None
-) -> Strategy:
-    """The model, already on its device, under the trial's strategy; `noise` watches its gradients.
-
-    The `stopwatch` takes the time of their exchange, on CPUs.
-
-    Raises ValueError for a strategy that there is not.
-    """
+def prepare(model: nn.Module, context: Context, exchange: Exchange | None = None) -> Strategy:
+    """The model, already on its device, under the trial's strategy. Raises ValueError for one that there is not."""
     if context.strategy not in STRATEGIES:
         raise ValueError(f"strategy={context.strategy!r} is not one of {', '.join(STRATEGIES)}")
-    strategy = STRATEGIES[context.strategy](model, context)
-    if isinstance(strategy.forward, DistributedDataParallel):
-        _choose_exchange(strategy.forward, context, noise, stopwatch)
-        return strategy
-    return replace(strategy, without_exchange=noise.one_pass) if noise else strategy
+    exchange = exchange or Exchange()
+    strategy = STRATEGIES[context.strategy](model, context, exchange)
+    if exchange.noise and context.world_size == 1:
+        return replace(strategy, without_exchange=exchange.noise.one_pass)
+    return strategy
 
 
-def _choose_exchange(
-    parallel: DistributedDataParallel, context: Context, noise: GradientNoise | None, stopwatch: Stopwatch | None
-) -> None:
-    on_cpu = context.device == "cpu"
-    hooks: list[tuple[Any, Any]] = []
-    if noise:
-        hooks = [(Watched(see=noise.see), watched_exchange.average)]
+def _hook(parallel: DistributedDataParallel, exchange: Exchange, *, on_cpu: bool) -> None:
+    """Register a communication hook where DistributedDataParallel's own way is not what is wanted."""
+    state: Any = None  # to torch's hooks: all ranks
+    hook: Callable[[Any, Any], Future[Tensor]] = allreduce_hook
+    if exchange.wire is torch.bfloat16:
+        hook = bf16_compress_hook
     elif on_cpu:
-        hooks = [(direct_exchange.MOST_BYTES, direct_exchange.average)]
-    for state, hook in hooks:
-        if on_cpu and stopwatch is not None:
-            timed = Timed(stopwatch=stopwatch, exchange=functools.partial(hook, state))
-            parallel.register_comm_hook(timed, timed_exchange.average)
-        else:
-            parallel.register_comm_hook(state, hook)
+        state, hook = direct_exchange.MOST_BYTES, direct_exchange.average
+    if exchange.noise:
+        state, hook = Watched(see=exchange.noise.see, exchange=partial(hook, state)), watched_exchange.average
+    if on_cpu and exchange.stopwatch:
+        state, hook = Timed(stopwatch=exchange.stopwatch, exchange=partial(hook, state)), timed_exchange.average
+    if hook is not allreduce_hook:
+        parallel.register_comm_hook(state, hook)

@@ -112,6 +112,8 @@ class TrainingStep:
                 self._scaler.scale(loss).backward()
             self._stopwatch.passed()
             self.loss += loss.detach() if self._times == 1 else loss.detach() * self._times
+        if self._exchanges:
+            self._strategy.exchange()
         self._scaler.step(self._optimizer)
         self._scaler.update()
         self._optimizer.zero_grad()

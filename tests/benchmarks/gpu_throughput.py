@@ -22,7 +22,7 @@ import os
 import sys
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import pairwise
 from multiprocessing import get_context
 from multiprocessing.connection import Connection
@@ -43,6 +43,7 @@ SETTINGS: dict[str, dict[str, Any]] = {
 SETTINGS["graph"] = SETTINGS["tuned"] | {"cuda_graph": "on"}
 SETTINGS["compile"] = SETTINGS["tuned"] | {"compile": "default"}
 SETTINGS["compile-graph"] = SETTINGS["graph"] | SETTINGS["compile"]
+SETTINGS["compile-graph-bf16"] = SETTINGS["compile-graph"] | {"exchange": "bf16"}
 
 CASES = [
     "resnet18:1024:tuned",
@@ -81,7 +82,7 @@ class Ranks:
         for rank in range(count):
             here, there = spawn.Pipe()
             with _environment(CUDA_VISIBLE_DEVICES=own[rank] if device == "cuda" else ""):
-                spawn.Process(target=_serve, args=(there,), daemon=True).start()
+                spawn.Process(target=_serve, args=(there,)).start()  # daemons could have no loaders' workers
             self._ends.append(here)
 
     def close(self) -> None:
@@ -100,6 +101,11 @@ class Ranks:
 
 
 def _serve(end: Connection) -> None:
+    with suppress(EOFError):  # the process that asks is gone
+        _answer(end)
+
+
+def _answer(end: Connection) -> None:
     while (call := end.recv()) is not None:
         function, arguments = call
         try:

@@ -37,7 +37,7 @@ def measured(rank: int, shares: tuple[int, ...], accumulate: int, meet: str | No
     context.rendezvous, context.gang_id = meet, str(shares)
     model = nn.Linear(DIMENSIONS, 1, bias=False).double()
     noise = GradientNoise(model, batch, process_group.join(context))
-    prepared = strategies.prepare(model, context, noise)
+    prepared = strategies.prepare(model, context, strategies.Exchange(noise=noise))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     noise.watch(optimizer)
     own = samples(batch.global_batch_size).split([share * accumulate for share in shares])[rank]
