@@ -1,21 +1,35 @@
 """The published sweeps compose at every scale, expand, and fit the machines that they are meant for."""
 
+import re
+import shlex
 from pathlib import Path
 
 import hydra
 import pytest
 
+from orchestrator.backend import Outcome
+from orchestrator.claim import Claim
+from orchestrator.claims_table import verdicts
+from orchestrator.collector import collect_for
 from orchestrator.composition import Composition, config_dir
 from orchestrator.overrides import rewritten
 from orchestrator.question import Question
+from orchestrator.record import TrialRecord
+from orchestrator.versions import Versions
 from sweeps.feasibility import Node, why_infeasible
 from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+from tests.benchmarks import published_session
 
-FOLDER = Path(__file__).parents[3] / "conf/sweep/published"
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "conf/sweep/published"
 SWEEPS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SCALES = [(sweep, path.stem) for sweep in SWEEPS for path in sorted((FOLDER / sweep).glob("*.yaml"))]
 LAPTOP = Node(name="laptop", cpus=2, gpus=0)
 SERVER = Node(name="server", cpus=64, gpus=4)
+MEASURED = {name: 1.0 for name in ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "loss")} | {
+    "epochs": 200.0
+}
 LONGEST_TRIALS = 8
 """Of a small variant, which is to end within a minute."""
 
@@ -57,6 +71,47 @@ def test_the_others_fit_four_gpus(sweep, scale):
     assert not any(why_infeasible(trial.gang, [SERVER]) for trial in trials)
     assert {trial.sweep for trial in trials} == {sweep if scale == "full" else f"{sweep}_{scale}"}
     assert len({trial.trial_id for trial in trials}) == len(trials)
+
+
+def ended(trial):
+    """A record of the trial, as if it had been measured; every axis that makes a cell is in it."""
+    outcome = Outcome(status=Status.OK, note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"})
+    return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-21T12:00:00+00:00")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sweep", "scale"), [each for each in SCALES if each[1] in ("core", "full")])
+def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale):
+    asked = question(f"published/{sweep}", f"scale={scale}")
+    claims = [Claim.of(claim) for claim in asked.request.claims]
+    frames = collect_for(asked.request, [ended(trial) for trial in asked.trials_on([SERVER])])
+    found = verdicts(claims, *frames)
+    assert len(found) >= 2
+    for verdict in found:
+        assert verdict.n >= 3 and not verdict.why.startswith(("no cell", "there is no", "it needs")), verdict
+
+
+def commands():
+    """What the README of the published results, and the session on GPUs, run: the overrides of each."""
+    text = (ROOT / "docs/results/published/README.md").read_text()
+    data = {"$DATA": "data", "$CIFAR": "data=npz data.path=cifar10.npz"}
+    for command in re.findall(r"`\$ALL (sweep=[^`]+)`", text):
+        for name, value in data.items():
+            command = command.replace(name, value)
+        yield tuple(shlex.split(command))
+    for step in published_session.steps():
+        cifar = ("data=npz", "data.path=x.npz") if step.sweep in ("data_parallel", "batch_vs_tpu") else ()
+        yield (f"sweep=published/{step.sweep}", f"scale={step.scale}", *step.arguments, *cifar)
+        yield (f"sweep=published/{step.sweep}", *step.rehearsal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", sorted(set(commands())), ids=" ".join)
+def test_every_command_of_the_readme_and_of_the_gpu_session_is_a_sweep(arguments, monkeypatch):
+    monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
+    asked = Question(Composition(rewritten(list(arguments))))
+    asked.check([SERVER])
+    assert asked.trials_on([SERVER])
 
 
 def test_full_is_the_scale_that_is_not_named():
