@@ -112,7 +112,7 @@ class Agenda:
         trial, started_s = self._running.pop(trial_id)
         self._gpu_s += trial.gpus * (now_s - started_s)
         self._placed().ended(trial_id)
-        if outcome and outcome.status is Status.OK:
+        if outcome and outcome.status is Status.OK and not trial.probes:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
         self._ends += 1
         if self._ends % max(1, len(self._trials) // REVISIONS) == 0:

@@ -17,7 +17,7 @@ from orchestrator.backends import known_nodes, make_backend
 from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
 from orchestrator.hardware import Hardware, check_hardware, hardware_of
-from orchestrator.history import difference, ends_under, latest, spent_gpu_s
+from orchestrator.history import difference, ends_under, latest, probes_under, spent_gpu_s
 from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind
 from orchestrator.layout import Layout
@@ -70,7 +70,7 @@ class Drive:
                 session = self._session(display)
                 for trial, reason in () if request.wait_s else planned.without_room:
                     session.found_infeasible(trial, reason)
-                rounds = Rounds(request, planned, session, self.ends)
+                rounds = Rounds(request, planned, session, self)
                 if rounds:
                     backend = backend or _start(request, started, self.console)
                     listener = TrackedListener(session, trackers)
@@ -103,6 +103,10 @@ class Drive:
     def ends(self) -> dict[str, TrialRecord]:
         """How each trial ended, as far as that stands."""
         return ends_under(self.journal.records, self.asked)
+
+    def probes(self) -> dict[str, Mapping[str, Any]]:
+        """What each probe found, by the speed it tried out."""
+        return probes_under(self.journal.records, self.asked)
 
     @cached_property
     def _who(self) -> Any:

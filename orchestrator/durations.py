@@ -10,8 +10,8 @@ from orchestrator.record import TrialRecord
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-_ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier"))
-"""Axes along which a trial takes about as long."""
+_ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe"))
+"""Axes along which a trial takes about as long, and the mark of a probe."""
 
 
 class Durations:
@@ -26,13 +26,13 @@ class Durations:
 
     def add(self, cell_id: str, axes: Mapping[str, Any], wall_s: float) -> None:
         """One more trial was ok after so long."""
-        for key in (cell_id, _speed(axes)):
+        for key in (cell_id, speed(axes)):
             self._seconds.setdefault(key, []).append(wall_s)
             self._medians.pop(key, None)
 
     def expected_s(self, trial: TrialSpec) -> float | None:
         """Median of its cell's trials, else of those that differ only in seed and learning rate; None: unknown."""
-        return self._median(trial.cell_id) or self._median(_speed(trial.axes))
+        return self._median(trial.cell_id) or self._median(speed(trial.axes))
 
     def _median(self, key: str) -> float | None:
         if key not in self._medians and key in self._seconds:
@@ -40,5 +40,6 @@ class Durations:
         return self._medians.get(key)
 
 
-def _speed(axes: Mapping[str, Any]) -> str:
+def speed(axes: Mapping[str, Any]) -> str:
+    """What trials have in common that are about as fast."""
     return repr(sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_TIME))

@@ -67,7 +67,9 @@ def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Ou
     root = min(ends, key=_explains)
     speaker = min((end for end in ends if end.answered), key=lambda end: end.rank, default=root)
     named = (
-        root.status is not Status.OK and (world_size > 1 or not root.answered) and root.cause is not Cause.TIME_LIMIT
+        root.status not in (Status.OK, Status.SKIPPED)
+        and (world_size > 1 or not root.answered)
+        and root.cause is not Cause.TIME_LIMIT
     )
     return Outcome(
         status=root.status,
@@ -77,6 +79,7 @@ def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Ou
         wall_s=wall_s,
         metrics=speaker.metrics,
         provenance=speaker.provenance,
+        skipped_by="early_stop" if root.status is Status.SKIPPED else "",
     )
 
 

@@ -18,6 +18,18 @@ def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
     return asked[-1] if asked else None
 
 
+def probes_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """By what trials of a speed have in common, the last probe of one that was run while the same was asked."""
+    found: dict[str, Mapping[str, Any]] = {}
+    same = False
+    for record in records:
+        if record.kind == Kind.SWEEP:
+            same = record.value["asked"] == asked
+        elif same and record.kind == Kind.PROBED:
+            found[record.value["speed"]] = record.value
+    return found
+
+
 def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, TrialRecord]:
     """How each trial ended that was run while the same was asked; widened axes ask the same."""
     kept: list[Record] = []
@@ -31,8 +43,8 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
 
 
 def spent_gpu_s(records: Iterable[Record]) -> float:
-    """GPU-seconds (worker-seconds) of all attempts that ended, whatever was asked."""
-    ends = (record.value for record in records if record.kind == Kind.FINISHED)
+    """GPU-seconds (worker-seconds) of all probes and attempts that ended, whatever was asked."""
+    ends = (record.value for record in records if record.kind in (Kind.FINISHED, Kind.PROBED))
     return float(sum(end["gpus"] * end["wall_s"] for end in ends))
 
 

@@ -33,6 +33,8 @@ class Kind(StrEnum):
     """`{trial_id, attempt, cause, note, wall_s}`: the attempt failed, and there will be another one."""
     FINISHED = "finished"
     """A `TrialRecord`, and with it `files`: the SHA-256 of the trial's files, by name."""
+    PROBED = "probed"
+    """`{trial_id, probes, speed, gpus, status, note, wall_s, samples_per_s, epoch_s}`: a short trial ended."""
     SPOILED = "spoiled"
     """`{trial_ids}`: something spoiled the timing of these trials that have ended, and they run once more."""
     ENDED = "ended"

@@ -1,62 +1,91 @@
-"""Two phases: first one seed of every cell, then further seeds only where they can still change the recommendation."""
+"""Two phases: short probes of every speed, then training only of those cells that can still be the recommended one."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from orchestrator.backend import Outcome
-from orchestrator.record import TrialRecord
-from orchestrator.request import Request
+from orchestrator.durations import speed
+from orchestrator.prospects import Prospects
+from sweeps.probe import probe_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 RULE = "phases"
 """What `skipped_by` says of trials that were not asked for."""
 
+SLACK = 1.1
+"""A cell whose probe is slower than the best one's by more than this cannot beat it: probes are short."""
 
-@dataclass(frozen=True, kw_only=True)
-class Open:
-    """Where the answer is still open."""
-
-    cells: frozenset[str]
-    answer: str
-    """The recommendation so far, for the trials that are skipped."""
+GIVEN_UP = 3
+"""A first seed that falls short of the baseline by so many margins ends with its training, and is not timed."""
 
 
-def probe(trials: Sequence[TrialSpec], planned: Iterable[TrialSpec]) -> tuple[list[TrialSpec], list[TrialSpec]]:
-    """Those of the trials that have the first seed of their cell in the whole plan, and the others."""
-    first: dict[str, int] = {}
-    for trial in planned:
-        first[trial.cell_id] = min(trial.seed, first.get(trial.cell_id, trial.seed))
-    probing = [trial for trial in trials if trial.seed == first[trial.cell_id]]
-    return probing, [trial for trial in trials if trial.seed != first[trial.cell_id]]
+def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSpec]:
+    """One probe of each speed that has none yet; none at all where the trainable has no probes."""
+    found: dict[str, TrialSpec] = {}
+    for trial in trials:
+        probe = None if speed(trial.axes) in probed else probe_of(trial)
+        if probe is not None:
+            found.setdefault(speed(trial.axes), probe)
+    return list(found.values())
 
 
-def still_open(request: Request, ends: Mapping[str, TrialRecord]) -> Open:
-    """The recommended cell, the one it is measured against, and those that may yet beat it, unless that is settled."""
-    from orchestrator.collector import axis_columns, collect_for
-    from orchestrator.decision import decide
-    from orchestrator.terms import Terms
+def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
+    """What has to run next to know the answer, of the trials that wait; nothing where it is known.
 
-    known = [record for record in ends.values() if record.skipped_by != RULE]
-    if not known:
-        return Open(cells=frozenset(), answer="no trial has ended")
-    trials, summary = collect_for(request, known)
-    found = decide(trials, summary, Terms.of(request, axis_columns(known)))
-    return Open(cells=frozenset(more.cell_id for more in found.more_seeds), answer=found.name or "no cell is ok")
-
-
-def next_seeds(found: Open, later: Sequence[TrialSpec]) -> tuple[list[TrialSpec], list[TrialSpec]]:
-    """The next seed of every open cell, and all that is left."""
-    seeds: dict[str, int] = {}
-    for trial in later:
-        seeds[trial.cell_id] = min(trial.seed, seeds.get(trial.cell_id, trial.seed))
-    asked = [trial for trial in later if trial.cell_id in found.cells and trial.seed == seeds[trial.cell_id]]
-    return asked, [trial for trial in later if trial not in asked]
+    First all seeds of the cell that accuracies are compared with; then a seed of every cell that may be faster than
+    the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that may yet be the best.
+    """
+    base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
+    if base:
+        return base
+    if fresh := _fastest(_untrained(waiting, prospects), prospects):
+        return [_bounded(trial, prospects) for trial in fresh]
+    return _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
 
 
-def skipped(answer: str) -> Outcome:
+def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
     """The end of a trial that would change nothing."""
-    note = f"sweep.phases: further seeds of this cell would not change the answer ({answer})"
+    known = trial.cell_id in prospects.trained
+    why = "further seeds of this cell would not change" if known else "by its probe this cell is slower than"
+    note = f"sweep.phases: {why} the answer ({prospects.answer})"
     return Outcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
+
+
+def _untrained(waiting: Iterable[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
+    """A seed of every cell that has none, and may be faster than the best one."""
+    bound = prospects.levels.get(prospects.chosen, math.inf) * SLACK
+    return _first_seeds(
+        trial
+        for trial in waiting
+        if trial.cell_id not in prospects.trained and prospects.levels.get(trial.cell_id, 0.0) <= bound
+    )
+
+
+def _fastest(trials: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
+    """Those of the least level; all whose level is unknown come before."""
+    unknown = [trial for trial in trials if trial.cell_id not in prospects.levels]
+    if unknown or not trials:
+        return unknown
+    least = min(trials, key=lambda trial: prospects.levels[trial.cell_id])
+    return [trial for trial in trials if speed(trial.axes) == speed(least.axes)]
+
+
+def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
+    first: dict[str, TrialSpec] = {}
+    for trial in trials:
+        if trial.cell_id not in first or trial.seed < first[trial.cell_id].seed:
+            first[trial.cell_id] = trial
+    return list(first.values())
+
+
+def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
+    """The trial, which need not be timed where its accuracy turns out hopeless."""
+    settings: Mapping[str, object] = trial.config.get("trainable") or {}
+    if prospects.accuracy is None or not settings.get("probe"):
+        return trial
+    bound = prospects.accuracy - GIVEN_UP * prospects.margin
+    return replace(trial, config={**trial.config, "trainable": {**settings, "give_up_below": bound}})

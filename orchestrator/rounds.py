@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
 
 from orchestrator import phases
 from orchestrator.backend import Outcome
 from orchestrator.plan import Plan
+from orchestrator.prospects import Prospects
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.session import Session
@@ -14,23 +16,31 @@ from orchestrator.spoiled import once_more
 from sweeps.trial import TrialSpec
 
 
+class History(Protocol):
+    """What the journal holds by now, as far as it stands."""
+
+    def ends(self) -> Mapping[str, TrialRecord]:
+        """How each trial ended."""
+
+    def probes(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each probe found, by the speed it tried out."""
+
+
 class Rounds:
     """The source of an agenda's trials; a round begins when nothing of the one before runs or waits."""
 
-    def __init__(
-        self, request: Request, planned: Plan, session: Session, ends: Callable[[], Mapping[str, TrialRecord]]
-    ) -> None:
-        """`ends` reads from the journal how each trial ended, as far as that stands."""
+    def __init__(self, request: Request, planned: Plan, session: Session, history: History) -> None:
         self._request = request
         self._planned = planned
         self._session = session
-        self._ends = ends
+        self._history = history
         self._checked = False
         self.first: Sequence[TrialSpec] = _feasible(planned, request.wait_s)
         """What the first round runs."""
         self._later: Sequence[TrialSpec] = ()
         if request.phases:
-            self.first, self._later = phases.probe(self.first, planned.trials)
+            self._later = self.first
+            self.first = phases.probes(self._later, history.probes()) or self._phase()
 
     def __bool__(self) -> bool:
         """Whether there is anything to run."""
@@ -46,17 +56,20 @@ class Rounds:
             return ()
         for trial, outcome in left_out:
             self._session.left_out(trial, outcome)
-        return self._further_seeds() or self._spoiled()
+        return self._phase() or self._spoiled()
 
-    def _further_seeds(self) -> Sequence[TrialSpec]:
-        """The next seed of every cell that is still open; where none is, the rest is skipped."""
+    def _phase(self) -> Sequence[TrialSpec]:
+        """What has to run next to know the answer; where that is nothing, the rest is skipped."""
         if not self._later:
             return ()
-        found = phases.still_open(self._request, self._ends())
-        to_run, self._later = phases.next_seeds(found, self._later)
+        ends, probed = self._history.ends(), self._history.probes()
+        prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
+        to_run = phases.next_trials(self._later, prospects)
+        asked = {trial.trial_id for trial in to_run}
+        self._later = [trial for trial in self._later if trial.trial_id not in asked]
         if not to_run:
             for trial in self._later:
-                self._session.left_out(trial, phases.skipped(found.answer))
+                self._session.left_out(trial, phases.skipped(trial, prospects))
             self._later = ()
         return to_run
 
@@ -66,7 +79,7 @@ class Rounds:
             return ()
         self._checked = True
         share, count = self._request.rerun_invalid, len(self._planned.trials)
-        spoiled = once_more(self._planned.to_run, self._ends(), share=share, planned=count)
+        spoiled = once_more(self._planned.to_run, self._history.ends(), share=share, planned=count)
         if spoiled:
             self._session.found_spoiled(spoiled)
         return spoiled

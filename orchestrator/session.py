@@ -18,6 +18,7 @@ from orchestrator.backend import Outcome
 from orchestrator.cause import Cause
 from orchestrator.crash_point import Moment, reached
 from orchestrator.durable import write_whole
+from orchestrator.durations import speed
 from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind
 from orchestrator.layout import Layout
@@ -68,6 +69,9 @@ class Session:
         An attempt after an interruption or a failure finds the checkpoint of the one before; one that was asked for
         although the trial had ended does not.
         """
+        if trial.probes:
+            self._display.started(trial)
+            return
         attempt = self._attempts.get(trial.trial_id, 0) + 1
         self._attempts[trial.trial_id] = attempt
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
@@ -85,7 +89,9 @@ class Session:
         reached(Moment.TRIAL_PREPARED)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Extend the learning curve."""
+        """Extend the learning curve; a probe has none."""
+        if trial.probes:
+            return
         metrics = self._layout.metrics(trial.trial_id)
         if trial.trial_id in self._first_rows:
             self._first_rows.discard(trial.trial_id)
@@ -103,6 +109,9 @@ class Session:
             raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
         outcome = replace(outcome, note=self._secrets.text(outcome.note), trace=self._secrets.text(outcome.trace))
         hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)
+        if trial.probes:
+            self._probed(trial, outcome)
+            return
         if outcome.trace:
             write_whole(self._layout.trace(trial.trial_id), outcome.trace.encode())
             reached(Moment.TRACE_WRITTEN)
@@ -136,6 +145,19 @@ class Session:
         """Journal that something spoiled the timing of these trials, which are to run once more, alone."""
         self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
         self._display.once_more(trials)
+
+    def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
+        told = {
+            "trial_id": trial.trial_id,
+            "probes": trial.probes,
+            "speed": speed(trial.axes),
+            "gpus": trial.gpus,
+            "wall_s": outcome.wall_s,
+        }
+        ended = {"status": outcome.status.value, "note": outcome.note}
+        pace = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s")}
+        self._journal.append(Kind.PROBED, self._secrets.value(told | ended | pace))
+        self._display.finished(trial, outcome)
 
     def _retried(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any]:
         attempt = self._attempts.get(trial.trial_id, 0)

@@ -81,7 +81,7 @@ def _enabled(section: Mapping[str, Any]) -> list[str]:
 
 
 class TrackedListener:
-    """Tells a session first, since only its journal counts."""
+    """Tells a session first, since only its journal counts; of probes the trackers hear nothing."""
 
     def __init__(self, session: Listener, trackers: Mapping[str, Tracker]) -> None:
         self._session, self._trackers = session, dict(trackers)
@@ -89,17 +89,23 @@ class TrackedListener:
     def started(self, trial: TrialSpec) -> None:
         """A run begins."""
         self._session.started(trial)
+        if trial.probes:
+            return
         self._tell(methodcaller("begin", trial.trial_id, run_of(trial)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows are logged at their epochs."""
         self._session.reported(trial, rows)
+        if trial.probes:
+            return
         for row in rows:
             self._tell(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         """The run ends as the trial did."""
         self._session.finished(trial, outcome)
+        if trial.probes:
+            return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
         self._tell(methodcaller("end", trial.trial_id, figures, outcome.status.value, outcome.note))
 

@@ -15,7 +15,7 @@ from typing import Any
 from orchestrator import orphans, verify_files, verify_journal
 from orchestrator.backends import known_nodes
 from orchestrator.history import ends_under, latest
-from orchestrator.journal import replay, terminal
+from orchestrator.journal import Kind, replay, terminal
 from orchestrator.layout import Layout
 from orchestrator.lock import owner_alive
 from orchestrator.plan import TrialsOn
@@ -68,7 +68,8 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
     violations += verify_files.of_ended_trials(layout, found.records)
     violations += verify_files.of_running_trials(layout, unfinished)
     violations += verify_files.of_checkpoints(layout)
-    violations += verify_files.without_a_record(layout, reading.trials)
+    probes = [record.value["trial_id"] for record in found.records if record.kind == Kind.PROBED]
+    violations += verify_files.without_a_record(layout, [*reading.trials, *probes])
     violations += verify_files.of_the_tables(request, layout, read_results(layout), ended=reading.ended is not None)
     violations += _orphans(layout)
     missing = [trial_id for trial_id in planned if trial_id not in terminal(found.records)]

@@ -98,6 +98,8 @@ class TrialSpec:
     """Dotted path `package.module:function` of a function `(config, context) -> None`."""
     config: Mapping[str, Any]
     """The resolved config sections a trainable may read; JSON values only."""
+    probes: str = ""
+    """The trial whose speed this one only tries out; empty for what is a trial of its own."""
 
     @property
     def label(self) -> str:

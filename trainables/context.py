@@ -43,6 +43,10 @@ class DivergedError(ArithmeticError):
     """The loss is no longer finite. Raise it: the trial ends as `diverged`, which is a result."""
 
 
+class GivenUpError(Exception):
+    """What is left of the trial would change nothing. Raise it: the trial ends as `skipped`, with the reason."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Batch:
     """How one optimizer step's samples are divided: global = Σ shares × grad_accum_steps."""

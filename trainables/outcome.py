@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainables.context import DivergedError, TrialTimeoutError
+from trainables.context import DivergedError, GivenUpError, TrialTimeoutError
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",  # CUDA, cuDNN, NCCL and the caching allocator, in their several wordings
@@ -23,7 +23,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """How the call ended: `status` is `ok`, `oom`, `diverged`, `timeout` or `failed`."""
+    """How the call ended: `status` is `ok`, `oom`, `diverged`, `timeout`, `skipped` or `failed`."""
 
     status: str
     cause: str = ""
@@ -39,8 +39,8 @@ class Ending:
         return Ending(
             status=status,
             cause=cause,
-            note=_one_line(error),
-            trace="".join(traceback.format_exception(error)),
+            note=str(error) if status == "skipped" else _one_line(error),
+            trace="" if status == "skipped" else "".join(traceback.format_exception(error)),
         )
 
 
@@ -51,6 +51,8 @@ def _kind(error: BaseException) -> tuple[str, str]:
             return "diverged", ""
         if isinstance(cause, TrialTimeoutError):
             return "timeout", "time_limit"
+        if isinstance(cause, GivenUpError):
+            return "skipped", ""
         if _is_out_of_memory(cause):
             on_host = isinstance(cause, MemoryError) or "can't allocate memory" in str(cause)
             return "oom", "host_memory" if on_host else "device_memory"

@@ -31,8 +31,8 @@ def run(
 
     `observe` is told of the trial's phases: see `Context.phase`.
 
-    Returns JSON values: `status` (ok, oom, diverged, failed), `cause` (as in `Ending`), `note`, `trace`, `rank`,
-    `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
+    Returns JSON values: `status` (ok, oom, diverged, skipped, failed), `cause` (as in `Ending`), `note`, `trace`,
+    `rank`, `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
     """
     before = Company.now()
     context = context_of(request, emit, should_stop)
@@ -41,7 +41,8 @@ def run(
         metrics = _train(request, context)
         ending = Ending(status="ok", note="; ".join(context.remarks))
     except (Exception, SystemExit) as error:
-        ending, metrics = Ending.of(error), {}
+        ending = Ending.of(error)
+        metrics = plain(context.metrics) if ending.status == "skipped" else {}
     about, broken = _leave(context)
     if broken and ending.status == "ok":
         ending, metrics = broken, {}
@@ -53,7 +54,7 @@ def run(
         "rank": context.rank,
         "metrics": metrics,
         "provenance": about,
-        "reusable": ending.status == "ok" and not Company.now().grown_since(before),
+        "reusable": ending.status in ("ok", "skipped") and not Company.now().grown_since(before),
     }
 
 

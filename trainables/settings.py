@@ -53,6 +53,8 @@ class Settings:
     """Of the training set, held out by the trial's seed; 0 measures no `val_accuracy`."""
     target_accuracy: float | None = None
     """`val_accuracy` whose first reaching `time_to_target_s` measures."""
+    give_up_below: float | None = None
+    """`val_accuracy` after the training below which nothing further is looked at, nor timed: the orchestrator's."""
     eval_batch_size: int = 1024
     """Samples a rank evaluates at once; changes no figure."""
     window_s: float = 2.0

@@ -15,7 +15,7 @@ from trainables.budget import Budget
 from trainables.checkpoint_pace import CheckpointPace
 from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
 from trainables.compilation import count_failures, one_line_errors
-from trainables.context import Batch, Context
+from trainables.context import Batch, Context, GivenUpError
 from trainables.course import Course
 from trainables.epoch_split import mean_parts, split_of
 from trainables.evaluation import Evaluation, Score
@@ -45,7 +45,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
 
     The other sections are `trainable` (its keys: `Settings`), `optimizer` and `schedule`; `data.augment` is an
     `Augmentation`. A trial that kept a checkpoint goes on from it, with the same result as without an interruption.
-    Raises DivergedError, and ValueError for a config that cannot be.
+    Raises DivergedError, GivenUpError, and ValueError for a config that cannot be.
     """
     settings = Settings.of(config["trainable"])
     with (
@@ -54,6 +54,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         closing(SupervisedTrial(config, context)) as trial,
     ):
         trial.train()
+        trial.judge()
         trial.evaluate()
         if not trial.stopped:
             trial.time()
@@ -113,6 +114,14 @@ class SupervisedTrial:
             self._report(epoch, score)
             if not self.stopped and self._settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
                 self._keep()
+
+    def judge(self) -> None:
+        """GivenUpError where the training came to less than what is worth being looked at any further."""
+        bound, reached = self._settings.give_up_below, self._laps[-1].val_accuracy if self._laps else None
+        if self.stopped or self._replicas.count > 1:  # which share no accuracy
+            return
+        if bound is not None and reached is not None and reached < bound:
+            raise GivenUpError(f"early stop: val_accuracy {reached:.4f} is below {bound:.4f} after the training")
 
     def evaluate(self) -> None:
         """Summarize what the training came to; the test set is looked at here, once, and decides nothing."""

@@ -56,3 +56,10 @@ def test_a_ranks_own_account_is_taken_over() -> None:
     told = {"rank": 1, "status": "ok", "note": "", "trace": "", "metrics": {"loss": 1.0}, "provenance": {}}
     end = RankEnd.told(told | {"reusable": True, "cause": ""})
     assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}
+
+
+def test_a_trial_that_gave_up_was_skipped_by_the_early_stop() -> None:
+    ends = [RankEnd(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
+    outcome = outcome_of(ends, world_size=2, wall_s=1.0)
+    assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")
+    assert outcome.metrics == {"epochs": 2}

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 
 from orchestrator import phases, rounds
 from orchestrator.plan import Plan
+from orchestrator.prospects import Prospects
 from orchestrator.rounds import Rounds
 from sweeps.feasibility import Node
 from sweeps.sweep import Sweep, trials
@@ -30,27 +31,34 @@ class Notes:
         self.told.append(("spoiled", len(trials)))
 
 
+class Nothing:
+    """A journal without ends."""
+
+    def ends(self):
+        return {}
+
+    def probes(self):
+        return {}
+
+
 def made(monkeypatch, *, asked=(), spoiled=(), wait_s=0.0, phased=True):
-    """Rounds whose phases ask for these cells, one after the other, and whose timings were spoiled in these trials."""
-    cells = iter([frozenset(each) for each in asked])
-    monkeypatch.setattr(phases, "still_open", lambda *_: phases.Open(cells=next(cells, frozenset()), answer="that"))
+    """Rounds whose phases ask for these trials, one round after the other, and whose timings were spoiled in these."""
+    rounds_of = iter(asked)
+    monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
+    monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
+    monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
     request = SimpleNamespace(phases=phased, wait_s=wait_s, rerun_invalid=0.1)
     notes = Notes()
-    return Rounds(request, Plan.of(TRIALS, {}, NODES, "none"), notes, dict), notes
+    return Rounds(request, Plan.of(TRIALS, {}, NODES, "none"), notes, Nothing()), notes
 
 
-def seeds(round_of):
-    return sorted(trial.seed for trial in round_of)
-
-
-def test_probes_then_seeds_of_open_cells_then_the_rest_is_skipped_then_what_was_spoiled(monkeypatch):
-    cell = TRIALS[0].cell_id
-    source, notes = made(monkeypatch, asked=[{cell}, {cell}], spoiled=TRIALS[:1])
-    assert seeds(source.first) == [0, 0]
-    second, third = source.next([]), source.next([])
-    assert [(each.cell_id, each.seed) for each in (*second, *third)] == [(cell, 1), (cell, 2)]
-    assert source.next([]) == TRIALS[:1] and notes.told == [(1, "phases"), (2, "phases"), ("spoiled", 1)]
+def test_probes_then_what_is_asked_for_then_the_rest_is_skipped_then_what_was_spoiled(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], spoiled=TRIALS[:1])
+    assert source.first == TRIALS[:1] and not notes.told
+    assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
+    assert source.next([]) == TRIALS[:1]
+    assert notes.told == [*[(each.seed, "phases") for each in TRIALS[3:]], ("spoiled", 1)]
     assert not source.next([])
 
 
@@ -66,6 +74,6 @@ def test_what_was_left_out_is_told_before_anything_else_is_decided(monkeypatch):
 
 
 def test_after_a_signal_there_is_no_other_round(monkeypatch):
-    source, notes = made(monkeypatch, asked=[{TRIALS[0].cell_id}], spoiled=TRIALS[:1])
+    source, notes = made(monkeypatch, asked=[TRIALS[:1]], spoiled=TRIALS[:1])
     notes.stopped = True
     assert not source.next([]) and not notes.told

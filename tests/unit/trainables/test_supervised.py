@@ -129,3 +129,14 @@ def test_a_target_is_timed_by_training_alone() -> None:
     metrics = run(request(config={"trainable": settings}))["metrics"]
     assert metrics["time_to_target_s"] == metrics["first_epoch_s"]
     assert "time_to_target_s" not in run(request())["metrics"]
+
+
+@pytest.mark.parametrize(("bound", "status"), [(0.999, "skipped"), (0.0, "ok")])
+def test_a_trial_that_comes_to_too_little_is_not_timed(bound: float, status: str) -> None:
+    settings = CONFIG["trainable"] | {"give_up_below": bound}
+    answer = run(request(config={"trainable": settings}))
+    assert answer["status"] == status and answer["reusable"], answer["trace"]
+    assert ("samples_per_s" in answer["metrics"]) == ("accuracy" in answer["metrics"]) == (status == "ok")
+    if status == "skipped":
+        assert answer["note"].startswith("early stop: val_accuracy 0.") and answer["trace"] == ""
+        assert answer["metrics"]["val_accuracy"] < 0.999
