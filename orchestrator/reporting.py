@@ -24,7 +24,7 @@ from orchestrator.recommendation import Recommendation
 from orchestrator.recommendation_table import recommendation_markdown
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
-from orchestrator.scaling_table import scaling_markdown, scaling_tables
+from orchestrator.scaling_table import scaling
 from orchestrator.soundness import Finding
 from orchestrator.tables import accuracy_markdown, speedup_markdown, write_curves, write_latex, write_tables
 from orchestrator.terms import Terms
@@ -147,8 +147,8 @@ def _beside(request: Request, cells: pd.DataFrame) -> Further | None:
 
 
 def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:
-    tables = scaling_tables(trials, cells)
-    return Further(file="scaling.md", text=scaling_markdown(trials, cells, tables), tables=tables)
+    text, tables = scaling(trials, cells)
+    return Further(file="scaling.md", text=text, tables=tables)
 
 
 @dataclass(frozen=True, kw_only=True)

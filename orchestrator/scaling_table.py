@@ -23,13 +23,18 @@ _MOST = 20
 """Lines that the table fits laws to: each takes some 100 ms."""
 
 
-def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame, tables: Sequence[TextTable] | None = None) -> str:
-    """`scaling_tables` as a document; `tables` are those, where they are known already: fits take their time."""
+def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """`scaling_tables` as a document."""
+    return scaling(trials, cells)[0]
+
+
+def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
+    """`scaling_tables` as a document, and themselves."""
     found = lines(trials, cells)
-    tables = _tables(trials, cells, found) if tables is None else tables
+    tables = _tables(trials, cells, found)
     without = [] if _enough(found) else _left_out(found)
     told = [*without, *(line for table in tables for line in table.markdown())]
-    return "\n".join(["# Scaling laws", "", *told])
+    return "\n".join(["# Scaling laws", "", *told]), tables
 
 
 def scaling_tables(trials: pd.DataFrame, cells: pd.DataFrame) -> list[TextTable]:
