@@ -97,15 +97,13 @@ class Device:
         return np.concatenate([column[:1] * 0, np.cumsum(areas)])
 
     def _growth(self, total: Floats, began: float, end: float) -> float:
-        """Of a running total; NaN where a sample in the span, or next to it, has none."""
+        """Of a running total, which may be looked at less often than others; NaN where it ends within the span."""
         end = min(end, self._time_s[-1])
-        if began < self._time_s[0] - EDGE_S or end < began:
+        known = ~np.isnan(total)
+        time_s, total = self._time_s[known], total[known]
+        if not len(time_s) or began < time_s[0] - EDGE_S or end > time_s[-1] + EDGE_S or end < began:
             return math.nan
-        first = max(int(np.searchsorted(self._time_s, began, side="right")) - 1, 0)
-        last = min(int(np.searchsorted(self._time_s, end, side="left")), len(self._time_s) - 1)
-        if np.isnan(total[first : last + 1]).any():
-            return math.nan
-        at_ends = np.interp([began, end], self._time_s[first : last + 1], total[first : last + 1])
+        at_ends = np.interp([began, end], time_s, total)
         return float(at_ends[1] - at_ends[0])
 
 

@@ -116,10 +116,11 @@ def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
             if value.nvmlReturn == nvml.NVML_SUCCESS
         }
 
-    def of(name: str, function: str, *given: Any, unit: float = 1.0) -> Source:
-        return Source(
-            name=f"NVML {function}", read=lambda: {name: float(getattr(nvml, function)(handle, *given)) * unit}
-        )
+    def of(name: str, function: str, *given: Any, unit: float = 1.0, counts: bool = False) -> Source:
+        def read() -> Mapping[str, float]:
+            return {name: float(getattr(nvml, function)(handle, *given)) * unit}
+
+        return Source(name=f"NVML {function}", read=read, counts=counts)
 
     return (
         Source(name="NVML utilisation", read=utilisation),
@@ -130,8 +131,8 @@ def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
         of("memory_clock_mhz", "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
         of("temperature_c", "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         of("power_w", "nvmlDeviceGetPowerUsage", unit=1e-3),
-        of("energy_j", "nvmlDeviceGetTotalEnergyConsumption", unit=1e-3),
+        of("energy_j", "nvmlDeviceGetTotalEnergyConsumption", unit=1e-3, counts=True),
         of("fan", "nvmlDeviceGetFanSpeed", unit=1e-2),
         Source(name="NVML clock-event reasons", read=throttle),
-        Source(name="NVML link counters", read=links),
+        Source(name="NVML link counters", read=links, counts=True),
     )

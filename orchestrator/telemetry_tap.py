@@ -16,6 +16,8 @@ class Source:
     name: str
     """As a warning calls it."""
     read: Read
+    counts: bool = False
+    """Whether its figures only ever grow, so that nothing is lost by looking now and then."""
 
 
 class Tap:
@@ -30,10 +32,10 @@ class Tap:
         self._not_offered = not_offered
         self.failure = ""
 
-    def read(self) -> dict[str, float]:
-        """What all sources that are left say now; never raises."""
+    def read(self, *, counters: bool = True) -> dict[str, float]:
+        """What all sources that are left say now, those that count only with `counters`; never raises."""
         found: dict[str, float] = {}
-        for source in list(self._sources):
+        for source in [each for each in self._sources if counters or not each.counts]:
             try:
                 found |= source.read()
             except self._not_offered:

@@ -51,6 +51,13 @@ def test_energy_comes_from_the_counter() -> None:
     assert found["energy_source"] == "counter"
 
 
+def test_a_counter_may_be_looked_at_less_often_than_the_rest() -> None:
+    now_and_then = [count if index not in (6, 0) else math.nan for index, count in enumerate(COUNTER)]
+    found = figures([seen(gpu(energy_j=now_and_then))], {"samples_per_s": 200.0}, alone=True)
+    assert found["energy_source"] == "counter"
+    assert found["energy_j"] == pytest.approx(300 + 300) and found["power_w"] == pytest.approx((1910 - 1110) / 2)
+
+
 def test_or_else_from_power_by_trapezoids() -> None:
     found = figures([seen(gpu())], {}, alone=True)
     assert found["energy_j"] == pytest.approx(300 + 200) and found["power_w"] == pytest.approx(400)

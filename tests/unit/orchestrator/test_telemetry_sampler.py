@@ -1,3 +1,4 @@
+import math
 import os
 import pickle
 import signal
@@ -54,6 +55,19 @@ def test_borders_are_sampled_and_phases_kept() -> None:
     assert list(readings.series["cpu"]["time_s"]) == [0, 1, 3, 3, 6, 6]
     assert list(readings.series["cpu"]["reads"]) == [1, 2, 3, 4, 5, 6]
     assert pickle.loads(pickle.dumps(readings)) == readings
+
+
+def test_counters_are_read_at_borders_and_now_and_then() -> None:
+    sources = [
+        Source(name="sensor", read=lambda: {"now": 1.0}),
+        Source(name="meter", read=lambda: {"sum": 1.0}, counts=True),
+    ]
+    with Sampler(Sampling(hz=50), rank=0, taps={"gpu0": Tap(sources, ())}, count=Stage().census) as sampler:
+        time.sleep(0.3)
+    columns = sampler.readings().series["gpu0"]
+    assert not any(math.isnan(value) for value in columns["now"]) and len(columns["now"]) > 5
+    known = [not math.isnan(value) for value in columns["sum"]]
+    assert known[0] and known[-1] and sum(known) == 2
 
 
 def test_short_phases_are_not_all_sampled() -> None:
