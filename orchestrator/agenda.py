@@ -118,6 +118,10 @@ class Agenda:
         if self._ends % max(1, len(self._trials) // REVISIONS) == 0:
             self._placed().revise()
 
+    def again(self, trial: TrialSpec) -> None:
+        """The trial could not begin, and waits once more."""
+        self._again.append(trial)
+
     def gpu_s(self, now_s: float) -> float:
         """GPU-seconds that were used so far."""
         return self._gpu_s + sum(trial.gpus * (now_s - start_s) for trial, start_s in self._running.values())

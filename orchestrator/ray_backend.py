@@ -22,6 +22,7 @@ from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_metrics import Metrics
+from orchestrator.ray_order import Order
 from orchestrator.ray_plain import plain_tune
 from orchestrator.ray_queue import TrialQueue, spec_of
 from sweeps.feasibility import Node
@@ -76,6 +77,7 @@ class RayBackend:
                         name="sweep",
                         storage_path=scratch,
                         search_alg=queue,
+                        scheduler=Order(queue.stranded),
                         stop=_Stop(hearing),
                         callbacks=[_Relay(hearing)],
                         reuse_actors=True,

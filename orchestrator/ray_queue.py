@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -11,6 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.agenda import Agenda
+from orchestrator.cause import Cause
 from orchestrator.conduct import Conduct
 from orchestrator.ray_gang import bundles
 from sweeps.feasibility import Node
@@ -37,7 +39,8 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._nodes = nodes
         self._results_dir = results_dir
         self._conduct = conduct
-        self._given: list[Trial] = []
+        self._given: list[tuple[Trial, Start]] = []
+        self._taken_back: set[str] = set()
         self._count = 0
         self._looked_s = time.monotonic()
         self._tell_nodes()
@@ -58,22 +61,41 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     def next_trial(self) -> Trial | None:
         """The next trial, if it may start now."""
         now_s = time.monotonic()
-        for trial in [each for each in self._given if each.is_finished()]:
-            self._given.remove(trial)
-            self._agenda.ended(spec_of(trial).trial_id, now_s, (trial.last_result or {}).get("outcome"))
+        for trial, start in [each for each in self._given if each[0].is_finished()]:
+            self._given.remove((trial, start))
+            self._ended(trial, start.trial, now_s)
         if now_s - self._looked_s > LOOK_EVERY_S:
             self._tell_nodes()
-        start = self._agenda.next(now_s)
-        if start is None:
+        next_start = self._agenda.next(now_s)
+        if next_start is None:
             return None
-        trial = self._trial(start)
-        self._given.append(trial)
+        trial = self._trial(next_start)
+        self._given.append((trial, next_start))
         self._count += 1
         return trial
+
+    def stranded(self) -> list[Trial]:
+        """Trials that have not begun, and were to on a node that is gone; they wait for their turn once more."""
+        alive = {node.node_id for node in self._alive}
+        found = [
+            trial
+            for trial, start in self._given
+            if trial.status == Trial.PENDING and not {node.node_id for node in start.nodes} <= alive
+        ]
+        self._taken_back.update(trial.trial_id for trial in found)
+        return found
 
     def is_finished(self) -> bool:
         """Whether no further trial will come."""
         return self._finished or self._agenda.over
+
+    def _ended(self, trial: Trial, spec: TrialSpec, now_s: float) -> None:
+        outcome = (trial.last_result or {}).get("outcome")
+        self._agenda.ended(spec.trial_id, now_s, outcome)
+        if trial.trial_id in self._taken_back:
+            self._agenda.again(spec)
+        elif outcome is None or outcome.cause is Cause.NODE:
+            self._looked_s = -math.inf  # the next attempt is not to go where nothing is any more
 
     def _tell_nodes(self) -> None:
         self._looked_s = time.monotonic()

@@ -1,6 +1,21 @@
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ray.tune.experiment import Trial
+
+from orchestrator.agenda import Agenda
+from orchestrator.backend import Outcome
+from orchestrator.cause import Cause
+from orchestrator.conduct import Conduct
 from orchestrator.ray_gang import bundles
+from orchestrator.ray_queue import TrialQueue
 from sweeps.feasibility import Node
+from sweeps.status import Status
 from sweeps.trial import Gang
+from tests.contract.trials import trial
+
+A, B = (Node(name="host", cpus=1, gpus=0, node_id=name) for name in "ab")
 
 
 def test_a_gang_is_reserved_as_a_whole_with_rank_i_in_bundle_i() -> None:
@@ -22,3 +37,55 @@ def test_on_several_nodes_each_rank_is_told_its_node() -> None:
     told = bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
     assert told == [{"ray.io/node-id": "01"}, {"ray.io/node-id": "02"}]
     assert bundles(pair, nodes) == bundles(pair, list(nodes)) != bundles(pair, nodes[::-1])
+
+
+class Tried:
+    """What the queue looks at in a trial of Tune's."""
+
+    def __init__(self, number: int, status: str = Trial.PENDING, outcome: Outcome | None = None) -> None:
+        self.trial_id, self.status, self.last_result = f"{number}", status, {"outcome": outcome} if outcome else {}
+
+    def is_finished(self) -> bool:
+        return self.status == Trial.TERMINATED
+
+
+@pytest.fixture
+def alive() -> list[Node]:
+    return [A, B]
+
+
+@pytest.fixture
+def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TrialQueue:
+    agenda = Agenda([trial("0", "quick"), trial("1", "quick")])
+    queue = TrialQueue(agenda, lambda: list(alive), tmp_path, Conduct())
+    monkeypatch.setattr(queue, "_trial", lambda start: Tried(int(start.trial.trial_id)))
+    return queue
+
+
+def _lost(alive: list[Node], queue: TrialQueue) -> SimpleNamespace:
+    """The other node is lost; what was given, by whether it was to begin there."""
+    given = [queue.next_trial(), queue.next_trial()]
+    there = {each.trial_id: start.nodes[0] for each, start in queue._given}
+    alive.remove(B)
+    here = next(each for each in given if there[each.trial_id] == A)
+    return SimpleNamespace(here=here, lost=next(each for each in given if each is not here))
+
+
+def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[Node], queue: TrialQueue) -> None:
+    of = _lost(alive, queue)
+    assert queue.stranded() == []  # nobody has looked yet
+    queue._looked_s = float("-inf")
+    assert queue.next_trial() is None and queue.stranded() == [of.lost]
+    of.lost.status = Trial.TERMINATED  # as Tune does with it
+    assert queue.next_trial() is None  # there is one node, and it is taken
+    of.here.status, of.here.last_result = Trial.TERMINATED, {"outcome": Outcome(status=Status.OK, wall_s=1.0)}
+    assert queue.next_trial().trial_id == of.lost.trial_id
+
+
+def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
+    alive: list[Node], queue: TrialQueue
+) -> None:
+    of = _lost(alive, queue)
+    of.lost.status = Trial.TERMINATED
+    of.lost.last_result = {"outcome": Outcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)}
+    assert queue.next_trial() is None and queue._alive == [A]
