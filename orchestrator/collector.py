@@ -120,7 +120,8 @@ def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str
 
 
 def _fields(record: TrialRecord) -> dict[str, Any]:
-    model = record.provenance.get("device_model")
+    told = record.provenance.get("device_model")
+    model = told if isinstance(told, str) else None
     named = record.device == "cpu" or (record.status is Status.OK and not model)
     device = record.device if named else model
     given = {name: getattr(record, name) for name in _FIELDS}
@@ -146,5 +147,7 @@ def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
 
 
 def _cell(value: Any) -> Any:
-    """A value that fits into a table's cell: lists and mappings as JSON text."""
+    """A value that fits into a table's cell: as text where it is a list, a mapping, or a number of over 64 bits."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
     return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value

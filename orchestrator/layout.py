@@ -8,7 +8,7 @@ from pathlib import Path
 
 from orchestrator.durable import make_directory
 
-_TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,7 @@ class Layout:
 
     def trial(self, trial_id: str) -> Path:
         """One trial's directory. ValueError for an identity that could leave the results directory."""
-        if not _TRIAL_ID.fullmatch(trial_id):
+        if not TRIAL_ID.fullmatch(trial_id):
             raise ValueError(f"{trial_id!r} is no trial identity: 1 to 64 of letters, digits, '_' and '-'")
         return self.trials / trial_id
 

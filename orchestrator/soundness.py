@@ -17,7 +17,7 @@ from typing import Any
 
 from orchestrator.journal import Kind, Record
 from orchestrator.journal_line import decode, split
-from orchestrator.layout import Layout
+from orchestrator.layout import TRIAL_ID, Layout
 from orchestrator.record import TrialRecord
 from orchestrator.standing import standing
 from sweeps.status import Status
@@ -145,6 +145,8 @@ def trial_record(value: Any) -> tuple[TrialRecord | None, str]:
             given[name], fits = _as(kind, value[name])
             if not fits:
                 return None, f"{name} is {value[name]!r:.60}; left out"
+    if not TRIAL_ID.fullmatch(given["trial_id"]):
+        return None, "trial_id is no identity; left out"
     if not (given["gpus"] > 0 and given["global_batch_size"] > 0 and given["device_batch_size"] > 0):
         return None, "gpus or a batch is not above 0; left out"
     return TrialRecord(**given), f"without {', '.join(absent)}; used, those are empty" if absent else ""
@@ -188,13 +190,19 @@ def _is_mapping(hint: Any) -> bool:
     return isinstance(hint, GenericAlias) or typing.get_origin(hint) is not None
 
 
+def _is_int(value: Any) -> bool:
+    """A whole number of at most 64 bits: no table holds larger ones."""
+    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+
+
 def _as(kind: Any, value: Any) -> tuple[Any, bool]:
     """The value in the field's type, and whether it fits; null is a number that was not finite."""
     if kind is Status:
-        return (Status(value), True) if value in set(Status) else (value, False)
+        return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
     if kind is float:
         number = math.nan if value is None else value
-        return number, isinstance(number, (int, float)) and not isinstance(number, bool)
+        fits = isinstance(number, float) or _is_int(number)
+        return (float(number) if fits else number), fits
     if kind is int:
-        return value, isinstance(value, int) and not isinstance(value, bool)
+        return value, _is_int(value)
     return value, isinstance(value, kind)

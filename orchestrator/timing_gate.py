@@ -103,7 +103,7 @@ def _median_clocks(records: Sequence[TrialRecord]) -> dict[tuple[Any, ...], floa
 
 
 def _device(record: TrialRecord) -> tuple[Any, ...]:
-    return record.provenance.get("host"), record.provenance.get("device_model")
+    return str(record.provenance.get("host")), str(record.provenance.get("device_model"))
 
 
 def _number(metrics: Mapping[str, Any], name: str) -> float | None:

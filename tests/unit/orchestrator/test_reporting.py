@@ -1,3 +1,5 @@
+import json
+import random
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -7,8 +9,9 @@ import pytest
 
 from orchestrator import reporting
 from orchestrator.layout import Layout
+from orchestrator.record import TrialRecord
 from orchestrator.reporting import Known, report_on
-from orchestrator.soundness import Finding
+from orchestrator.soundness import Finding, trial_record
 from tests.unit.orchestrator.report import demo
 
 RECORDS = demo.records()[::9]
@@ -97,6 +100,50 @@ def test_tables_that_cannot_be_written_are_an_error(layout: Layout) -> None:
     layout.tables.rmdir()
     with pytest.raises(OSError):
         report_on(request(), layout, RECORDS, Known())
+
+
+ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](http://x)", 2**70, "2"]
+
+
+def odd_ends(chance: random.Random) -> list[TrialRecord]:
+    """The records as a foreign writer may have left them: values of other types, and fields that are missing."""
+    found = []
+    for record in RECORDS:
+        value = json.loads(json.dumps(record.to_json()))
+        for _ in range(chance.choice([0, 1, 3])):
+            where = chance.choice(
+                [value, value, *(value[k] for k in ("metrics", "axes", "provenance") if value.get(k))]
+            )
+            if isinstance(where, dict):
+                where[chance.choice(list(where))] = chance.choice(ODD)
+        end, _ = trial_record(value)
+        found += [end] if end else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("seed", range(60))
+def test_no_odd_value_keeps_the_tables_from_being_made(tmp_path: Path, seed: int) -> None:
+    ends = odd_ends(random.Random(seed))
+    layout = demo.results(tmp_path / "demo", [])
+    assert report_on(request(html=seed % 10 == 0), layout, ends, Known()).troubles == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"provenance": {"device_model": ["H200"], "host": {"name": "a"}}},
+        {"provenance": {"device_model": 7}},
+        {"metrics": {"samples_per_s": 2**70, "loss": 10**400, "mine": -(2**64)}},
+        {"axes": {"gpus": 1, "device_batch_size": 32, "lr_rule": "none", "seed": 0, "model.depth": 2**64}},
+    ],
+)
+def test_values_that_no_version_writes_break_no_table(tmp_path: Path, changes: dict[str, Any]) -> None:
+    odd = trial_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
+    assert odd is not None
+    layout = demo.results(tmp_path / "demo", [])
+    assert report_on(request(html=False), layout, [odd, *RECORDS[1:]], Known()).troubles == []
 
 
 def test_damaged_files_are_left_out_and_listed(layout: Layout) -> None:

@@ -22,6 +22,14 @@ def record() -> dict[str, Any]:
     return json.loads(json.dumps(demo.records()[0].to_json()))
 
 
+@pytest.mark.parametrize(
+    "change", [{"status": []}, {"status": {"a": 1}}, {"trial_id": ""}, {"trial_id": "../x"}, {"seed": 2**64}]
+)
+def test_ends_that_no_table_can_hold_are_left_out(change: dict[str, Any]) -> None:
+    end, told = trial_record(record() | change)
+    assert end is None and told.endswith("; left out")
+
+
 def test_what_is_sound_has_no_findings(layout: Layout) -> None:
     found = read_results(layout)
     assert len(found.ends) == 6 and found.findings == []
