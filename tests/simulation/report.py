@@ -34,7 +34,7 @@ def measure(sims: int, few: int) -> dict:
             for share in (0.0, 0.1, 0.3)
         },
         "false equivalence": {
-            told: {str(n): yardstick.false_equivalence(noise, n, 4 * sims, generator, MARGIN) for n in SEEDS}
+            told: {str(n): yardstick.false_equivalence(noise, n, 30 * sims, generator, MARGIN) for n in SEEDS}
             for told, noise in noises.items()
         },
         "recommendation": {
@@ -100,7 +100,7 @@ def markdown(found: dict) -> str:
             "unreached",
         ),
         *section(
-            f"A difference that is exactly the margin, called equivalent ({4 * many} simulations)",
+            f"A difference that is exactly the margin, called equivalent ({30 * many} simulations)",
             f"At a margin of {MARGIN}, which is about one standard deviation of a pair's difference.",
             found["false equivalence"],
         ),
