@@ -77,4 +77,6 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 def _one_line(error: BaseException) -> str:
     text = "".join(traceback.format_exception_only(error)).strip()
+    if type(error).__module__.startswith("trainables."):  # where one of ours is defined helps no reader
+        text = text.removeprefix(f"{type(error).__module__}.")
     return text.splitlines()[0][:NOTE_LENGTH]

@@ -33,3 +33,8 @@ def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
 def test_a_note_is_one_short_line() -> None:
     ending = Ending.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
     assert len(ending.note) == 300 and ending.note.startswith("RuntimeError: first") and "second" in ending.trace
+
+
+def test_a_note_does_not_say_where_an_error_of_ours_is_defined() -> None:
+    assert Ending.of(DivergedError("the loss is nan")).note == "DivergedError: the loss is nan"
+    assert Ending.of(torch.OutOfMemoryError("CUDA")).note == "torch.OutOfMemoryError: CUDA"
