@@ -9,7 +9,8 @@ back end would start it: images shuffled, cropped and flipped, schedule, metrics
 `samples_per_s`, over a window of at least 2 s; beside it stands the median of its epochs from the second on.
 
 The baseline on one GPU is plain PyTorch in the same process just before (median of 3 windows, random images), and on
-several GPUs our own trial on one of them at the same batch a GPU: the ratio is the efficiency then.
+several GPUs our own trial on one of them at the same batch a GPU: the ratio is the efficiency then. `apart` is the same
+on all of them at once.
 """
 
 from __future__ import annotations
@@ -174,6 +175,12 @@ def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) ->
     } | {key: metrics[key] for key in keys if key in metrics}
 
 
+def apart(case: Case, ranks: Ranks, given: argparse.Namespace) -> list[float]:
+    """Samples/s of each GPU where all are at work and none waits for another: what is lost even so is no exchange's."""
+    answers = ranks.call(run, [(asked(case, 0, 1, given, None),) for _ in range(given.gpus)])
+    return [answer["metrics"].get("samples_per_s", math.nan) for answer in answers]
+
+
 def compare(text: str, ranks: Ranks, given: argparse.Namespace) -> dict[str, Any]:
     """One row of the table."""
     plain_text, _, own = text.partition("/")
@@ -189,6 +196,7 @@ def compare(text: str, ranks: Ranks, given: argparse.Namespace) -> dict[str, Any
         row["alone"].pop("provenance", None)
         alone.close()
         row["baseline"] = given.gpus * row["alone"].get("samples_per_s", math.nan)
+        row["apart"] = apart(case, ranks, given)
     row["ours"] = measured(case, ranks, given.gpus, given)
     row["ratio"] = row["ours"].get("samples_per_s", math.nan) / row["baseline"]
     return row
