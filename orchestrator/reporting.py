@@ -5,7 +5,7 @@ from __future__ import annotations
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import pandas as pd
@@ -14,9 +14,10 @@ from orchestrator.claim import Claim
 from orchestrator.claims import Verdict
 from orchestrator.claims_table import claims_markdown, claims_table, verdicts
 from orchestrator.collector import axis_columns, collect_for
+from orchestrator.curve_distance_table import distance_table
 from orchestrator.curves import curves_frame
 from orchestrator.decision import decide
-from orchestrator.durable import write_whole
+from orchestrator.durable import write_durably, write_whole
 from orchestrator.layout import Layout
 from orchestrator.published import Published
 from orchestrator.published_table import published_markdown, published_table
@@ -118,10 +119,14 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
     attempts.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
-    if request.html:
+    read = attempts.at("curves.parquet", lambda: _curves(layout, trials)) if request.html else None
+    if read:
+        curves, findings = read
+        known = replace(known, findings=[*known.findings, *findings])
+        further.append(attempts.at("loss_distance.md", lambda: _distances(layout, trials, cells, curves)))
         tables = [table for each in further if each for table in each.tables]
-        frames = _Frames(trials=trials, cells=cells, recommendation=recommendation, decision=decision, further=tables)
-        unsound = attempts.at("report.html", lambda: _written(layout, frames, known))
+        material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": curves}
+        unsound = attempts.at("report.html", lambda: _written(layout, material | {"further": tables}, decision, known))
     return Reported(
         cells=cells,
         recommendation=recommendation,
@@ -151,35 +156,30 @@ def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:
     return Further(file="scaling.md", text=text, tables=tables)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Frames:
-    trials: pd.DataFrame
-    cells: pd.DataFrame
-    recommendation: Recommendation | None
-    decision: str
-    further: Sequence[TextTable]
+def _curves(layout: Layout, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
+    """Read and write the curves; and what of them is not sound."""
+    with_curve = trials.loc[trials["status"].isin([status.value for status in _WITH_CURVE]), "trial_id"]
+    curves, findings = curves_frame(layout, with_curve)
+    write_curves(layout, curves)
+    return curves, findings
 
 
-def _written(layout: Layout, frames: _Frames, known: Known) -> list[Finding]:
+def _distances(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame) -> Further | None:
+    table = distance_table(trials, cells, curves)
+    if table is None:
+        return None
+    text = "\n".join([f"# {table.title}", "", *table.markdown()])
+    write_durably(layout.table("loss_distance.md"), text.encode())
+    return Further(file="loss_distance.md", text=text, tables=[table])
+
+
+def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Known) -> list[Finding]:
     """Write the report; what in the directory is not sound beside what was known."""
     from orchestrator.report.material import Material  # half a second of matplotlib, which tables do without
     from orchestrator.report.writing import write_report
 
-    trials = frames.trials
-    with_curve = trials.loc[trials["status"].isin([status.value for status in _WITH_CURVE]), "trial_id"]
-    curves, findings = curves_frame(layout, with_curve)
-    write_curves(layout, curves)
-    material = Material(
-        trials=trials,
-        cells=frames.cells,
-        recommendation=frames.recommendation,
-        curves=curves,
-        further=frames.further,
-        driver=known.driver,
-        findings=[*known.findings, *findings],
-    )
-    found, _ = write_report(material, layout, frames.decision)
-    return [*findings, *found]
+    material = Material(**frames, driver=known.driver, findings=known.findings)
+    return write_report(material, layout, decision)[0]
 
 
 class _Attempts:
