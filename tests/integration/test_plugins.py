@@ -9,22 +9,41 @@ from orchestrator import plugins
 from orchestrator.setup import asked
 from orchestrator.versions import Versions
 from tests.unit.orchestrator.test_setup import config
-from trainables import models
+from trainables import data, models
 from trainables.options import PLUGINS
 
 
 @pytest.fixture
 def plugin(tmp_path, monkeypatch):
     code = """
+from dataclasses import dataclass
+
+import torch
 from torch import nn
+
+from trainables.data.dataset import Samples
+
 def build(*, input_shape, num_classes, depth):
     return nn.Sequential(nn.Flatten(), nn.Linear(input_shape[1] * input_shape[2], num_classes))
+
+@dataclass(frozen=True, kw_only=True)
+class Noise:
+    count: int
+
+    def files(self):
+        return []
+
+    def read(self, device):
+        x, y = torch.randint(0, 256, (self.count, 1, 4, 4), dtype=torch.uint8), torch.arange(self.count) % 2
+        return Samples(x[10:], y[10:], x[:10], y[:10], 2)
 """
     (tmp_path / "netplugin.py").write_text(code)
     info = tmp_path / "netplugin-1.0.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: netplugin\nVersion: 1.0\n")
-    (info / "entry_points.txt").write_text("[sweep_orchestrator.models]\npluginnet = netplugin:build\n")
+    offered = "[sweep_orchestrator.models]\npluginnet = netplugin:build\n"
+    offered += "[sweep_orchestrator.data]\nplugindata = netplugin:Noise\n"
+    (info / "entry_points.txt").write_text(offered)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "netplugin", raising=False)
     plugins._offered.cache_clear()
@@ -37,6 +56,13 @@ def test_a_plugins_model_is_built_by_its_name(plugin):
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
     with pytest.raises(ValueError, match="not one of small_cnn.*pluginnet, nor package.module:factory"):
         models.build({"name": "plugin"}, input_shape=(1, 8, 8), num_classes=3)
+
+
+def test_a_plugins_data_are_read_by_their_name(plugin):
+    loaded = data.load({"name": "plugindata", "count": 30})
+    assert loaded.num_classes == 2 and len(loaded.train_x) == 20
+    with pytest.raises(ValueError, match="not one of .*digits.*plugindata"):
+        data.load({"name": "nothing"})
 
 
 def test_its_code_identifies_the_trial(plugin):
