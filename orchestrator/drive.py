@@ -73,7 +73,7 @@ class Drive:
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
                     backend = backend or _start(request, started, self.console)
-                    listener = TrackedListener(session, trackers)
+                    listener = TrackedListener(session, trackers, self.secrets)
                     started.callback(listener.close)
                     backend.run(self._agenda(rounds, planned, began_s), self.layout.root, listener)
         return planned

@@ -16,6 +16,7 @@ from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from orchestrator.backend import Listener, Outcome
+from orchestrator.secrets import NO_SECRETS, Secrets
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec
 
@@ -81,17 +82,17 @@ def _enabled(section: Mapping[str, Any]) -> list[str]:
 
 
 class TrackedListener:
-    """Tells a session first, since only its journal counts; of probes the trackers hear nothing."""
+    """Tells a session first, since only its journal counts; of probes and `secrets` the trackers hear nothing."""
 
-    def __init__(self, session: Listener, trackers: Mapping[str, Tracker]) -> None:
-        self._session, self._trackers = session, dict(trackers)
+    def __init__(self, session: Listener, trackers: Mapping[str, Tracker], secrets: Secrets = NO_SECRETS) -> None:
+        self._session, self._trackers, self._secrets = session, dict(trackers), secrets
 
     def started(self, trial: TrialSpec) -> None:
         """A run begins."""
         self._session.started(trial)
         if trial.probes:
             return
-        self._tell(methodcaller("begin", trial.trial_id, run_of(trial)))
+        self._tell(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rows are logged at their epochs."""
@@ -107,7 +108,7 @@ class TrackedListener:
         if trial.probes:
             return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
-        self._tell(methodcaller("end", trial.trial_id, figures, outcome.status.value, outcome.note))
+        self._tell(methodcaller("end", trial.trial_id, figures, outcome.status.value, self._secrets.text(outcome.note)))
 
     def ticked(self) -> None:
         """Of no interest to trackers."""
@@ -130,8 +131,9 @@ class TrackedListener:
                 _log.warning("tracker %s is left out from here on: %s: %s", name, type(error).__name__, error)
 
 
-def run_of(trial: TrialSpec) -> Run:
-    """What identifies a trial to people."""
+def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
+    """What identifies a trial to people, without the secrets."""
+    axes = {f"axes.{key}": value for key, value in secrets.value(trial.axes).items()}
     numbers_of_it = {
         "gpus": trial.gpus,
         "global_batch_size": trial.batch.global_batch_size,
@@ -143,8 +145,8 @@ def run_of(trial: TrialSpec) -> Run:
         "seed": trial.seed,
     }
     return Run(
-        name=trial.label.partition("/")[2],
-        params={**numbers_of_it, **dict(_flat(trial.config)), **{f"axes.{key}": v for key, v in trial.axes.items()}},
+        name=secrets.text(trial.label.partition("/")[2]),
+        params={**numbers_of_it, **dict(_flat(secrets.value(trial.config))), **axes},
         tags={
             "sweep": trial.sweep,
             "trial_id": trial.trial_id,

@@ -1,8 +1,10 @@
 import logging
+from dataclasses import replace
 
 import pytest
 
 from orchestrator.backend import Outcome
+from orchestrator.secrets import Secrets
 from orchestrator.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_mistakes
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
@@ -89,3 +91,11 @@ def test_none_is_on_by_default_and_one_that_cannot_begin_is_told(tmp_path):
     assert make_trackers({"tensorboard": {"enabled": False, "dir": None}}, "s", tmp_path) == {}
     with pytest.raises(MistakesError, match="tracker.tensorboard: TypeError"):
         make_trackers({"tensorboard": {"enabled": True, "folder": "x"}}, "s", tmp_path)
+
+
+def test_no_tracker_is_told_a_secret():
+    hidden = Secrets.of({}, {"trainable": {"api_key": "abcd-efgh-ijkl"}}, {})
+    one = replace(trial("one", "quick"), config={"trainable": {"api_key": "abcd-efgh-ijkl", "depth": 3}})
+    run = run_of(one, hidden)
+    assert run.params["trainable.depth"] == 3 and "abcd-efgh-ijkl" not in str(run)
+    assert "trainable.api_key" in run.params
