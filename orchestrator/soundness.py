@@ -201,8 +201,7 @@ def _as(kind: Any, value: Any) -> tuple[Any, bool]:
         return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
     if kind is float:
         number = math.nan if value is None else value
-        fits = isinstance(number, float) or _is_int(number)
-        return (float(number) if fits else number), fits
+        return number, isinstance(number, float) or _is_int(number)  # as it is: tables tell 1 from 1.0
     if kind is int:
         return value, _is_int(value)
     return value, isinstance(value, kind)

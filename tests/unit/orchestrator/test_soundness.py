@@ -30,6 +30,13 @@ def test_ends_that_no_table_can_hold_are_left_out(change: dict[str, Any]) -> Non
     assert end is None and told.endswith("; left out")
 
 
+def test_a_number_is_told_as_it_was_written() -> None:
+    """Else the tables that mode=report makes are not those of the run, whole GPUs 1.0."""
+    for gpus in (1, 0.5):
+        end, _ = trial_record(record() | {"gpus": gpus})
+        assert end and repr(end.gpus) == repr(gpus)
+
+
 def test_what_is_sound_has_no_findings(layout: Layout) -> None:
     found = read_results(layout)
     assert len(found.ends) == 6 and found.findings == []
