@@ -18,12 +18,16 @@ LOOK_EVERY_S = 0.01
 class Forked:
     """A driver that was started as `python -m orchestrator …` is, from a process that has done its imports."""
 
-    def __init__(self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], results: Path | None = None
+    ) -> None:
+        """With `results` the config is composed once for all drivers of the same arguments, which begin at once."""
         self._scratch = Path(tempfile.mkdtemp(dir=_scratch()))
         self.args = ["orchestrator", *arguments]
         self.returncode: int | None = None
         files = {name: str(self._scratch / name) for name in ("out", "err", "status")}
         asked = {"arguments": list(arguments), "folder": str(folder), "environment": dict(environment), **files}
+        asked["results"] = str(results) if results else None
         zygote = _zygote()
         assert zygote.stdin and zygote.stdout
         zygote.stdin.write(json.dumps(asked).encode() + b"\n")

@@ -134,6 +134,19 @@ class Place:
         return [each["value"]["trial_id"] for each in self.journal() if each["kind"] == "finished"]
 
 
+class Prepared(Place):
+    """Further results of the same folder's code and config, whose drivers begin to work at once."""
+
+    def __init__(self, code: Place, folder: Path) -> None:
+        self.folder, self._code = folder, code
+        self.executions = folder / "executions.txt"
+        folder.mkdir()
+
+    def start(self, *arguments: str, **environment: str) -> Forked:
+        given, variables = self._code.command(arguments), self._code.environment(environment)
+        return Forked(given, self._code.folder, variables | {"EXECUTIONS": str(self.executions)}, self.results)
+
+
 def wait_for(condition: Callable[[], object], process: Started, at_most_s: float = 120.0) -> None:
     """While the process lives."""
     until = time.monotonic() + at_most_s

@@ -1,8 +1,8 @@
 """Forks drivers from one process that has imported what they import, which takes longer than most of what they do.
 
-A program of its own: it reads a request a line, `{arguments, folder, environment, out, err, status}`, and answers with
-the process' number; when that process ends its wait status goes to the file `status`. Ends with its standard input.
-Linux only (pidfd).
+A program of its own: it reads a request a line, `{arguments, folder, environment, results, out, err, status}`, and
+answers with the process' number; when that process ends its wait status goes to the file `status`. Ends with its
+standard input. Linux only (pidfd).
 """
 
 import contextlib
@@ -14,6 +14,7 @@ import random
 import select
 import signal
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,9 @@ IMPORTED = (
     ),
     *("matplotlib.backends.backend_agg", "pandas", "pyarrow.parquet", "scipy.stats", "scipy.optimize", "tabulate"),
 )
+
+
+_questions: dict[tuple[str, ...], Any] = {}
 
 
 def main() -> None:
@@ -47,9 +51,10 @@ def main() -> None:
                 tell(Path(status), os.waitpid(pid, 0)[1])
             elif line := requests.readline():
                 request = json.loads(line)
+                question = prepared(request) if request["results"] else None
                 pid = os.fork()
                 if not pid:
-                    return drive(request)
+                    return drive(request, question)
                 ended = os.pidfd_open(pid)
                 children[ended] = (pid, request["status"])
                 waiting.register(ended, select.POLLIN)
@@ -72,8 +77,30 @@ def tell(path: Path, status: int) -> None:
     aside.rename(path)
 
 
-def drive(request: dict[str, Any]) -> None:
-    """What `python -m orchestrator` does, as if this process had just been started."""
+def prepared(request: dict[str, Any]) -> Any:
+    """The question that these arguments ask, composed once, with other results."""
+    from orchestrator import app
+    from orchestrator.composition import Composition
+    from orchestrator.overrides import rewritten
+
+    key = tuple(request["arguments"])
+    if key not in _questions:
+        os.chdir(request["folder"])
+        sys.path[:0] = paths(request["environment"])
+        with app._own_hydra():
+            _questions[key] = app._checked(Composition(rewritten(request["arguments"])))
+            _questions[key].asked()
+    question = _questions[key]
+    question.request = replace(question.request, results_dir=Path(request["results"]))
+    return question
+
+
+def paths(environment: dict[str, str]) -> list[str]:
+    return [path for path in environment.get("PYTHONPATH", "").split(":") if path and path not in sys.path]
+
+
+def drive(request: dict[str, Any], question: Any) -> None:
+    """What `python -m orchestrator` does, as if this process had just been started; a question is composed already."""
     for number, name in ((0, os.devnull), (1, request["out"]), (2, request["err"])):
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)
@@ -81,15 +108,18 @@ def drive(request: dict[str, Any]) -> None:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["environment"])
-    sys.path[:0] = [path for path in os.environ.get("PYTHONPATH", "").split(":") if path and path not in sys.path]
+    sys.path[:0] = paths(request["environment"])
     sys.argv = ["orchestrator", *request["arguments"]]
     random.seed()
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     from orchestrator import crash_point
     from orchestrator.__main__ import main as orchestrator
+    from orchestrator.interrupt import SIGNALS, end_at_once
+    from orchestrator.modes import MODES
 
+    for number in SIGNALS if question else ():  # as the program itself begins
+        signal.signal(number, end_at_once)
     crash_point.arm()
-    sys.exit(orchestrator())
+    sys.exit(MODES[question.request.mode](question) if question else orchestrator())
 
 
 if __name__ == "__main__":
