@@ -42,7 +42,7 @@ class Damage:
 def encode(kind: str, value: Mapping[str, Any]) -> bytes:
     """The line of a record, without its end."""
     body = json_line.encode({"kind": str(kind), "value": value})
-    return _HEAD + _checksum(body) + b'",' + body[1:]
+    return b'%b%b",%b' % (_HEAD, _checksum(body), body[1:])
 
 
 def decode(line: bytes) -> Record:
