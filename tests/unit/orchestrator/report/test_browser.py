@@ -10,8 +10,9 @@ from orchestrator.collector import collect
 from orchestrator.curves import curves_frame
 from orchestrator.report.material import Material
 from orchestrator.report.writing import write_report
+from orchestrator.scaling_table import scaling_tables
 from tests.unit.orchestrator.report import demo
-from tests.unit.orchestrator.report.test_page import RECOMMENDATION
+from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
@@ -32,7 +33,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
-    material = Material(trials=trials, cells=cells, recommendation=RECOMMENDATION, curves=curves, driver=demo.DRIVER)
+    further = [*FURTHER, *scaling_tables(trials, cells)]
+    known = {"curves": curves, "driver": demo.DRIVER, "further": further}
+    material = Material(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
     write_report(material, layout)
     driver = webdriver.Chrome(
         options=options(webdriver, tmp_path_factory.mktemp("profile")), service=service(webdriver)
@@ -114,6 +117,16 @@ def test_a_heading_sorts_from_the_keyboard_with_empty_cells_last(browser) -> Non
     press(browser, "status")
     statuses = column(browser, "status")
     assert statuses == sorted(statuses) and len(set(statuses)) > 3
+
+
+def test_claims_and_laws_are_tables_that_sort_too(browser) -> None:
+    shown = browser.execute_script(
+        "return ['claims', 'published', 'scaling'].map(name => {"
+        " const table = document.getElementById('table-' + name);"
+        " return [table.tBodies[0].rows.length, table.getBoundingClientRect().height > 20,"
+        "   table.tHead.querySelectorAll('button').length > 2]; })"
+    )
+    assert all(rows >= 1 and seen and sorts for rows, seen, sorts in shown), shown
 
 
 def test_it_opens_within_two_seconds(browser) -> None:
