@@ -37,7 +37,7 @@ class Outcome:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software that produced them."""
     skipped_by: str = ""
-    """The rule of the sweep that skipped the trial: `budget`, `early_stop` or `phases`."""
+    """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `search`."""
 
 
 class Listener(Protocol):

@@ -12,6 +12,7 @@ from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.published import published_mistakes
 from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
+from orchestrator.search import search_mistakes
 from orchestrator.tracking import tracker_mistakes
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
@@ -61,6 +62,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield "backend=inprocess uses no cluster: leave cluster.address out"
     if config["sweep"]["phases"] not in (None, list(PHASES)):
         yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
+    yield from search_mistakes(config["sweep"])
     yield from _limit(config)
     yield from _cluster(config["cluster"])
     yield from tracker_mistakes(config.get("tracker") or {})

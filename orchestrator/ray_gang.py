@@ -56,7 +56,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start the first trial."""
-        self._seats = Seats()
+        self._seats = Seats(kept=config["conduct"].workers == "warm")
         self._start(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:

@@ -23,7 +23,9 @@ PART_S = 10.0
 class Seats:
     """Rank actors, rank i in bundle i: a supervisor's empty bundle is not part of the placement group."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, kept: bool = True) -> None:
+        """`kept`: whether they serve several trials."""
+        self._kept = kept
         self._actors: dict[int, Any] = {}
         self._connected = 0
         self.gang_id = ""
@@ -41,7 +43,7 @@ class Seats:
             self.nodes = _nodes_of_bundles()
         for rank in ranks:
             if rank not in self._actors:
-                self._actors[rank] = _start(trial, rank)
+                self._actors[rank] = _start(trial, rank, self._name(trial, rank))
         return [self._actors[rank] for rank in ranks]
 
     def end(self) -> None:
@@ -55,6 +57,10 @@ class Seats:
         for actor in self._actors.values():
             ray.kill(actor)
         self._actors, self._connected = {}, 0
+
+    def _name(self, trial: TrialSpec, rank: int) -> str:
+        """For people who look at Ray's dashboard, where every call of it has the name of its own trial."""
+        return f"{trial.label}{' and following' if self._kept else ''}/rank{rank}/{uuid4().hex[:6]}"
 
     def _part(self) -> None:
         """Give up the connection, all ranks at once: a rank that left alone would leave the others waiting for it."""
@@ -74,11 +80,11 @@ def _answered(answer: Any) -> bool:
     return True
 
 
-def _start(trial: TrialSpec, rank: int) -> Any:
+def _start(trial: TrialSpec, rank: int, name: str) -> Any:
     gang, group = trial.gang, ray.util.get_current_placement_group()
     actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
     return actor.options(
-        name=f"{trial.sweep}/{uuid4().hex}/rank{rank}",
+        name=name,
         num_cpus=gang.cpus_per_rank,
         num_gpus=gang.gpus_per_rank,
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),

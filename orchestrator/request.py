@@ -62,7 +62,11 @@ class Request:
     plan_format: str
     limit: Limit
     phases: bool
-    """Whether further seeds are run only where they can change the answer."""
+    """Whether only what can change the answer is trained."""
+    search: str | None
+    """Who chooses the cells; None: all of them run."""
+    search_cells: int
+    search_together: int
     gpu_types: tuple[str, ...]
     labels: Mapping[str, str]
     wait_s: float
@@ -120,6 +124,9 @@ class Request:
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
             phases=sweep["phases"] == list(PHASES),
+            search=sweep["search"],
+            search_cells=sweep["search_cells"],
+            search_together=sweep["search_together"],
             limit=Limit(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
             gpu_types=gpu_types(config),
             labels=config["cluster"]["labels"],

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
-from orchestrator import phases
+from orchestrator import phases, search
 from orchestrator.backend import Outcome
 from orchestrator.plan import Plan
 from orchestrator.prospects import Prospects
@@ -14,6 +14,9 @@ from orchestrator.request import Request
 from orchestrator.session import Session
 from orchestrator.spoiled import once_more
 from sweeps.trial import TrialSpec
+
+Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
+"""What is to run next, and how a trial ends that never is."""
 
 
 class History(Protocol):
@@ -40,7 +43,10 @@ class Rounds:
         self._later: Sequence[TrialSpec] = ()
         if request.phases:
             self._later = self.first
-            self.first = phases.probes(self._later, history.probes()) or self._phase()
+            self.first = phases.probes(self._later, history.probes()) or self._chosen()
+        elif request.search:
+            self._later = self.first
+            self.first = self._chosen()
 
     def __bool__(self) -> bool:
         """Whether there is anything to run."""
@@ -56,22 +62,29 @@ class Rounds:
             return ()
         for trial, outcome in left_out:
             self._session.left_out(trial, outcome)
-        return self._phase() or self._spoiled()
+        return self._chosen() or self._spoiled()
 
-    def _phase(self) -> Sequence[TrialSpec]:
-        """What has to run next to know the answer; where that is nothing, the rest is skipped."""
+    def _chosen(self) -> Sequence[TrialSpec]:
+        """What is to run next by phases or by a search; where that is nothing, the rest is skipped."""
         if not self._later:
             return ()
-        ends, probed = self._history.ends(), self._history.probes()
-        prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
-        to_run = phases.next_trials(self._later, prospects)
+        to_run, skipped = self._by_phases() if self._request.phases else self._by_search()
         asked = {trial.trial_id for trial in to_run}
         self._later = [trial for trial in self._later if trial.trial_id not in asked]
         if not to_run:
             for trial in self._later:
-                self._session.left_out(trial, phases.skipped(trial, prospects))
+                self._session.left_out(trial, skipped(trial))
             self._later = ()
         return to_run
+
+    def _by_phases(self) -> Choice:
+        ends, probed = self._history.ends(), self._history.probes()
+        prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
+        return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
+
+    def _by_search(self) -> Choice:
+        to_run = search.next_trials(self._request, self._planned.trials, self._later, self._history.ends())
+        return to_run, lambda trial: search.skipped(self._request)
 
     def _spoiled(self) -> Sequence[TrialSpec]:
         """Once: of the trials that ran those whose timing something spoiled."""

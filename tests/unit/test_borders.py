@@ -17,6 +17,7 @@ OWNERS = {
     "tensorboard": ("orchestrator/tracker_tensorboard.py",),
     "mlflow": ("orchestrator/tracker_mlflow.py",),
     "wandb": ("orchestrator/tracker_wandb.py",),
+    "optuna": ("orchestrator/search_optuna.py",),
     "torch": ("trainables/",),
     "torchvision": ("trainables/",),
     "trainables": ("trainables/",),

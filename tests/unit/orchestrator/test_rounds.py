@@ -48,7 +48,7 @@ def made(monkeypatch, *, asked=(), spoiled=(), wait_s=0.0, phased=True):
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
-    request = SimpleNamespace(phases=phased, wait_s=wait_s, rerun_invalid=0.1)
+    request = SimpleNamespace(phases=phased, search=None, wait_s=wait_s, rerun_invalid=0.1)
     notes = Notes()
     return Rounds(request, Plan.of(TRIALS, {}, NODES, "none"), notes, Nothing()), notes
 

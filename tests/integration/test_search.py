@@ -1,0 +1,21 @@
+"""A search from outside: it tries as many cells as asked, and more of them where it is asked for more."""
+
+import pytest
+
+from tests.drivers.place import Place
+
+GRID = ("sweep=traced", "sweep.axes.device_batch_size=[8,16,32,64,128]", "sweep.axes.seed=[0,1]")
+
+
+@pytest.mark.slow
+def test_a_search_goes_on_from_the_journal(tmp_path):
+    pytest.importorskip("optuna")
+    place = Place(tmp_path)
+    for cells in (3, 5):
+        status, out, err = place.run(*GRID, "sweep.search=optuna", f"sweep.search_cells={cells}")
+        assert status == 0, out + err
+        executed = place.executed()
+        assert len(executed) == 2 * cells == len(set(executed))
+    last = {each["value"]["trial_id"]: each["value"] for each in place.journal() if each["kind"] == "finished"}
+    assert len(last) == 20 and sum(end["status"] == "ok" for end in last.values()) == 10
+    assert {end["skipped_by"] for end in last.values() if end["status"] == "skipped"} == {"search"}
