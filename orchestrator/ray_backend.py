@@ -29,6 +29,9 @@ from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+_UNHEARD = "The actor never ran"
+"""What Ray says of every actor where the cluster's head cannot call the driver back."""
+
 SILENT_S = 120.0
 """A supervisor that says nothing for so long, though it has something to say twice a second, is ended from outside."""
 
@@ -161,6 +164,8 @@ class _Stop(Stopper):  # type: ignore[misc]
 def _broken(error_file: str | None, wall_s: float) -> Outcome:
     trace = Path(error_file).read_text() if error_file else ""
     lines = trace.strip().splitlines() or ["no reason known"]
+    if _UNHEARD in trace:
+        lines.append(f"{lines[-1]} If the cluster was started without a token, set RAY_AUTH_MODE=disabled")
     # The supervisor computes nothing: what ends it is its node, or Ray.
     return Outcome(
         status=Status.FAILED,

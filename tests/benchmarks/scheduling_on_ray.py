@@ -89,9 +89,10 @@ def main() -> None:
     arguments.add_argument("--mean", type=float, default=6.0, help="seconds that a trial sleeps")
     given = arguments.parse_args()
     trials, thought, takes = sleepers(given.trials, given.mean)
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": given.gpus, "num_gpus": given.gpus})
+    each = {"num_cpus": given.gpus, "num_gpus": given.gpus}
+    cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
-        cluster.add_node(num_cpus=given.gpus, num_gpus=given.gpus)
+        cluster.add_node(**each)
     backend = RayBackend(address=cluster.address, dashboard=False)
     ends = Ends()
     try:

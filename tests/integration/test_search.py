@@ -10,11 +10,11 @@ GRID = ("sweep=traced", "sweep.axes.device_batch_size=[8,16,32,64,128]", "sweep.
 @pytest.mark.slow
 def test_a_search_goes_on_from_the_journal(tmp_path):
     pytest.importorskip("optuna")
-    place = Place(tmp_path)
+    place = Place(tmp_path, "report.html=false")
     for cells in (3, 5):
         status, out, err = place.run(*GRID, "sweep.search=optuna", f"sweep.search_cells={cells}")
         assert status == 0, out + err
-        executed = place.executed()
+        executed = place.ran()
         assert len(executed) == 2 * cells == len(set(executed))
     last = {each["value"]["trial_id"]: each["value"] for each in place.journal() if each["kind"] == "finished"}
     assert len(last) == 20 and sum(end["status"] == "ok" for end in last.values()) == 10
