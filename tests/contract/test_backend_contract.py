@@ -260,7 +260,8 @@ def test_rays_own_metrics_tell_of_the_trials(ray_backend: RayBackend, tmp_path: 
     while len(found) < 3:  # Ray collects them every few seconds
         assert time.monotonic() < deadline, found
         time.sleep(1)
-        lines = urllib.request.urlopen(address, timeout=10).read().decode().splitlines()
+        with urllib.request.urlopen(address, timeout=10) as answer:
+            lines = answer.read().decode().splitlines()
         own = [line for line in lines if line.startswith("ray_orchestrator_") and 'sweep="contract"' in line]
         found = {state for state in ("ok", "failed", "running") for line in own if f'state="{state}"' in line}
     assert any(line.startswith("ray_orchestrator_gpu_hours") for line in own)
