@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import signal
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping
@@ -16,6 +17,7 @@ from typing import Any
 import psutil
 import ray
 from ray._private import ray_logging
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
 from orchestrator.ray_code import CODE, stage
@@ -42,6 +44,7 @@ class Cluster:
             "log_to_driver": verbose,
             "logging_level": logging.INFO if verbose else logging.ERROR,
         }
+        _read_authentication_again()
         before = set(psutil.Process().children())
         address = address or os.environ.get("RAY_ADDRESS")
         with handler_kept(signal.SIGTERM):
@@ -76,6 +79,13 @@ class Cluster:
             process.kill()
 
 
+def _read_authentication_again() -> None:
+    """Ray reads whether there is a token as it is imported, and a program may have done so before it came to us."""
+    if not ray.is_initialized():
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+
 def _connect(address: str, options: Mapping[str, Any]) -> Any:
     with tempfile.TemporaryDirectory() as staged:
         return ray.init(address=address, runtime_env=stage(Path(staged), Path.cwd(), os.environ), **options)
@@ -84,8 +94,17 @@ def _connect(address: str, options: Mapping[str, Any]) -> Any:
 def _start(options: Mapping[str, Any]) -> Any:
     os.environ.update(_LOCAL)
     keep_token_private(token_file())
-    imports = JobConfig(_py_driver_sys_path=[str(CODE)])
+    imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
     return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+
+
+def _own_folders() -> list[str]:
+    """Where the driver finds code that is not installed: the folder of a script, say, which is not where one stands.
+
+    The last comes first: workers put one after the other in front of what they have.
+    """
+    installed = (sys.prefix, sys.base_prefix)
+    return [path for path in reversed(sys.path) if path and os.path.isdir(path) and not path.startswith(installed)]
 
 
 @contextmanager

@@ -1,0 +1,90 @@
+"""`ray job submit`, to a cluster of this machine: the command of docs/how-to/ray.md, with a training of one's own."""
+
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import psutil
+import pytest
+
+ROOT = Path(__file__).parents[2]
+TRAINING = """
+def train(config, context):
+    context.report({"epoch": 1, "loss": 1.0})
+    context.summarize({"samples_per_s": 10.0 * context.batch.global_batch_size})
+"""
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@pytest.fixture
+def token(tmp_path, monkeypatch):
+    """A cluster asks for a token, and whoever talks to it says so."""
+    (tmp_path / "token").write_text("a" * 64)
+    monkeypatch.setenv("RAY_AUTH_MODE", "token")
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
+
+
+@pytest.fixture
+def head(token):
+    """The dashboard's address of a cluster that is started as users start it, and ended by its processes' numbers."""
+    dashboard = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "ray.scripts.scripts",
+        "start",
+        "--head",
+        "--block",
+        "--num-cpus=2",
+        "--num-gpus=0",
+    ]
+    command += [f"--port={free_port()}", f"--dashboard-port={dashboard}"]
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
+    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+    out, kind = subprocess.PIPE, subprocess.STDOUT
+    process = subprocess.Popen(command, env=environment, stdout=out, stderr=kind, text=True, cwd="/")
+    deadline = time.monotonic() + 120
+    while "--address" not in process.stdout.readline():
+        assert time.monotonic() < deadline and process.poll() is None
+    yield f"http://127.0.0.1:{dashboard}"
+    children = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    process.communicate()
+    psutil.wait_procs(children, timeout=30)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_a_submitted_sweep(tmp_path, head):
+    (tmp_path / "here").mkdir()
+    (tmp_path / "here/submitted_training.py").write_text(TRAINING)
+    sweep = ["sweep=batch_scaling", f"results_dir={tmp_path}/results", "sweep.axes.device_batch_size=[8]"]
+    sweep += ["sweep.axes.gpus=[1,2]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]", "resources.device=cpu"]
+    sweep += [
+        "trainable=function",
+        "trainable._target_=submitted_training:train",
+        "trusted_modules=[submitted_training]",
+    ]
+    ray = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", f"--address={head}", "--working-dir=."]
+    ended = subprocess.run(
+        [*ray, "--", "python", "-m", "orchestrator", *sweep, "report.html=false"],
+        cwd=tmp_path / "here",
+        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert re.search(r"Job '\w+' succeeded", ended.stdout + ended.stderr)
+    trials = pd.read_csv(tmp_path / "results/batch_scaling/tables/trials.csv").set_index("gpus")
+    assert trials.status.to_dict() == {1: "ok", 2: "ok"} and trials.samples_per_s.to_dict() == {1: 80.0, 2: 160.0}
