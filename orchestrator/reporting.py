@@ -59,6 +59,8 @@ class Further:
     """Markdown."""
     tables: Sequence[TextTable]
     """The same for the page and the terminal; none where it only says why there is nothing."""
+    printed: bool = True
+    """Whether it is among what a sweep prints at its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,13 +84,13 @@ class Reported:
     def markdown(self) -> list[str]:
         """The tables for people, as in the files, the recommendation first."""
         first = [each.text for each in self.further if each.file == CLAIMS]
-        last = [each.text for each in self.further if each.file != CLAIMS and each.tables]
+        last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
         tables = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
         return [table for table in tables if table]
 
     def tables(self) -> list[TextTable]:
-        """Those of `further`."""
-        return [table for each in self.further for table in each.tables]
+        """Those of `further` that are printed."""
+        return [table for each in self.further if each.printed for table in each.tables]
 
     def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
         """Sentences of the claims that let the sweep fail."""
@@ -170,7 +172,7 @@ def _distances(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, curves
         return None
     text = "\n".join([f"# {table.title}", "", *table.markdown()])
     write_durably(layout.table("loss_distance.md"), text.encode())
-    return Further(file="loss_distance.md", text=text, tables=[table])
+    return Further(file="loss_distance.md", text=text, tables=[table], printed=False)
 
 
 def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Known) -> list[Finding]:
