@@ -19,6 +19,18 @@ REACH_S = 10.0
 """How long a cluster's head may take to accept a connection: Ray itself would try for a quarter of an hour."""
 
 
+def check_extensions(request: Request) -> None:
+    """MistakesError if a callback or the searcher of the config's section `tune` cannot be made."""
+    if request.tune["callbacks"]:
+        from orchestrator.ray_extensions import Extensions
+
+        Extensions.of(request.tune)
+    if request.tune["searcher"]:
+        from orchestrator.ray_search import searcher_of
+
+        searcher_of(request.tune["searcher"])
+
+
 def check_reachable(request: Request) -> None:
     """MistakesError if nothing listens at a `host:port` that was given; `auto` is for Ray to find."""
     host, _, port = (request.address or "").rpartition(":")
@@ -53,6 +65,7 @@ def make_backend(request: Request) -> Backend:
     else:
         require_token()
     from orchestrator.ray_backend import RayBackend
+    from orchestrator.ray_extensions import Extensions
 
     here = this_machine()
     try:
@@ -64,6 +77,7 @@ def make_backend(request: Request) -> Backend:
             cpus=int(here.cpus),
             gpus=int(here.gpus),
             conduct=conduct,
+            extensions=Extensions.of(request.tune),
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

@@ -66,6 +66,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _limit(config)
     yield from _cluster(config["cluster"])
     yield from tracker_mistakes(config.get("tracker") or {})
+    yield from _tune(config)
     yield from _baseline(config["sweep"]["baseline"] or {}, axes)
     if value_at(config, "sweep.published") is not None:
         yield from published_mistakes(config["sweep"]["published"])
@@ -86,6 +87,23 @@ def _claims(config: Mapping[str, Any]) -> Iterator[str]:
         except ValueError as error:
             told = claim.get("expression") if isinstance(claim, Mapping) else claim
             yield f"sweep.claims: {told!r}: {error}"
+
+
+def _tune(config: Mapping[str, Any]) -> Iterator[str]:
+    callbacks, path = config["tune"]["callbacks"], config["tune"]["storage_path"]
+    if not isinstance(callbacks, list) or not all(
+        isinstance(each, Mapping) and "_target_" in each for each in callbacks
+    ):
+        yield f"tune.callbacks must be a list of {{_target_: package.module.Class, …}}, not {callbacks!r}"
+    if path is not None and not isinstance(path, str):
+        yield f"tune.storage_path must be a folder or URI, not {path!r}"
+    searcher = config["tune"]["searcher"]
+    if searcher is not None and not (isinstance(searcher, Mapping) and "_target_" in searcher):
+        yield f"tune.searcher must be {{_target_: package.module.Class, …}}, not {searcher!r}"
+    if (searcher is not None) != (config["sweep"]["search"] == "tune"):
+        yield "tune.searcher and sweep.search=tune belong together: give both or neither"
+    if config["backend"] == "inprocess" and (callbacks or path):
+        yield "backend=inprocess has no Tune: leave the section tune out"
 
 
 def _predict(config: Mapping[str, Any]) -> Iterator[str]:

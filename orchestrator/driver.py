@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.backends import check_reachable
+from orchestrator.backends import check_extensions, check_reachable
 from orchestrator.crash_point import Moment, reached
 from orchestrator.drive import Drive
 from orchestrator.ending import Ending
@@ -37,6 +37,7 @@ def run(
     another driver owns with a LockedError. `secrets` are kept out of everything that is written.
     """
     check_reachable(request)
+    check_extensions(request)
     layout = Layout(request.results_dir)
     trackers = make_trackers(request.trackers, request.name, layout.root)
     try:

@@ -20,6 +20,7 @@ from orchestrator.cause import Cause
 from orchestrator.conduct import Conduct
 from orchestrator.hearing import Hearing
 from orchestrator.ray_cluster import Cluster, handler_kept
+from orchestrator.ray_extensions import Extensions
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_metrics import Metrics
 from orchestrator.ray_order import Order
@@ -40,6 +41,7 @@ class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
     `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
+    Callbacks of the `extensions` are told after the listener; what they raise ends the sweep.
     """
 
     def __init__(
@@ -52,8 +54,10 @@ class RayBackend:
         gpus: int | None = None,
         labels: Mapping[str, str] | None = None,
         conduct: Conduct | None = None,
+        extensions: Extensions | None = None,
     ) -> None:
         self._conduct = conduct or Conduct()
+        self._extensions = extensions or Extensions()
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
         self._labels = labels or {}
@@ -77,12 +81,12 @@ class RayBackend:
                 with handler_kept(signal.SIGUSR1):
                     tune.run(
                         Supervisor,
-                        name="sweep",
-                        storage_path=scratch,
+                        name=self._extensions.name(results_dir),
+                        storage_path=self._extensions.storage_path or scratch,
                         search_alg=queue,
                         scheduler=Order(queue.stranded),
                         stop=_Stop(hearing),
-                        callbacks=[_Relay(hearing)],
+                        callbacks=[_Relay(hearing), *self._extensions.callbacks],
                         reuse_actors=True,
                         raise_on_failed_trial=False,
                         verbose=2 if self._verbose else 0,

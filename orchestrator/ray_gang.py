@@ -16,6 +16,7 @@ from orchestrator.conduct import Conduct
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.memory import oom_kills
 from orchestrator.ray_end import end_by
+from orchestrator.ray_extensions import plain_result
 from orchestrator.ray_rank import WATCH
 from orchestrator.ray_seats import Seats
 from orchestrator.ray_watch import RankWatch
@@ -51,7 +52,8 @@ class Supervisor(Trainable):  # type: ignore[misc]
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
     Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct}. The last of its results carries the
-    trial's "outcome", and every one the "rows" reported since the one before.
+    trial's "outcome", and every one the "rows" reported since the one before; their figures stand beside them, for
+    Tune's own callbacks.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -71,8 +73,10 @@ class Supervisor(Trainable):  # type: ignore[misc]
             self._hear(self._running.pop(answer), answer)
         self._look_after_ranks()
         if not self._running or time.monotonic() > self._deadline:
-            return {"rows": self._new_rows(), "outcome": self._finish(), "done": True}
-        return {"rows": self._new_rows()}
+            rows, outcome = self._new_rows(), self._finish()
+            return {**plain_result(rows, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
+        rows = self._new_rows()
+        return {**plain_result(rows, {}), "rows": rows}
 
     def cleanup(self) -> None:
         """Give up a trial that still runs, and end the ranks."""

@@ -14,6 +14,7 @@ from ray.tune.search import SearchAlgorithm
 from orchestrator.agenda import Agenda
 from orchestrator.cause import Cause
 from orchestrator.conduct import Conduct
+from orchestrator.ray_extensions import plain_config
 from orchestrator.ray_gang import bundles
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
@@ -113,6 +114,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
                 "trial": spec,
                 "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
                 "conduct": self._conduct,
+                **plain_config(spec),
             },
             trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
             storage=self._experiment.storage,

@@ -14,7 +14,7 @@ OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
     *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
-    *("predict", "compare", "claims", "tracker", "objective", "init", "launch", "hydra"),
+    *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),
 )
 """Config sections the orchestrator reads; every other one belongs to the trainable."""
 
@@ -75,6 +75,8 @@ class Request:
     """The section `objective`: a column of the summary, and which of its figures is the best."""
     trackers: Mapping[str, Any]
     """The section `tracker`: by the tracker's name, whether it is enabled, and its options."""
+    tune: Mapping[str, Any]
+    """The section `tune`: callbacks of Ray Tune's, and where its own copy goes."""
     html: bool
     """Whether there is to be a report beside the tables."""
     objective: str
@@ -133,6 +135,7 @@ class Request:
             wait_s=config["cluster"]["wait_s"],
             returned=config.get("objective") or {},
             trackers=config.get("tracker") or {},
+            tune=config["tune"],
             html=config["report"]["html"],
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],

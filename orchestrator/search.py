@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.backend import Outcome
@@ -15,7 +16,10 @@ from sweeps.trial import TrialSpec
 RULE = "search"
 """What `skipped_by` says of trials that the search did not ask for."""
 
-SEARCHES = ("optuna",)
+NextPoints = Callable[..., list[tuple[int, ...]]]
+"""As `search_optuna.next_points`."""
+
+SEARCHES = ("optuna", "tune")
 
 
 def search_mistakes(sweep: Mapping[str, Any]) -> Iterator[str]:
@@ -24,7 +28,7 @@ def search_mistakes(sweep: Mapping[str, Any]) -> Iterator[str]:
         return
     if sweep["search"] not in SEARCHES:
         yield f"sweep.search must be null or one of {', '.join(SEARCHES)}, not {sweep['search']!r}"
-    elif importlib.util.find_spec(sweep["search"]) is None:
+    elif sweep["search"] == "optuna" and importlib.util.find_spec("optuna") is None:
         yield "sweep.search=optuna needs the package optuna: pip install 'sweep-orchestrator[optuna]'"
     if sweep["phases"] is not None:
         yield "sweep.search and sweep.phases both choose the cells: set one of them"
@@ -43,8 +47,6 @@ def next_trials(
 
     A cell that was begun is ended first.
     """
-    from orchestrator.search_optuna import next_points
-
     axes = _axes(planned)
     points = {trial.cell_id: _point(trial, axes) for trial in planned}
     tried = dict.fromkeys(r.cell_id for r in ends.values() if r.cell_id in points and not r.skipped_by)
@@ -55,13 +57,23 @@ def next_trials(
     if count <= 0:
         return []
     told = _values(request, [record for record in ends.values() if record.cell_id in tried])
-    asked = next_points(
+    asked = _next_points(request)(
         axes,
         {points[cell]: told.get(cell) for cell in tried},
         list(dict.fromkeys(points[trial.cell_id] for trial in waiting)),
         count,
     )
     return [trial for trial in waiting if points[trial.cell_id] in asked]
+
+
+def _next_points(request: Request) -> NextPoints:
+    if request.search == "tune":
+        from orchestrator import ray_search
+
+        return functools.partial(ray_search.next_points, request.tune["searcher"])
+    from orchestrator.search_optuna import next_points
+
+    return next_points
 
 
 def skipped(request: Request) -> Outcome:

@@ -47,6 +47,7 @@ CONFIG = {
     "compare": {"with": None},
     "claims": {"fail_on": None},
     "objective": {"column": None, "best": "max"},
+    "tune": {"callbacks": [], "storage_path": None, "searcher": None},
 }
 
 

@@ -100,7 +100,7 @@ def test_the_search_learns_where_the_best_cells_are(ended):
 def test_mistakes_are_told():
     wrong = {"search": "random", "phases": ["probe", "train"], "search_cells": 0, "search_together": True}
     told = list(search.search_mistakes(wrong))
-    assert len(told) == 4 and "one of optuna, not 'random'" in told[0] and "sweep.phases" in told[1]
+    assert len(told) == 4 and "one of optuna, tune, not 'random'" in told[0] and "sweep.phases" in told[1]
     assert list(search.search_mistakes({**wrong, "search": None})) == []
 
 

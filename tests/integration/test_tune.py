@@ -1,0 +1,168 @@
+"""Ray Tune's own callbacks and results, beside the journal."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator import MistakesError, run_sweep
+
+CALLBACK = """
+from ray.tune import Callback
+
+class Tell(Callback):
+    def __init__(self, file):
+        self.file = file
+
+    def on_trial_result(self, iteration, trials, trial, result, **info):
+        if "samples_per_s" in result:
+            with open(self.file, "a") as file:
+                file.write(f"{trial.config['params']['device_batch_size']} {result['epoch']} {result['loss']}\\n")
+"""
+TRAINING = """
+def train(config, context):
+    for epoch in (1, 2):
+        context.report({"epoch": epoch, "loss": 1 / epoch})
+    context.summarize({"samples_per_s": 10.0 * context.batch.global_batch_size, "train_s": 1.0})
+"""
+SWEEP = {
+    "trainable": {"_target_": "tuned_training:train", "lr": 0.1, "reference_batch_size": 8},
+    "sweep": {"name": "tuned", "axes": {"gpus": [1], "device_batch_size": [8, 16]}},
+    "resources.device": "cpu",
+    "report.html": False,
+}
+ROOT = Path(__file__).parents[2]
+TRUSTED = "trusted_modules=[tuned_training]"
+CALLBACKS = "[{_target_: tuned_callback.Tell, file: told.txt}, {_target_: ray.tune.logger.JsonLoggerCallback}]"
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "tuned_callback.py").write_text(CALLBACK)
+    (tmp_path / "tuned_training.py").write_text(TRAINING)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("default")
+def test_callbacks_are_told_and_tunes_own_results_are_kept(folder):
+    trusted = "trusted_modules=[ray,tuned_callback,tuned_training]"
+    given = (f"tune.callbacks={CALLBACKS}", "tune.storage_path=kept", "cluster.dashboard=false")
+    results = run_sweep(SWEEP, *given, trusted)
+    assert results.exit_status == 0
+    told = sorted((folder / "told.txt").read_text().splitlines())
+    assert told == ["16 2 0.5", "8 2 0.5"]
+
+    from ray.tune import ExperimentAnalysis, ResultGrid
+
+    (kept,) = (folder / "kept").iterdir()
+    assert kept.name.startswith("tuned_20")
+    frame = ResultGrid(ExperimentAnalysis(str(kept))).get_dataframe()
+    ours = results.trials.set_index("trial_id").loc[frame["trial_id"].str.partition("-")[0]]
+    assert frame["samples_per_s"].tolist() == ours["samples_per_s"].tolist()
+    assert frame["config/params/device_batch_size"].tolist() == ours["device_batch_size"].tolist()
+    for path in kept.glob("*/result.json"):
+        rows = [json.loads(line) for line in path.read_text().splitlines()]
+        assert rows[-1]["samples_per_s"] in (80.0, 160.0) and isinstance(pd.DataFrame(rows), pd.DataFrame)
+    assert len(list(kept.glob("*/result.json"))) == 2
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+def test_a_program_may_have_imported_ray_before(folder):
+    code = f"import ray.tune; from orchestrator import run_sweep; print(run_sweep({SWEEP!r}, {TRUSTED!r}).exit_status)"
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
+    environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
+    ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+    assert ended.stdout.endswith("0\n"), ended.stdout + ended.stderr
+
+
+def test_a_result_has_the_figures_by_their_names(monkeypatch):
+    from orchestrator import ray_gang
+    from orchestrator.backend import Outcome
+    from sweeps.status import Status
+
+    ended = Outcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": 80, "done": 1, "note": "text"})
+    supervisor = object.__new__(ray_gang.Supervisor)
+    supervisor._running, supervisor._deadline = {}, float("inf")
+    supervisor._look_after_ranks = lambda: None
+    supervisor._new_rows = lambda: [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}]
+    supervisor._finish = lambda: ended
+    monkeypatch.setattr(ray_gang.ray, "wait", lambda *given, **options: ([], []))
+    result = supervisor.step()
+    assert (result["epoch"], result["loss"], result["samples_per_s"]) == (2, 0.5, 80)
+    assert result["done"] is True and result["outcome"] is ended and len(result["rows"]) == 2 and "note" not in result
+    supervisor._running = {"rank": 0}
+    assert set(supervisor.step()) == {"rows", "epoch", "loss"}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("tune.callbacks=[{_target_: ray.tune.logger.JsonLoggerCallback}]", "is not trusted to be run"),
+        ("tune.callbacks=[1]", "must be a list of"),
+        ("backend=inprocess tune.storage_path=kept", "has no Tune"),
+    ],
+)
+def test_what_cannot_be_is_told_before_anything_starts(folder, given, told):
+    with pytest.raises(MistakesError, match=told):
+        run_sweep(SWEEP, *(given.split() if "inprocess" in given else [given]), "trusted_modules=[tuned_training]")
+    assert not (folder / "results").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_a_callback_that_cannot_be_made_is_told_before_anything_starts(folder):
+    made = ("{_target_: tuned_callback.Tel, file: x}", "{_target_: tuned_callback.Tell}", "{_target_: builtins.dict}")
+    wrong = f"tune.callbacks=[{','.join(made)}]"
+    with pytest.raises(MistakesError) as error:
+        run_sweep(SWEEP, wrong, "trusted_modules=[tuned_training,tuned_callback,builtins]")
+    assert len(error.value.mistakes) == 3 and not (folder / "results").exists()
+
+
+SEARCHER = """
+from ray.tune.search import Searcher
+
+class Descending(Searcher):
+    def set_search_properties(self, metric, mode, config, **spec):
+        self._metric, self.values = metric, sorted(config["device_batch_size"].categories, reverse=True)
+        assert mode == "min"
+        return True
+
+    def suggest(self, trial_id):
+        return {"gpus": 1, "device_batch_size": self.values.pop(0)} if self.values else Searcher.FINISHED
+
+    def on_trial_complete(self, trial_id, result=None, error=False):
+        with open("searched.txt", "a") as file:
+            file.write(f"{trial_id} {result and result[self._metric]}\\n")
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(200)
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize("made", ["tuned_searcher.Descending", "ray.tune.search.optuna.OptunaSearch"])
+def test_a_searcher_chooses_the_cells(folder, made):
+    if "optuna" in made:
+        pytest.importorskip("optuna")
+    (folder / "tuned_searcher.py").write_text(SEARCHER)
+    given = (f"tune.searcher={{_target_: {made}}}", "sweep.search=tune", "sweep.search_together=1", "backend=inprocess")
+    trusted = "trusted_modules=[ray,tuned_searcher,tuned_training]"
+    axes = ("sweep.axes.device_batch_size=[8,16,32]", "sweep.axes.gpus=[1]")
+    results = run_sweep(SWEEP, *given, trusted, *axes, "sweep.search_cells=2")
+    trials = results.trials.set_index("device_batch_size")
+    assert results.exit_status == 0
+    assert sorted(trials.status) == ["ok", "ok", "skipped"]
+    if "Descending" in made:
+        assert trials.status.to_dict() == {32: "ok", 16: "ok", 8: "skipped"}
+        told = (folder / "searched.txt").read_text().splitlines()
+        assert [line.split()[0] for line in told] == ["cell0"] and told[0].split()[1] != "None"
+    again = run_sweep(SWEEP, *given, trusted, *axes, "sweep.search_cells=3")
+    assert sorted(again.trials.status) == ["ok", "ok", "ok"]
