@@ -25,7 +25,10 @@ _SEED = 0
 
 @dataclass(frozen=True, kw_only=True)
 class Contenders:
-    """What there is to choose from, and the choice. Rows are cells."""
+    """What there is to choose from, and the choice.
+
+    Rows are cells: the candidates, and the baseline even where its own objective is not known, or its timing not valid.
+    """
 
     cells: pd.DataFrame
     """Rows of the summary, numbered from 0."""
@@ -40,22 +43,35 @@ class Contenders:
     front: tuple[FrontPoint, ...]
     cost_unit: str
 
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """The cells that may be chosen."""
+        return self.cells[~np.isnan(self.choice.level.point)]
+
+    @property
+    def at_reference(self) -> bool:
+        """Whether the baseline is at the reference batch."""
+        row = self.contest.baseline
+        return row is not None and self.cells["cell_id"][row] == self.cells["reference_cell_id"][row]
+
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
         """The ok cells whose objective is known; of those with valid timings, if there are such."""
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
-        trials = trials.assign(objective=found.values)
+        trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
         kept, left_out = _sound(cells, trials)
-        own = cells[kept].reset_index(drop=True)
+        baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
+        rows = kept | (cells.index == baseline)
+        own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
         contest = Contest(
-            objective=_by_seed(trials, own, "objective"),
+            objective=np.where(candidates[:, None], _by_seed(trials, own, "objective"), np.nan),
             accuracy=_by_seed(trials, own, "val_accuracy"),
-            baseline=baseline_row(own, tuple(terms.axes.values())),
+            baseline=None if baseline is None else int(rows[:baseline].sum()),
             margin=terms.margin,
         )
         differing = varying(cells)
         names = [name(row, differing) for row in own.to_dict("records")]
-        front, unit = _front(trials, own, names, terms)
+        front, unit = _front(trials, own[candidates], [names[i] for i in np.flatnonzero(candidates)], terms)
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
@@ -71,14 +87,16 @@ class Contenders:
 
 
 def baseline_row(cells: pd.DataFrame, axis_columns: Sequence[str] = ()) -> int | None:
-    """The row that accuracies are compared with: of the cells at the reference batch, the plainest.
+    """The label of the row that accuracies are compared with: of the cells at the reference batch, the plainest.
 
     That is rule `none`, the multiplier nearest 1 and the fewest GPUs; where the sweep has further axes (models,
-    optimizers), among those the highest mean validation accuracy, because a bad reference would let anything pass.
+    optimizers), among those the highest mean validation accuracy, because a bad reference would let anything pass. For
+    the same reason it is the highest of all where no cell is known to be at the reference batch.
     """
-    references = cells[cells["cell_id"] == cells["reference_cell_id"]]
-    if references.empty or references["val_accuracy"].isna().all():
-        return None
+    known = cells[cells["val_accuracy"].notna()]
+    references = known[known["cell_id"] == known["reference_cell_id"]]
+    if references.empty:
+        return None if known.empty else int(known.index.to_numpy()[known["val_accuracy"].to_numpy().argmax()])
     further = any(column not in STANDARD_AXES for column in axis_columns)
     order = references.assign(
         rule=(references["lr_rule"] != "none").astype(int),

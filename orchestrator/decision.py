@@ -53,7 +53,7 @@ def _more_seeds(found: Contenders, chosen: int, terms: Terms) -> list[MoreSeeds]
     """For the chosen cell, its baseline, and the cells that may yet beat it; all get as many, to be paired by seed."""
     choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
     sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
-    few = bool(found.cells["n_ok"].min() < FEWEST_SEEDS)
+    few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
     if sure and not few:
         return []
     settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
@@ -76,7 +76,8 @@ def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
     """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
     p_best, level = found.choice.p_best, found.choice.level.point
     misses = found.choice.shortfall.point < -found.contest.margin
-    others = [i for i in range(len(level)) if i != chosen and (np.isnan(p_best[i]) or p_best[i] >= NOTICED)]
+    open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
+    others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
     return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
 
 

@@ -18,7 +18,7 @@ _MOST = 3
 
 def nothing(found: Contenders) -> str:
     """Why no cell is recommended."""
-    if len(found.cells):
+    if len(found.candidates):
         return f"No recommendation: every cell is likely to miss the margin of {found.contest.margin:g}."
     return f"No recommendation by {found.measure.told}: {'; '.join(found.left_out) or 'no trial has ended'}."
 
@@ -26,9 +26,9 @@ def nothing(found: Contenders) -> str:
 def doubts(found: Contenders, chosen: int) -> list[str]:
     """What makes the recommendation provisional."""
     p_best, p_within = float(found.choice.p_best[chosen]), float(found.choice.p_within[chosen])
-    fewest = int(found.cells["n_ok"].min())
+    fewest = int(found.candidates["n_ok"].min())
     compared = not math.isnan(found.choice.shortfall.point[chosen])
-    invalid = not found.cells["timing_valid"].astype("boolean").fillna(False).all()
+    invalid = not found.candidates["timing_valid"].astype("boolean").fillna(False).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
     few = "one seed tells nothing about chance" if chance_unknown else f"{fewest} seeds a cell are few"
     return [
@@ -51,8 +51,10 @@ def sentence(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
     if baseline == chosen:
         told += ", the baseline itself"
     elif baseline is not None:
-        told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})"
-        told += f"; validation accuracy {loss:+.4f} against it (margin {found.contest.margin:g})"
+        known = not math.isnan(found.choice.level.point[baseline])
+        told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
+        against = "it" if known else f"the baseline ({found.names[baseline]})"
+        told += f"; validation accuracy {loss:+.4f} against {against} (margin {found.contest.margin:g})"
     return f"{told}. Provisional: {'; '.join(doubts)}." if doubts else f"{told}."
 
 
@@ -61,7 +63,7 @@ def reasons(found: Contenders) -> Iterator[str]:
     choice, margin = found.choice, found.contest.margin
     compared = found.contest.baseline is not None
     among = "among those that are more likely than not within the margin" if compared else ""
-    yield f"Of {len(found.cells)} cells it has the least {found.measure.told} {among}".strip() + "."
+    yield f"Of {len(found.candidates)} cells it has the least {found.measure.told} {among}".strip() + "."
     if found.measure.why:
         yield f"Not to a target accuracy: {found.measure.why}."
     if choice.all_tie:
@@ -70,8 +72,8 @@ def reasons(found: Contenders) -> Iterator[str]:
         yield f"{shown} shown to lose more than {margin:g} in validation accuracy."
     if found.left_out:
         yield f"Not considered: {'; '.join(found.left_out)}."
-    if not compared:
-        yield "No cell is known to be at the reference batch: accuracies are not compared."
+    if compared and not found.at_reference:
+        yield "No cell is known to be at the reference batch: the baseline is the most accurate one."
 
 
 def would_change(found: Contenders, chosen: int) -> Iterator[str]:

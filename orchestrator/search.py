@@ -119,4 +119,5 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     return {
         str(cell): (float(level), own) if measured else (float(level),)
         for cell, level, own in zip(found.cells["cell_id"], found.choice.level.point, accuracy, strict=True)
+        if level == level  # the baseline is there without, too
     }

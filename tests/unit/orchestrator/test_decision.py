@@ -152,6 +152,28 @@ def test_invalid_timings_stand_back_behind_valid_ones(record_of: RecordOf) -> No
     assert alone.cell_id == "2-32-none" and "no timing is valid" in alone.sentence
 
 
+def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: RecordOf) -> None:
+    shared = [record_of(1, s, timing="shared", metrics=measured(100, 0.9 + s / 1000)) for s in range(3)]
+    good = [record_of(2, s, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
+    bad = [record_of(4, s, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
+    found = decided(shared + good + bad)
+    assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
+    assert found.sentence == (
+        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s; validation accuracy +0.0000"
+        " against the baseline (gpus=1, device_batch_size=32, lr_rule=none) (margin 0.01)."
+    )
+    assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]
+    assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
+
+
+def test_without_a_reference_the_most_accurate_cell_is_the_baseline(record_of: RecordOf) -> None:
+    good = [record_of(2, s, batch=64, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
+    bad = [record_of(4, s, batch=64, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
+    found = decided(good + bad)
+    assert found.cell_id == found.baseline_cell_id == "2-64-none"
+    assert "No cell is known to be at the reference batch: the baseline is the most accurate one." in found.reasons
+
+
 def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> None:
     metrics = {"samples_per_s": 100.0, "samples": 6000}
     found = decided([record_of(1, s, metrics=metrics) for s in range(3)])
