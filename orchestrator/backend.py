@@ -38,6 +38,8 @@ class Outcome:
     """The hardware and software that produced them."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `search`."""
+    lost_devices: Sequence[str] = ()
+    """Of cause DEVICE: the GPUs that are not to be used any more, as `orchestrator.quarantine` names them."""
 
 
 class Listener(Protocol):

@@ -16,6 +16,8 @@ class Cause(StrEnum):
     """A rank's process died, and its node did not."""
     NODE = "node"
     """A node, or the supervisor on it, was lost: the trial had no part in it."""
+    DEVICE = "device"
+    """A GPU was lost, or is broken: the trial had no part in it."""
     HOST_MEMORY = "host_memory"
     DEVICE_MEMORY = "device_memory"
     HANG = "hang"

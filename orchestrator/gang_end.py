@@ -26,6 +26,8 @@ class RankEnd:
     provenance: Mapping[str, Any] = field(default_factory=dict)
     reusable: bool = False
     """Whether the rank's process may take another trial."""
+    devices: Sequence[str] = ()
+    """The GPUs that it used, where one of them was lost."""
     answered: bool = True
     """False where the process died, or was given up, before it could say what happened."""
 
@@ -41,6 +43,7 @@ class RankEnd:
             metrics=answer["metrics"],
             provenance=answer["provenance"],
             reusable=answer["reusable"],
+            devices=answer.get("devices", ()),
         )
 
     @staticmethod
@@ -49,6 +52,11 @@ class RankEnd:
         status = Status.OOM if cause is Cause.HOST_MEMORY else Status.FAILED
         note = f"the process died: {why}"
         return RankEnd(rank=rank, status=status, cause=cause, note=note, trace=trace, answered=False)
+
+    @staticmethod
+    def moved(rank: int, why: str) -> RankEnd:
+        """The trial was asked to end here, so that it goes on elsewhere."""
+        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.NODE, note=why, answered=False)
 
     @staticmethod
     def overdue(rank: int, why: Overdue, trace: str) -> RankEnd:
@@ -80,6 +88,7 @@ def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Ou
         metrics=speaker.metrics,
         provenance=speaker.provenance,
         skipped_by="early_stop" if root.status is Status.SKIPPED else "",
+        lost_devices=tuple(device for end in ends for device in end.devices),
     )
 
 
@@ -96,7 +105,7 @@ def _explains(end: RankEnd) -> tuple[int, int]:
     order = (
         end.status is Status.TIMEOUT,
         end.status is Status.OOM,
-        end.cause is Cause.NODE,
+        end.cause in (Cause.NODE, Cause.DEVICE),
         not end.answered,
         end.status is Status.DIVERGED,
         end.status is not Status.OK and not _OF_THE_CONNECTION.search(end.note),

@@ -6,6 +6,7 @@ import signal
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,11 @@ from orchestrator.backend import Listener, Outcome
 from orchestrator.cause import Cause
 from orchestrator.conduct import Conduct
 from orchestrator.hearing import Hearing
+from orchestrator.quarantine import Quarantine
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_extensions import Extensions
 from orchestrator.ray_gang import Supervisor
+from orchestrator.ray_head import HeadWatch
 from orchestrator.ray_metrics import Metrics
 from orchestrator.ray_order import Order
 from orchestrator.ray_plain import plain_tune
@@ -61,6 +64,7 @@ class RayBackend:
         self._verbose = verbose
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
         self._labels = labels or {}
+        self._quarantine = Quarantine()
 
     @property
     def dashboard_url(self) -> str:
@@ -68,17 +72,17 @@ class RayBackend:
         return self._cluster.dashboard_url
 
     def nodes(self) -> tuple[Node, ...]:
-        """The cluster's living nodes that have the labels asked for."""
-        return self._cluster.nodes(self._labels)
+        """The cluster's living nodes that have the labels asked for, with the GPUs that were not lost."""
+        return self._quarantine.without(self._cluster.nodes(self._labels))
 
     def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
         agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
-        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._conduct)
+        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._conduct, self._quarantine)
         with tempfile.TemporaryDirectory() as scratch, plain_tune(verbose=self._verbose):
             try:
-                with handler_kept(signal.SIGUSR1):
+                with handler_kept(signal.SIGUSR1), HeadWatch():
                     tune.run(
                         Supervisor,
                         name=self._extensions.name(results_dir),
@@ -86,7 +90,7 @@ class RayBackend:
                         search_alg=queue,
                         scheduler=Order(queue.stranded),
                         stop=_Stop(hearing),
-                        callbacks=[_Relay(hearing), *self._extensions.callbacks],
+                        callbacks=[_Relay(hearing, self._quarantine), *self._extensions.callbacks],
                         reuse_actors=True,
                         raise_on_failed_trial=False,
                         verbose=2 if self._verbose else 0,
@@ -102,8 +106,9 @@ class RayBackend:
 class _Relay(Callback):  # type: ignore[misc]
     """Tells the listener, and Ray's metrics, in the project's words what Tune says in its own."""
 
-    def __init__(self, hearing: Hearing) -> None:
+    def __init__(self, hearing: Hearing, quarantine: Quarantine) -> None:
         self._hearing = hearing
+        self._quarantine = quarantine
         self._started: dict[str, float] = {}
         self._heard: dict[str, float] = {}
 
@@ -122,8 +127,10 @@ class _Relay(Callback):  # type: ignore[misc]
             if result["rows"]:
                 listener.reported(spec_of(trial), result["rows"])
             if "outcome" in result:
-                self._metrics.finished(spec_of(trial), result["outcome"])
-                listener.finished(spec_of(trial), result["outcome"])
+                outcome = _with_quarantine(result["outcome"])
+                self._quarantine.add(outcome.lost_devices)
+                self._metrics.finished(spec_of(trial), outcome)
+                listener.finished(spec_of(trial), outcome)
 
     def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
         """The supervisor itself failed: its process, its node, or Ray."""
@@ -163,6 +170,14 @@ class _Stop(Stopper):  # type: ignore[misc]
     def stop_all(self) -> bool:
         with self._hearing.listening() as listener:
             return listener.stopping()
+
+
+def _with_quarantine(outcome: Outcome) -> Outcome:
+    """The outcome, its note with what is not used any more."""
+    told = [
+        f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
+    ]
+    return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(told)}") if told else outcome
 
 
 def _broken(error_file: str | None, wall_s: float) -> Outcome:

@@ -21,6 +21,7 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.job_config import JobConfig
 
 from orchestrator.ray_code import CODE, stage
+from orchestrator.ray_notice import leaving
 from orchestrator.ray_token import keep_token_private, token_file
 from sweeps.feasibility import Node
 
@@ -57,7 +58,8 @@ class Cluster:
         self._started = set(psutil.Process().children()) - before
 
     def nodes(self, labels: Mapping[str, str]) -> tuple[Node, ...]:
-        """The nodes that are alive and have these labels, and all they have."""
+        """The nodes that are alive, are to stay and have these labels, and all they have."""
+        under_notice = leaving()
         return tuple(
             Node(
                 name=node["NodeManagerHostname"],
@@ -67,7 +69,9 @@ class Cluster:
                 node_id=node["NodeID"],
             )
             for node in ray.nodes()
-            if node["Alive"] and labels.items() <= (node.get("Labels") or {}).items()
+            if node["Alive"]
+            and node["NodeID"] not in under_notice
+            and labels.items() <= (node.get("Labels") or {}).items()
         )
 
     def close(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.memory import oom_kills
 from orchestrator.ray_end import end_by
 from orchestrator.ray_extensions import plain_result
+from orchestrator.ray_notice import Notice
 from orchestrator.ray_rank import WATCH
 from orchestrator.ray_seats import Seats
 from orchestrator.ray_watch import RankWatch
@@ -30,6 +31,8 @@ POLL_S = 0.5
 """How often a running gang is asked for rows; its end is noticed at once."""
 LAST_WORDS_S = 2.0
 """How long the others may still say what they saw after one rank failed, before they are killed."""
+NOTICE_S = 15.0
+"""How long ranks may take for their checkpoint once their node is known to go."""
 STOP_S = 2.0
 """How long ranks that were asked to stop may take before they are killed."""
 
@@ -51,14 +54,15 @@ def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
 class Supervisor(Trainable):  # type: ignore[misc]
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct}. The last of its results carries the
-    trial's "outcome", and every one the "rows" reported since the one before; their figures stand beside them, for
-    Tune's own callbacks.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. The last of
+    its results carries the trial's "outcome", and every one the "rows" reported since the one before; their figures
+    stand beside them, for Tune's own callbacks.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
         """Start the first trial."""
         self._seats = Seats(kept=config["conduct"].workers == "warm")
+        self._notice = Notice()
         self._start(config)
 
     def reset_config(self, new_config: dict[str, Any]) -> bool:
@@ -95,10 +99,11 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._ends: list[RankEnd] = []
         self._readings: list[Readings] = []
         self._deadline = float("inf")
+        self._leaving: Sequence[str] = ()
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._oom_kills = oom_kills()
-        self._ranks = self._seats.take(self._trial)
+        self._ranks = self._seats.take(self._trial, config["lost"])
         self._watch = RankWatch(self._ranks, self._conduct.limits)
         shared = {"gang_id": self._seats.gang_id, "trial_dir": str(self._trial_dir)}
         # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
@@ -111,12 +116,22 @@ class Supervisor(Trainable):  # type: ignore[misc]
         }
 
     def _look_after_ranks(self) -> None:
-        """Give up a trial that has had its time: its last words have been said."""
+        """Give up a trial that has had its time, or whose node is about to go: its last words have been said."""
+        if self._running and not self._leaving:
+            self._leave(self._notice.of(self._seats.nodes[: len(self._ranks)]))
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
             rank = min(self._running.values()) if overdue.rank is None else overdue.rank
             self._ends.append(RankEnd.overdue(rank, overdue, self._watch.stacks(rank)))
             self._deadline = time.monotonic()
+
+    def _leave(self, nodes: Collection[str]) -> None:
+        """Ask all ranks to write a checkpoint and end, if some of their nodes are about to be taken away."""
+        self._leaving = sorted(nodes)
+        if nodes:
+            for rank in self._ranks:
+                rank.stop.options(concurrency_group=WATCH).remote()
+            self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
 
     def _hear(self, rank: int, answer: Any) -> None:
         """Take down how a rank ended; the first that failed sets the others a deadline."""
@@ -153,5 +168,8 @@ class Supervisor(Trainable):  # type: ignore[misc]
         if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
             self._seats.end()
         self._running = {}
+        if self._leaving:
+            self._seats.close()
+            self._ends = [RankEnd.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)

@@ -14,6 +14,7 @@ from ray.tune.search import SearchAlgorithm
 from orchestrator.agenda import Agenda
 from orchestrator.cause import Cause
 from orchestrator.conduct import Conduct
+from orchestrator.quarantine import Quarantine
 from orchestrator.ray_extensions import plain_config
 from orchestrator.ray_gang import bundles
 from sweeps.feasibility import Node
@@ -34,8 +35,14 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     """
 
     def __init__(
-        self, agenda: Agenda, nodes: Callable[[], Sequence[Node]], results_dir: Path, conduct: Conduct
+        self,
+        agenda: Agenda,
+        nodes: Callable[[], Sequence[Node]],
+        results_dir: Path,
+        conduct: Conduct,
+        quarantine: Quarantine | None = None,
     ) -> None:
+        self._quarantine = quarantine or Quarantine()
         self._agenda = agenda
         self._nodes = nodes
         self._results_dir = results_dir
@@ -114,6 +121,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
                 "trial": spec,
                 "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
                 "conduct": self._conduct,
+                "lost": sorted(self._quarantine.devices),
                 **plain_config(spec),
             },
             trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune

@@ -9,7 +9,7 @@ import socket
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,6 +18,8 @@ from typing import Any
 import ray
 
 from orchestrator.backend import RANK_ENTRY
+from orchestrator.cause import Cause
+from orchestrator.quarantine import of_node, take
 from orchestrator.telemetry_sampler import Readings, Sampler, Sampling
 
 WATCH = "watch"
@@ -37,8 +39,9 @@ _RENDEZVOUS_PORTS = range(20_000, 30_000)
 class Rank:
     """The actor's class; it imports nothing that computes before its environment is as it should be."""
 
-    def __init__(self, threads: int, gpus: float) -> None:
+    def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
         os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        self._gpus = _take_gpus(lost) if gpus >= 1 else []
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
@@ -68,6 +71,8 @@ class Rank:
             with Sampler.on(sampling, request) as sampler:
                 outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
             sys.stderr.write(outcome["trace"])
+            if outcome["cause"] == Cause.DEVICE:
+                outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
             readings = sampler.readings()
         return outcome, self._rows, readings
 
@@ -102,6 +107,23 @@ class Rank:
     def stop(self) -> None:
         """Ask the running trial to end early."""
         self._stopping.set()
+
+
+def _node_id() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _take_gpus(lost: Collection[str]) -> list[str]:
+    """The names of the GPUs that this process uses from now on."""
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    node_id = _node_id()
+    here = of_node(lost, node_id)
+    count = (
+        sum(int(each["Resources"].get("GPU", 0)) for each in ray.nodes() if each["NodeID"] == node_id) if here else 0
+    )
+    taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}-{node_id[:16]}")
+    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+    return taken
 
 
 def _free_port(host: str) -> int:

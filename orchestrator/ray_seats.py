@@ -5,7 +5,7 @@ A trial takes the first of them, as many as it has ranks; the others idle meanwh
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 from uuid import uuid4
 
@@ -33,8 +33,8 @@ class Seats:
         self.nodes: Sequence[str] = ()
         """The id of the node of each bundle, as the gang began: a lost node's bundles move."""
 
-    def take(self, trial: TrialSpec) -> list[Any]:
-        """The trial's ranks; they talk to one another and to no one else."""
+    def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
+        """The trial's ranks; they talk to one another and to no one else, and use no GPU that is `lost`."""
         ranks = range(trial.gang.ranks)
         if len(ranks) != self._connected:
             self._part()
@@ -43,7 +43,7 @@ class Seats:
             self.nodes = _nodes_of_bundles()
         for rank in ranks:
             if rank not in self._actors:
-                self._actors[rank] = _start(trial, rank, self._name(trial, rank))
+                self._actors[rank] = _start(trial, rank, self._name(trial, rank), lost)
         return [self._actors[rank] for rank in ranks]
 
     def end(self) -> None:
@@ -80,7 +80,7 @@ def _answered(answer: Any) -> bool:
     return True
 
 
-def _start(trial: TrialSpec, rank: int, name: str) -> Any:
+def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any:
     gang, group = trial.gang, ray.util.get_current_placement_group()
     actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
     return actor.options(
@@ -88,7 +88,7 @@ def _start(trial: TrialSpec, rank: int, name: str) -> Any:
         num_cpus=gang.cpus_per_rank,
         num_gpus=gang.gpus_per_rank,
         scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
-    ).remote(gang.cpus_per_rank, gang.gpus_per_rank)
+    ).remote(gang.cpus_per_rank, gang.gpus_per_rank, lost)
 
 
 def _nodes_of_bundles() -> list[str]:

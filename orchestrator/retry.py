@@ -8,7 +8,7 @@ from orchestrator.cause import Cause
 from orchestrator.journal import Kind, Record
 
 LOST_NODES = 5
-"""Attempts that one trial may lose to nodes: they are not its fault, but something that eats nodes must end."""
+"""Attempts that one trial may lose to nodes, and to GPUs: not its fault, but something that eats them must end."""
 
 _CHARGED = (Cause.ERROR, Cause.CRASH)
 
@@ -16,11 +16,11 @@ _CHARGED = (Cause.ERROR, Cause.CRASH)
 def is_tried_again(cause: Cause, before: Sequence[Cause], retries: int) -> bool:
     """Whether there is another attempt after those that ended `before`, and the one that has just ended by `cause`.
 
-    Errors and crashes have `retries` further attempts; lost nodes are not charged, up to LOST_NODES; of a host that ran
-    out of memory, which others may have filled, one. All other ends are what the trial itself came to.
+    Errors and crashes have `retries` further attempts; lost nodes and GPUs are not charged, up to LOST_NODES; of a
+    host that ran out of memory, which others may have filled, one. All other ends are what the trial itself came to.
     """
-    if cause is Cause.NODE:
-        return before.count(Cause.NODE) < LOST_NODES
+    if cause in (Cause.NODE, Cause.DEVICE):
+        return before.count(cause) < LOST_NODES
     if cause is Cause.HOST_MEMORY:
         return Cause.HOST_MEMORY not in before
     return cause in _CHARGED and sum(each in _CHARGED for each in before) < retries

@@ -16,6 +16,16 @@ OUT_OF_MEMORY_TEXTS = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "can't allocate memory",  # torch's CPU allocator
 )
+LOST_DEVICE_TEXTS = (
+    "uncorrectable ECC error",
+    "uncorrectable NVLink error",
+    "hardware stack error",
+    "device(s) is/are busy or unavailable",
+    "no CUDA-capable device is detected",
+    "GPU is lost",
+    "fallen off the bus",
+)
+"""What CUDA and NVML say of a GPU that is gone or broken (CUDA runtime errors 214, 220, 714, 46 and 100)."""
 NOTE_LENGTH = 300
 
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
@@ -27,7 +37,8 @@ class Ending:
 
     status: str
     cause: str = ""
-    """`error`, `device_memory`, `host_memory`, or `disk` (full, or takes no writes); empty for what is a result."""
+    """`error`, `device` (a GPU is lost), `device_memory`, `host_memory`, `disk` (full, or takes no writes); empty for
+    what is a result."""
     note: str = ""
     """The exception in one line; for `ok` what the trainable remarked, mostly nothing."""
     trace: str = ""
@@ -58,6 +69,8 @@ def _kind(error: BaseException) -> tuple[str, str]:
             return "oom", "host_memory" if on_host else "device_memory"
         if isinstance(cause, OSError) and cause.errno in _FULL:
             return "failed", "disk"
+        if isinstance(cause, RuntimeError) and any(text in str(cause) for text in LOST_DEVICE_TEXTS):
+            return "failed", "device"
     return "failed", "error"
 
 

@@ -39,6 +39,14 @@ def failing(config: Mapping[str, Any], context: Context) -> None:
             faulthandler._sigsegv()
 
 
+def on_gpus(config: Mapping[str, Any], context: Context) -> None:
+    """Tell which GPUs there are; the one named `broken` is lost as soon as it is used."""
+    found = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
+    if config.get("broken") in found:
+        raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
+    context.summarize({"found": ",".join(found)})
+
+
 def collective(config: Mapping[str, Any], context: Context) -> None:
     """All-reduce over gloo; where `who` names a rank, that one raises instead of joining in."""
     import torch

@@ -14,6 +14,8 @@ from orchestrator.retry import LOST_NODES, is_tried_again, tried_before
         (Cause.CRASH, [Cause.NODE, Cause.HOST_MEMORY], 1, True),
         (Cause.NODE, [Cause.CRASH] * 3, 0, True),
         (Cause.NODE, [Cause.NODE] * LOST_NODES, 9, False),
+        (Cause.DEVICE, [Cause.NODE, Cause.CRASH], 0, True),
+        (Cause.DEVICE, [Cause.DEVICE] * LOST_NODES, 9, False),
         (Cause.HOST_MEMORY, [], 0, True),
         (Cause.HOST_MEMORY, [Cause.HOST_MEMORY], 9, False),
         (Cause.DEVICE_MEMORY, [], 9, False),

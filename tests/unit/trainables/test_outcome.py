@@ -30,6 +30,19 @@ def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
     assert Ending.of(error).status == status
 
 
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (RuntimeError("CUDA error: uncorrectable ECC error encountered"), "device"),
+        (wrapped(RuntimeError("CUDA error: CUDA-capable device(s) is/are busy or unavailable")), "device"),
+        (RuntimeError("CUDA error: device-side assert triggered"), "error"),
+        (ValueError("GPU is lost"), "error"),
+    ],
+)
+def test_a_lost_gpu_is_told_from_an_error(error: Exception, cause: str) -> None:
+    assert (Ending.of(error).status, Ending.of(error).cause) == ("failed", cause)
+
+
 def test_a_note_is_one_short_line() -> None:
     ending = Ending.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
     assert len(ending.note) == 300 and ending.note.startswith("RuntimeError: first") and "second" in ending.trace

@@ -1,0 +1,58 @@
+"""Without its head a cluster does nothing, and Ray's calls wait: so a thread of its own looks whether it lives."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+
+import ray
+
+LOOK_EVERY_S = 2.0
+REACH_S = 5.0
+PATIENCE_S = 30.0
+"""A head that is started again within it, and has kept its state, is one that was busy."""
+
+
+class HeadWatch:
+    """While the `with` lasts, the end of the cluster's head ends this process, which could not end by itself.
+
+    That is no worse than any other death of a driver: what was acknowledged is in the journal, the driver's watcher
+    ends what it has started, and the trials that were running are not charged with it.
+    """
+
+    def __init__(self) -> None:
+        host, _, port = str(ray.get_runtime_context().gcs_address).rpartition(":")
+        self._address = (host.strip("[]"), int(port))
+        self._over = threading.Event()
+
+    def __enter__(self) -> HeadWatch:
+        threading.Thread(target=self._watch, daemon=True, name="head watch").start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._over.set()
+
+    def _watch(self) -> None:
+        heard = time.monotonic()
+        while not self._over.wait(LOOK_EVERY_S):
+            if self._answers():
+                heard = time.monotonic()
+            elif time.monotonic() - heard > PATIENCE_S and not self._over.is_set():
+                os.write(2, self._last_words())
+                os._exit(1)
+
+    def _answers(self) -> bool:
+        try:
+            socket.create_connection(self._address, timeout=REACH_S).close()
+        except OSError:
+            return False
+        return True
+
+    def _last_words(self) -> bytes:
+        where = f"{self._address[0]}:{self._address[1]}"
+        told = (
+            f"\nthe head of the Ray cluster at {where} has not answered for {PATIENCE_S:g} s: nothing can go on without"
+        )
+        return f"{told} it. What is in the journal is safe, and the same command continues.\n".encode()

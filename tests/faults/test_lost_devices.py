@@ -1,0 +1,38 @@
+"""A GPU that fails is not used again, and its trial runs on another; Ray's GPUs are only counted here, not there."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cause import Cause
+from orchestrator.ray_backend import RayBackend
+from sweeps.status import Status
+from sweeps.trial import Gang, TrialSpec
+from tests.contract.trials import Recorder, trial
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def backend() -> Iterator[RayBackend]:
+    found = RayBackend(dashboard=False, cpus=2, gpus=2)
+    yield found
+    found.close()
+
+
+def on_gpu(name: str, **config: str) -> TrialSpec:
+    gang = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=1)
+    return replace(trial(name, "on_gpus", timing="shared", **config), gang=gang)
+
+
+def test_a_lost_gpu_is_in_quarantine_and_its_trial_runs_on_another(backend: RayBackend, tmp_path: Path) -> None:
+    first, second = Recorder(), Recorder()
+    backend.run([on_gpu("one", broken="0"), on_gpu("two", broken="0")], tmp_path, first)
+    (struck,) = [outcome for outcome in first.outcomes.values() if outcome.cause is Cause.DEVICE]
+    assert struck.status is Status.FAILED and "uncorrectable ECC" in struck.note and "quarantine: GPU 0" in struck.note
+    assert [node.gpus for node in backend.nodes()] == [1]
+    backend.run([on_gpu(f"again {number}", broken="0") for number in range(3)], tmp_path, second)
+    assert {outcome.status for outcome in second.outcomes.values()} == {Status.OK}
+    assert {outcome.metrics["found"] for outcome in second.outcomes.values()} == {"1"}

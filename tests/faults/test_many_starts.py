@@ -1,0 +1,30 @@
+"""Twenty drivers started at once in one directory: one runs, and the others say at once which."""
+
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.drivers.place import Place
+from tests.faults.conftest import FOUR
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+STARTS = 20
+
+
+def test_of_twenty_starts_one_runs(tmp_path: Path) -> None:
+    place = Place(tmp_path, *FOUR, "trainable.pause_s=100", "report.html=false")
+    drivers = [place.start() for _ in range(STARTS)]
+    until = time.monotonic() + 300
+    while sum(each.poll() is None for each in drivers) > 1 or not place.ran():
+        assert time.monotonic() < until
+        time.sleep(0.1)
+    (winner,) = [each for each in drivers if each.poll() is None]
+    for each in drivers:
+        if each is not winner:
+            assert each.poll() == 2 and f"process {winner.pid} on host" in each.err(), each.err()
+    assert len(place.ran()) == 1
+    winner.send_signal(signal.SIGINT)
+    assert winner.wait(30) == 130
+    print(f"{STARTS} starts at once: 1 ran, {STARTS - 1} ended with status 2 and named it")
