@@ -118,11 +118,14 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
     given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     node_id = _node_id()
     here = of_node(lost, node_id)
-    count = (
-        sum(int(each["Resources"].get("GPU", 0)) for each in ray.nodes() if each["NodeID"] == node_id) if here else 0
-    )
-    taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}-{node_id[:16]}")
-    os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+    mine = [each["Resources"] for each in ray.nodes() if each["NodeID"] == node_id] if here else []
+    count = sum(int(each.get("GPU", 0)) for each in mine)
+    try:
+        taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}")
+    except OSError:  # nobody can be told then; what Ray gave is this process' own anyway
+        return given
+    if taken != given:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
     return taken
 
 
