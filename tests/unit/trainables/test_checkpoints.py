@@ -1,5 +1,8 @@
+import io
 import json
 import logging
+import os
+import pickle
 import stat
 import subprocess
 import sys
@@ -52,6 +55,25 @@ def test_two_are_kept_and_each_is_read_without_code(tmp_path: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     trial.forget()
     assert not (tmp_path / "checkpoint").exists() and context(tmp_path).restored() is None
+
+
+class Evil:
+    """What a pickle makes of this is whatever `os.mkdir` does."""
+
+    def __init__(self, witness: Path) -> None:
+        self._witness = witness
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os.mkdir, (str(self._witness),)
+
+
+def test_a_hostile_one_with_the_right_digest_runs_nothing(tmp_path: Path) -> None:
+    witness, content = tmp_path / "witness", io.BytesIO()
+    torch.save({"whose": ["alone", 1], "state": {}, "own": {}, "told": Evil(witness)}, content)
+    generations.Generations(folder=tmp_path / "checkpoint", rank=0, world_size=1).write(1, content.getvalue())
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        context(tmp_path).restored()
+    assert not witness.exists()
 
 
 @pytest.mark.parametrize("damage", [lambda content: content[:-7], lambda content: content[:99] + b"\0" + content[100:]])
