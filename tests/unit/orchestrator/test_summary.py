@@ -78,7 +78,7 @@ def test_the_baseline_cell(cells: pd.DataFrame) -> None:
     assert (row["status"], row["n_seeds"], row["n_ok"], row["baseline_cell_id"]) == ("ok", 3, 3, "1-32-none")
     assert (row["device"], row["scaling"], row["peak_memory_gb"]) == ("NVIDIA H200", "weak", 1.5)
     assert (row["wall_s"], row["cost"]) == pytest.approx((10, 0.01))
-    assert row["timing_valid"] and row["note"] == ""
+    assert row["timing_valid"] and row["note"] == "straggler: this trial took 2.0 times as long as its cell's median"
     assert row[["energy_j", "gpu_util", "power_w", "val_accuracy", "first_epoch_s"]].isna().all()
 
 

@@ -19,6 +19,7 @@ TIMES = {
     *("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "window_s", "window_steps", "time_to_target_s"),
     *("data_s", "compute_s", "communication_s", "rest_s", "mfu", "matrix_flops_per_s"),
     *("step_s", "step_data_s", "step_host_s", "step_compute_s", "step_communication_s", "step_imbalance_s"),
+    "slowest_rank",
 }
 
 
