@@ -51,6 +51,7 @@ COLUMNS = {
     "n_params",
     *("flops_per_sample", "matrix_flops_per_s", "mfu"),
     *("step_s", "step_data_s", "step_host_s", "step_compute_s", "step_communication_s", "step_imbalance_s"),
+    "slowest_rank",
 }
 pytestmark = pytest.mark.parametrize("trainable", TRAINABLES)
 
