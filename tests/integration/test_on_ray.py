@@ -1,10 +1,8 @@
 """The command line with real Ray: the README's own sweep, a driver that is killed, a cluster that runs already."""
 
 import os
-import socket
 import subprocess
 import sys
-import time
 
 import pandas as pd
 import psutil
@@ -12,6 +10,7 @@ import pytest
 
 from tests.drivers.forked import ROOT
 from tests.drivers.place import Place, wait_for
+from tests.drivers.ray_head import free_port, ray_head
 
 COLUMNS = """
     sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule lr_multiplier lr
@@ -97,35 +96,9 @@ def test_kill_9_of_the_driver_on_ray(tmp_path):
 @pytest.fixture
 def cluster(tmp_path):
     """A cluster that somebody started, with the address to reach it."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--num-cpus=2",
-        "--num-gpus=0",
-    ]
-    process = subprocess.Popen(
-        [*command, f"--port={port}", "--include-dashboard=false"],
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "EXECUTIONS": str(tmp_path / "executions.txt")},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd="/",
-    )
-    deadline = time.monotonic() + 60
-    while "--address" not in process.stdout.readline():
-        assert time.monotonic() < deadline and process.poll() is None
-    yield f"127.0.0.1:{port}"
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.terminate()
-    process.communicate()
-    psutil.wait_procs(children, timeout=30)
+    port = free_port()
+    with ray_head(f"--port={port}", "--include-dashboard=false", EXECUTIONS=str(tmp_path / "executions.txt")):
+        yield f"127.0.0.1:{port}"
 
 
 @pytest.mark.slow

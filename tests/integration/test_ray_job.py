@@ -2,15 +2,14 @@
 
 import os
 import re
-import socket
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pandas as pd
-import psutil
 import pytest
+
+from tests.drivers.ray_head import free_port, ray_head
 
 ROOT = Path(__file__).parents[2]
 TRAINING = """
@@ -18,12 +17,6 @@ def train(config, context):
     context.report({"epoch": 1, "loss": 1.0})
     context.summarize({"samples_per_s": 10.0 * context.batch.global_batch_size})
 """
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 @pytest.fixture
@@ -37,30 +30,10 @@ def token(tmp_path, monkeypatch):
 @pytest.fixture
 def head(token):
     """The dashboard's address of a cluster that is started as users start it, and ended by its processes' numbers."""
-    dashboard = free_port()
-    command = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--num-cpus=2",
-        "--num-gpus=0",
-    ]
-    command += [f"--port={free_port()}", f"--dashboard-port={dashboard}"]
-    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0", "PYTHONPATH": str(ROOT)}
-    environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    out, kind = subprocess.PIPE, subprocess.STDOUT
-    process = subprocess.Popen(command, env=environment, stdout=out, stderr=kind, text=True, cwd="/")
-    deadline = time.monotonic() + 120
-    while "--address" not in process.stdout.readline():
-        assert time.monotonic() < deadline and process.poll() is None
-    yield f"http://127.0.0.1:{dashboard}"
-    children = psutil.Process(process.pid).children(recursive=True)
-    process.terminate()
-    process.communicate()
-    psutil.wait_procs(children, timeout=30)
+    dashboard, path = free_port(), f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    options = [f"--port={free_port()}", f"--dashboard-port={dashboard}"]
+    with ray_head(*options, PYTHONPATH=str(ROOT), PATH=path):
+        yield f"http://127.0.0.1:{dashboard}"
 
 
 @pytest.mark.slow
