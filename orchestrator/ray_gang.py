@@ -85,8 +85,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
     def cleanup(self) -> None:
         """Give up a trial that still runs, and end the ranks."""
         if self._running:
-            for rank in self._ranks:
-                rank.stop.options(concurrency_group=WATCH).remote()
+            self._ask_to_stop()
             ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
         self._seats.close()
 
@@ -129,9 +128,12 @@ class Supervisor(Trainable):  # type: ignore[misc]
         """Ask all ranks to write a checkpoint and end, if some of their nodes are about to be taken away."""
         self._leaving = sorted(nodes)
         if nodes:
-            for rank in self._ranks:
-                rank.stop.options(concurrency_group=WATCH).remote()
+            self._ask_to_stop()
             self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
+
+    def _ask_to_stop(self) -> None:
+        for rank in self._ranks:
+            rank.stop.options(concurrency_group=WATCH).remote()
 
     def _hear(self, rank: int, answer: Any) -> None:
         """Take down how a rank ended; the first that failed sets the others a deadline."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib.util
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -115,9 +116,9 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     trials, summary = collect_for(request, ok)
     found = Contenders.of(trials, summary, Terms.of(request, axis_columns(ok)))
     accuracy = [float(value) for value in found.cells["val_accuracy"]]
-    measured = all(value == value for value in accuracy)
+    measured = not any(map(math.isnan, accuracy))
     return {
         str(cell): (float(level), own) if measured else (float(level),)
         for cell, level, own in zip(found.cells["cell_id"], found.choice.level.point, accuracy, strict=True)
-        if level == level  # the baseline is there without, too
+        if not math.isnan(level)  # the baseline is there without, too
     }
