@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stdout
+from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import hydra
 from hydra._internal.utils import get_args_parser
@@ -18,18 +19,15 @@ from omegaconf import DictConfig
 
 from orchestrator.composition import PRIMARY, Composition, config_dir, hydra_config, is_search_path, with_search_path
 from orchestrator.interrupt import INTERRUPTED
-from orchestrator.machine import this_machine
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.multirun import saved_without_secrets
 from orchestrator.objective import objective_of
 from orchestrator.overrides import rewritten
-from orchestrator.question import Question
 from orchestrator.trust import KEY, hydra_mistakes
-from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 
-_SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
-"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
+if TYPE_CHECKING:
+    from orchestrator.question import Question
 
 WRONG_REQUEST = 2
 """The exit status of a request that cannot be carried out; nothing was started."""
@@ -44,24 +42,33 @@ def main(arguments: Sequence[str]) -> int:
         return _through_hydra(given)
     if flags.multirun:
         return _several(given, flags.overrides, flags.config_dir)
-    # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
     overrides, primary = with_search_path(flags.overrides, flags.config_dir), flags.config_name or PRIMARY
-    question = None
     try:
+        if flags.cfg:
+            return _shown(given, overrides, primary)
+        # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            if flags.cfg:
-                Composition(overrides, primary)
-            else:
-                composition = Composition(overrides, primary)
-                if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
-                    return alone(composition.config)
-                question = _checked(composition)
-                if question.request.mode != "run":
-                    return MODES[question.request.mode](question)
-                _check_hydra(overrides, primary)
+            composition = Composition(overrides, primary)
+            if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
+                return alone(composition.config)
+            question = _checked(composition)
+            if question.request.mode != "run":
+                return MODES[question.request.mode](question)
+            _check_hydra(overrides, primary)
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
+
+
+def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> int:
+    """The config as Hydra shows it; it is composed here, too, only where there are mistakes to tell."""
+    with redirect_stderr(io.StringIO()) as told:
+        status = _through_hydra(arguments)
+    if status:
+        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+            Composition(overrides, primary)
+    sys.stderr.write(told.getvalue())
+    return status
 
 
 def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | None) -> int:
@@ -134,9 +141,9 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _checked(composition: Composition) -> Question:
-    question = Question(composition)
-    question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
-    return question
+    from orchestrator.question import Question
+
+    return Question.checked(composition)
 
 
 def _through_hydra(arguments: Sequence[str], question: Question | None = None) -> int:

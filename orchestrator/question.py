@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.composition import Composition, config_dir
+from orchestrator.machine import this_machine
 from orchestrator.request import READING, Request
 from orchestrator.setup import asked, setup, with_gpus
 from orchestrator.trust import trust_mistakes
@@ -16,6 +17,9 @@ from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.sweep import Setup, Sweep, trials
 from sweeps.trial import TrialSpec
+
+_SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
+"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
 
 
 class Question:
@@ -30,6 +34,13 @@ class Question:
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self._config, composition.axes(), composition.arguments)
+
+    @staticmethod
+    def checked(composition: Composition) -> Question:
+        """One that makes sense, as far as can be known before anything is started; else MistakesError."""
+        question = Question(composition)
+        question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
+        return question
 
     @property
     def config(self) -> dict[str, Any]:
