@@ -15,6 +15,7 @@ from orchestrator.claim_expression import Claimed, ExpressionError
 from orchestrator.claims import INCONCLUSIVE, Verdict, judge
 from orchestrator.statistics import Array
 from orchestrator.text_table import TextTable
+from orchestrator.timed import only_sound
 from sweeps.mistakes import nearest
 from sweeps.status import Status
 
@@ -40,7 +41,7 @@ class _Values:
 
     def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame) -> None:
         self._cells = cells
-        self._ok = trials[trials["status"] == Status.OK.value]
+        self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
 

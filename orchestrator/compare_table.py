@@ -18,6 +18,7 @@ from orchestrator.request import Request
 from orchestrator.statistics import Interval, Moments, logs, welch
 from orchestrator.summary import COLUMNS, FURTHER
 from orchestrator.table_text import Row, markdown
+from orchestrator.timed import only_sound
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 
@@ -92,7 +93,7 @@ def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> 
 
 
 def _seeds(trials: pd.DataFrame, cell_ids: pd.Series[Any], column: str, *, log: bool) -> Any:
-    ok = trials[trials["status"] == Status.OK.value]
+    ok = only_sound(trials)[trials["status"] == Status.OK.value]
     table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
     values = table.reindex(cell_ids).to_numpy(dtype="float64")
     return logs(values) if log else values

@@ -16,6 +16,7 @@ from orchestrator.recommendation import FrontPoint
 from orchestrator.statistics import Array, Moments, logs
 from orchestrator.table_text import name, varying
 from orchestrator.terms import Terms
+from orchestrator.timed import only_sound
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
@@ -57,6 +58,7 @@ class Contenders:
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
         """The ok cells whose objective is known; of those with valid timings, if there are such."""
+        trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
         kept, left_out = _sound(cells, trials)

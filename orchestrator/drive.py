@@ -75,6 +75,7 @@ class Drive:
                     backend = backend or _start(request, started, self.console)
                     listener = TrackedListener(session, trackers, self.secrets)
                     started.callback(listener.close)
+                    started.callback(session.settle)
                     backend.run(self._agenda(rounds, planned, began_s), self.layout.root, listener)
         return planned
 

@@ -18,6 +18,7 @@ from orchestrator.request import Request
 from orchestrator.statistics import Interval
 from orchestrator.summary import COLUMNS, FURTHER
 from orchestrator.table_text import markdown
+from orchestrator.timed import only_sound
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 
@@ -60,7 +61,7 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
 
 
 def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed: str) -> Line:
-    ok = trials[(trials["status"] == Status.OK.value) & (trials["samples_per_s"] > 0)]
+    ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0)]
     row = group.iloc[0]
 
     def values(column: str) -> Any:

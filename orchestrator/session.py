@@ -13,7 +13,7 @@ from typing import Any
 
 import yaml
 
-from orchestrator import curve
+from orchestrator import curve, kept
 from orchestrator.backend import Outcome
 from orchestrator.cause import Cause
 from orchestrator.crash_point import Moment, reached
@@ -57,6 +57,12 @@ class Session:
         self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
         self._again: list[TrialSpec] = []
         self._first_rows: set[str] = set()
+        self._spoiled: set[str] = set()
+        self.settle()
+
+    def settle(self) -> None:
+        """Give trials that were ended in the course of a further attempt the files of the row that stands."""
+        kept.settle(self._layout, self._journal.records)
 
     def to_run_again(self) -> list[TrialSpec]:
         """The trials whose attempt failed since this was asked last, and which are to have another."""
@@ -76,6 +82,8 @@ class Session:
         self._attempts[trial.trial_id] = attempt
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
         reached(Moment.TRIAL_STARTED)
+        if trial.trial_id in self._spoiled:
+            kept.put_aside(self._layout.trial(trial.trial_id))
         if trial.trial_id in self._ended:
             shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
         metrics = self._layout.metrics(trial.trial_id)
@@ -144,6 +152,7 @@ class Session:
     def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
         """Journal that something spoiled the timing of these trials, which are to run once more, alone."""
         self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
+        self._spoiled |= {trial.trial_id for trial in trials}
         self._display.once_more(trials)
 
     def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
@@ -168,8 +177,13 @@ class Session:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._attempts.get(trial.trial_id, 0)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
-        files = {"files": digests(self._layout.trial(trial.trial_id))}
-        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | files)
+        folder = self._layout.trial(trial.trial_id)
+        if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
+            kept.bring_back(folder)
+        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
+        if trial.trial_id in self._spoiled:
+            self._spoiled.discard(trial.trial_id)
+            kept.drop(folder)
         self._ended.add(trial.trial_id)
         self._tried.pop(trial.trial_id, None)
 

@@ -13,6 +13,7 @@ from orchestrator.by_seed import Differences, by_cell
 from orchestrator.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.statistics import Interval, logs
 from orchestrator.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
+from orchestrator.timed import counts, only_sound
 from sweeps.status import Status
 
 COLUMNS = (
@@ -28,7 +29,7 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING),
+    *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
 )
 """Columns behind those; then the further axes."""
 
@@ -52,8 +53,9 @@ def summary_frame(
     seed where both cells have the same ok seeds, else Welch's.
     A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
     `cost` is what one trial of the cell costs, evaluation included.
+    Seeds without a valid timing are left out of what is timed where others have one: `n_timed` are left.
     """
-    ok = trials[trials["status"] == Status.OK.value]
+    ok = only_sound(trials)[trials["status"] == Status.OK.value]
     ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
     cells = _cells(trials, comparison)
     _add_figures(cells, ok)
@@ -78,7 +80,10 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     cells[MIXED] = groups["device_model"].nunique() > 1
     cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
     cells["n_seeds"] = groups.size()
-    cells["n_ok"] = (trials["status"] == Status.OK.value).groupby(trials["cell_id"]).sum()
+    ok = trials["status"] == Status.OK.value
+    told = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
+    for column, true in told.items():
+        cells[column] = true.groupby(trials["cell_id"]).sum()
     cells["scaling"] = comparison.scaling
     return cells.rename_axis(index=None).assign(cell_id=cells.index)
 
@@ -92,10 +97,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
             cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
-    cells["n_reached"] = groups["time_to_target_s"].count()
-    cells["n_reached"] = cells["n_reached"].fillna(0).astype("int64")
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
-    valid = groups["timing_valid"].all().reindex(cells.index).astype("boolean")
+    valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
 
 
@@ -132,6 +135,10 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
         [
             f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
             for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
+        ],
+        [
+            f"timing of {timed} of {n_ok} ok seeds: the others' is not valid" if timed < n_ok else ""
+            for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
         ["the baseline's timing is not valid" if valid is False else "" for valid in valid_at_baseline],

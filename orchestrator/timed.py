@@ -1,0 +1,35 @@
+"""Which seeds the timing of a cell rests on: those with a valid timing, or all where no seed has one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pandas as pd
+
+from sweeps.status import Status
+
+_RATES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "mfu")
+_DRAWS = ("energy_j", "energy_j_per_sample", "gpu_util", "power_w")
+_STEP = "step_"
+"""The parts of a step begin so, and end in the unit of seconds."""
+
+
+def counts(trials: pd.DataFrame) -> pd.Series[Any]:
+    """For each trial whether its timing counts: it is ok, and valid unless no ok seed of its cell is."""
+    ok = trials["status"] == Status.OK.value
+    valid = ok & trials["timing_valid"].astype("boolean").fillna(False).astype(bool)
+    return ok & (valid | ~valid.groupby(trials["cell_id"]).transform("any"))
+
+
+def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
+    """The trials, ok ones whose timing does not count without it: what was measured over time is NaN there.
+
+    Accuracies, losses and memory stay: whoever else used the machine has not changed them. So do ends other than ok,
+    and `wall_s`, which says how long the trial kept its devices, not how fast it was.
+    """
+    of_step = [name for name in trials.columns if name.startswith(_STEP) and name.endswith("_s")]
+    columns = [name for name in (*_RATES, *_DRAWS, *of_step) if name in trials]
+    spoiled = (trials["status"] == Status.OK.value) & ~counts(trials)
+    if not spoiled.any():
+        return trials
+    return trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(spoiled) for name in columns})
