@@ -41,7 +41,7 @@ def _rows(cells: pd.DataFrame) -> list[str]:
 
 def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
     told = pd.Series([_told(row) for row in cells.to_dict("records")], index=cells.index)
-    keys = [cells[column] for column in (*rows, "lr_rule")]
+    keys = [cells[column].map(figures.asked) for column in (*rows, "lr_rule")]
     pivot = told.groupby(keys, sort=False, dropna=False).agg(" / ".join).unstack("lr_rule")
     names = {"device_batch_size": "device batch", "global_batch_size": "global batch"}
     return pivot.fillna("").reset_index().rename(columns=names)

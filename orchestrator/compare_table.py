@@ -119,7 +119,7 @@ def _row(
     differing = [column for column in axes if column in _ALIKE[:4] or cells[column].nunique(dropna=False) > 1]
     statuses = (row["status_this"], row["status_other"])
     return {
-        **{column: row[column] for column in differing},
+        **{column: figures.asked(row[column]) for column in differing},
         "throughput, this / other": figures.with_interval(*speed, figures.times, "×"),
         "accuracy, this − other": figures.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
         "changed": ", ".join(key for key, flags in changed.items() if flags[place]),

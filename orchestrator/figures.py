@@ -47,6 +47,11 @@ def plus_minus(point: float, lo: float, hi: float) -> str:
     return f"{point:.3f} [{lo:.3f}, {hi:.3f}]"
 
 
+def asked(value: Any) -> Any:
+    """The value of an axis as it is written in a config: `null` for none, which a frame holds as a missing one."""
+    return "null" if value is None or value != value else value
+
+
 def plain(value: Any) -> str:
     """A value as text on one line that is neither markup nor a terminal's control sequence."""
     text = _CONTROL.sub(" ", str(value)).strip().replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

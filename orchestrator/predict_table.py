@@ -68,7 +68,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed:
         return pd.to_numeric(ok[column], errors="coerce").to_numpy(dtype="float64")
 
     return Line(
-        name=", ".join(f"{column}={row[column]}" for column in told),
+        name=", ".join(f"{column}={figures.asked(row[column])}" for column in told),
         weak=fixed in BATCH_SIDES and fixed == "device_batch_size",
         gpus=values("gpus"),
         rates=values("samples_per_s"),

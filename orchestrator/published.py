@@ -23,6 +23,8 @@ class Column:
     """What the measured figure is multiplied with …"""
     times: str | None = None
     """… and a further column of `summary.csv` that it is multiplied with."""
+    epochs: int | None = None
+    """What was published is that of so many epochs: a figure of fewer is told as one."""
 
 
 @dataclass(frozen=True, kw_only=True)

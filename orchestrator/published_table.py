@@ -69,18 +69,21 @@ def _in_order(
 
 
 def _matches(cells: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series[bool]:
-    """Which cells have these values on these axes; none, where there is no such axis."""
+    """Which cells have these values on these axes; where there is no such axis all have null, and none another."""
     matching = pd.Series(True, index=cells.index)
     for axis, value in wanted.items():
         column = f"axes.{axis}" if f"axes.{axis}" in cells else axis
         sought = json.dumps(value) if isinstance(value, (list, Mapping)) else value
-        matching &= cells[column] == sought if column in cells else False
+        if column not in cells:
+            matching &= value is None
+        else:
+            matching &= cells[column].isna() if value is None else cells[column] == sought
     return matching
 
 
 def _name(cell: Row, differing: Sequence[str]) -> str:
     """What tells the cell from the row's others, its status where that is not ok, and how many seeds there are."""
-    parts = [f"{column.removeprefix('axes.')}={cell[column]}" for column in differing]
+    parts = [f"{column.removeprefix('axes.')}={figures.asked(cell[column])}" for column in differing]
     seeds = f"{cell['n_ok']} seed{'s' if cell['n_ok'] != 1 else ''}"
     return ", ".join([*parts, status(cell) if cell["status"] != Status.OK.value else seeds])
 
@@ -90,6 +93,8 @@ def _measured(cell: Row, column: Column) -> str:
     ends = [cell.get(f"{column.column}{end}", math.nan) for end in ("", "_lo", "_hi")]
     point, lo, hi = (factor * float("nan" if value is None or pd.isna(value) else value) for value in ends)
     told = figures.with_interval(point, lo, hi, figures.number)
+    if told and column.epochs and not cell.get("epochs", math.nan) >= column.epochs:
+        told += f" after {cell.get('epochs', math.nan):g} of {column.epochs} epochs"
     return f"{told} †" if told and cell["timing_valid"] is False and column.column != "accuracy" else told
 
 

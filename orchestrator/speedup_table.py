@@ -65,7 +65,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
 def _row(row: Row, differing: Sequence[str]) -> dict[str, Any]:
     is_baseline = row["cell_id"] == row["baseline_cell_id"]
     return {
-        **{column: row[column] for column in differing},
+        **{column: figures.asked(row[column]) for column in differing},
         "device batch": row["device_batch_size"],
         "LR rule": row["lr_rule"],
         "gpus": f"{row['gpus']:g}",

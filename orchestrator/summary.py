@@ -30,6 +30,7 @@ COLUMNS = (
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
+    *("epochs", "gpu_clock_mhz", "gpu_temperature_c"),
 )
 """Columns behind those; then the further axes."""
 
@@ -97,9 +98,18 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
             cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
+    cells["epochs"] = groups["epochs"].min()
+    cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
+    cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
     valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
+
+
+def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
+    """A column that not all sweeps have."""
+    found = trials[column] if column in trials else pd.Series(np.nan, index=trials.index)
+    return pd.to_numeric(found, errors="coerce").astype("float64")
 
 
 def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:

@@ -54,7 +54,8 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 def name(row: Row, differing: Sequence[str]) -> str:
     """A cell by what tells it from the others: `gpus=2, device_batch_size=32, lr_rule=linear`."""
-    return ", ".join(f"{column}={row[column]}" for column in ("gpus", "device_batch_size", "lr_rule", *differing))
+    columns = ("gpus", "device_batch_size", "lr_rule", *differing)
+    return ", ".join(f"{column}={figures.asked(row[column])}" for column in columns)
 
 
 def status(row: Row) -> str:

@@ -85,7 +85,7 @@ def _throttled(metrics: Mapping[str, Any]) -> str:
 
 def _slow_clock(metrics: Mapping[str, Any], median_mhz: float | None) -> str:
     """A device at its power limit clocks lower for heavier work: that is how it runs, and no disturbance."""
-    mhz = _number(metrics, "sm_clock_mhz")
+    mhz = _timed_clock(metrics)
     if mhz is None or median_mhz is None or mhz >= SLOW_CLOCK * median_mhz:
         return ""
     if POWER_CAP in str(metrics.get("throttle_reasons")):
@@ -96,10 +96,18 @@ def _slow_clock(metrics: Mapping[str, Any], median_mhz: float | None) -> str:
 def _median_clocks(records: Sequence[TrialRecord]) -> dict[tuple[Any, ...], float]:
     clocks: dict[tuple[Any, ...], list[float]] = {}
     for record in records:
-        mhz = _number(record.metrics, "sm_clock_mhz")
+        mhz = _timed_clock(record.metrics)
         if record.status is Status.OK and mhz is not None:
             clocks.setdefault(_device(record), []).append(mhz)
     return {device: median(found) for device, found in clocks.items()}
+
+
+def _timed_clock(metrics: Mapping[str, Any]) -> float | None:
+    """Of the timed part; a trial that names none has a mean over its whole time, in which the device also idles.
+
+    Where the timed part was seen it was also seen what others took of the cores.
+    """
+    return _number(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
 
 
 def _device(record: TrialRecord) -> tuple[Any, ...]:

@@ -77,6 +77,13 @@ def steps() -> Iterator[Step]:
     yield Step(sweep="data_parallel", scale="core", seconds=190)
     yield Step(sweep="batch_vs_tpu", scale="core", seconds=230)
     only_ddp = ("sweep.axes.strategy=[ddp]", "sweep.exclude=[]")
+    yield Step(
+        sweep="unequal_pair",
+        scale="core",
+        part="at 4096 a GPU",  # nothing more, where the first step had all of them
+        seconds=80,
+        rehearsal=("scale=core", *TINY, *tiny_data, *_no_pair_in_one_process()),
+    )
     yield Step(sweep="unequal_pair", scale="full", part="ddp", seconds=150, arguments=only_ddp)
     cnn = ("sweep.axes.model=[cnn10]", "sweep.exclude=[]")
     ends = ("sweep.axes.global_batch_size=[128,1024]", *cnn)
@@ -97,7 +104,9 @@ def steps() -> Iterator[Step]:
 def _no_pair_in_one_process() -> tuple[str, ...]:
     """DataParallel drives GPUs, and a CPU is none."""
     excluded = [
-        "{gpus:1,global_batch_size:1024}",
+        "{gpus:1,global_batch_size:[1024,8192]}",
+        "{gpus:2,global_batch_size:4096}",
+        "{trainable.slow_down:null,global_batch_size:[4096,8192]}",
         "{gpus:2,global_batch_size:512,strategy:ddp_unequal}",
         "{gpus:2,global_batch_size:512,trainable.slow_down:{rank:1,factor:2.0}}",
         "{strategy:ddp_unequal,gpus:1}",

@@ -56,6 +56,30 @@ def test_measured_figures_stand_beside_the_published_ones(record_of: RecordOf) -
     assert _squeezed(text).endswith(EXPECTED.strip())
 
 
+def test_a_row_may_want_null_and_figures_of_fewer_epochs_say_so(record_of: RecordOf) -> None:
+    """A sweep without the axis has null there, and no other value."""
+    table = {
+        "source": "a post",
+        "columns": {
+            "train_s": {"title": "training [s]", "column": "train_s", "epochs": 10},
+            "clock": {"title": "clock [MHz]", "column": "gpu_clock_mhz"},
+        },
+        "rows": [
+            {"label": "plain", "cell": {"gpus": 1, "slow": None}},
+            {"label": "other", "cell": {"gpus": 1, "slow": "x", "absent": None}},
+            {"label": "none", "cell": {"gpus": 1, "absent": 1}},
+        ],
+    }
+    records = [
+        record_of(1, axes={"slow": slow}, metrics={"train_s": seconds, "epochs": epochs, "sm_clock_mhz": 1980})
+        for slow, seconds, epochs in ((None, 2.0, 1), ("x", 30.0, 10))
+    ]
+    text = _squeezed(published_markdown(Published.of(table), collect(records, scaling="weak")[1]))
+    assert "| plain | | | 2.00 after 1 of 10 epochs | | 1,980 | 1 seed |" in text
+    assert "| other | | | 30.0 | | 1,980 | 1 seed |" in text
+    assert "| none | | | | | | not measured |" in text
+
+
 def _squeezed(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
@@ -73,7 +97,7 @@ def test_the_shipped_tables_are_sound(path: Path) -> None:
         ({"rows": [{"label": "a", "figures": {"epoch_s": 1}}]}, r"'epoch_s' \(did you mean 'epoch_ms'"),
         ({"rows": [{"label": "a", "figures": {"epoch_ms": "1 s"}}]}, "is a number, or .least, largest., not '1 s'"),
         ({"rows": [{"cell": {}}]}, r"rows\[0\] has the keys label, cell, status, figures \(needed: label\)"),
-        ({"columns": {"a": {"title": "t"}}, "rows": []}, "columns.a has the keys title, column, factor, times"),
+        ({"columns": {"a": {"title": "t"}}, "rows": []}, "columns.a has the keys title, column, factor, times, epochs"),
         ({"tables": []}, "needs source, columns and rows"),
     ],
 )

@@ -276,6 +276,13 @@ def test_a_spoiled_timing_is_left_out_where_other_seeds_have_a_valid_one(record_
     assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
 
 
+def test_null_on_an_axis_is_told_as_it_is_written(record_of: RecordOf) -> None:
+    records = [record_of(1, axes={"slow_down": slow}, metrics=measured(100, 0.9)) for slow in (None, {"rank": 1})]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    for text in (speedup_markdown(summary), accuracy_markdown(summary)):
+        assert "| null " in text and "nan" not in text
+
+
 def test_a_target_that_a_spoiled_seed_reached_is_reached(record_of: RecordOf) -> None:
     records = [
         record_of(1, 0, metrics=measured(100, 0.9, time_to_target_s=4.0)),
