@@ -79,7 +79,9 @@ class RayBackend:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
         hearing = Hearing(listener)
         agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
-        queue = TrialQueue(agenda, self.nodes, results_dir.absolute(), self._conduct, self._quarantine)
+        stop = _Stop(hearing)
+        place = results_dir.absolute()
+        queue = TrialQueue(agenda, self.nodes, place, self._conduct, self._quarantine, stop.stop_all)
         with tempfile.TemporaryDirectory() as scratch, plain_tune(verbose=self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1), HeadWatch():
@@ -89,7 +91,7 @@ class RayBackend:
                         storage_path=self._extensions.storage_path or scratch,
                         search_alg=queue,
                         scheduler=Order(queue.stranded),
-                        stop=_Stop(hearing),
+                        stop=stop,
                         callbacks=[_Relay(hearing, self._quarantine), *self._extensions.callbacks],
                         reuse_actors=True,
                         raise_on_failed_trial=False,

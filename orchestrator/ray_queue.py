@@ -41,7 +41,10 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         results_dir: Path,
         conduct: Conduct,
         quarantine: Quarantine | None = None,
+        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        """`stopping`: whether the sweep is to end. Tune asks nobody else while it waits for a first trial to start."""
+        self._stopping = stopping
         self._quarantine = quarantine or Quarantine()
         self._agenda = agenda
         self._nodes = nodes
@@ -72,6 +75,8 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         for trial, start in [each for each in self._given if each[0].is_finished()]:
             self._given.remove((trial, start))
             self._ended(trial, start.trial, now_s)
+        if self._stopping():
+            return None
         if now_s - self._looked_s > LOOK_EVERY_S:
             self._tell_nodes()
         next_start = self._agenda.next(now_s)
@@ -95,7 +100,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
 
     def is_finished(self) -> bool:
         """Whether no further trial will come."""
-        return self._finished or self._agenda.over
+        return self._finished or self._agenda.over or self._stopping()
 
     def _ended(self, trial: Trial, spec: TrialSpec, now_s: float) -> None:
         outcome = (trial.last_result or {}).get("outcome")

@@ -20,34 +20,54 @@ def free_port() -> int:
         return free.getsockname()[1]
 
 
+class RayHead:
+    """Of 2 CPUs and no GPU; it can be killed, and started again at the same address."""
+
+    def __init__(self, *options: str, **environment: str) -> None:
+        command = (sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block")
+        self._command = [*command, "--num-cpus=2", "--num-gpus=0", *options]
+        self._environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"} | environment
+
+    def start(self) -> None:
+        """It answers when this returns."""
+        self._process = subprocess.Popen(
+            self._command,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            cwd="/",
+        )
+        assert self._process.stdout
+        deadline = time.monotonic() + START_S
+        while "--address" not in self._process.stdout.readline():
+            assert time.monotonic() < deadline and self._process.poll() is None
+
+    def end(self) -> None:
+        """As Ctrl-C does."""
+        children = self._children()
+        self._process.terminate()
+        self._process.communicate()
+        psutil.wait_procs(children, timeout=30)
+
+    def kill(self) -> None:
+        """It and all below it, at once, as if the machine had gone."""
+        children = self._children()
+        for process in [*children, self._process]:
+            process.kill()
+        self._process.communicate()
+        psutil.wait_procs(children, timeout=30)
+
+    def _children(self) -> list[psutil.Process]:
+        return psutil.Process(self._process.pid).children(recursive=True)
+
+
 @contextmanager
 def ray_head(*options: str, **environment: str) -> Iterator[None]:
-    """Of 2 CPUs and no GPU, for a while."""
-    command = [
-        sys.executable,
-        "-m",
-        "ray.scripts.scripts",
-        "start",
-        "--head",
-        "--block",
-        "--num-cpus=2",
-        "--num-gpus=0",
-    ]
-    process = subprocess.Popen(
-        [*command, *options],
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"} | environment,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        cwd="/",
-    )
-    deadline = time.monotonic() + START_S
-    while "--address" not in process.stdout.readline():
-        assert time.monotonic() < deadline and process.poll() is None
+    """For a while."""
+    head = RayHead(*options, **environment)
+    head.start()
     try:
         yield
     finally:
-        children = psutil.Process(process.pid).children(recursive=True)
-        process.terminate()
-        process.communicate()
-        psutil.wait_procs(children, timeout=30)
+        head.end()

@@ -10,8 +10,9 @@ import os
 import random
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -83,7 +84,7 @@ class Tally:
 
     def tell(self) -> None:
         told = (
-            f"{self.name}, seed {SEED}: {self.deaths} deaths ({self.at_work} of them after a trial began) in"
+            f"{self.name}, seed {SEED}: {self.deaths} deaths ({self.at_work} of them once a trial had begun) in"
             f" {self.sweeps} sweeps: 0 finished trials lost, 0 run twice, 0 violations; exit within"
             f" {self.longest_exit_s:.1f} s, last process gone after {self.slowest_s:.1f} s"
         )
@@ -93,11 +94,25 @@ class Tally:
                 file.write(told + "\n")
 
 
-def die(tally: Tally, process: Started, number: int, wait_s: float) -> bool:
-    """Whether the driver died of the signal, and not of its own; all its processes are gone."""
-    company, until = Company(process), time.monotonic() + wait_s
+@dataclass(frozen=True, kw_only=True)
+class When:
+    """How long after a driver's start it is ended, and for a share of the deaths after a trial of its own began."""
+
+    start_s: tuple[float, float]
+    trial_s: tuple[float, float] = (0.0, 0.0)
+    at_work: float = 0.0
+
+
+def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Callable[[], bool]) -> bool:
+    """Whether the driver died of the signal, so long after it had `begun`, and not of its own; all processes are gone.
+
+    `begun` is asked until it says so.
+    """
+    company, until = Company(process), float("inf")
     while time.monotonic() < until and process.poll() is None:
         company.look()
+        if until == float("inf") and begun():
+            until = time.monotonic() + wait_s
         time.sleep(min(0.05, wait_s / 4))
     company.look()
     asked = time.monotonic()
@@ -109,18 +124,21 @@ def die(tally: Tally, process: Started, number: int, wait_s: float) -> bool:
     return process.returncode != 0
 
 
-def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int, wait_s: tuple[float, float]) -> None:
+def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int, when: When) -> None:
     """End drivers at random moments until `times` were, each sweep to its end; 0 lost, 0 twice."""
     chance = random.Random(SEED * 64 + number)
     until = time.monotonic() + AT_MOST_S
     while tally.deaths < times and time.monotonic() < until:
         place, deaths = next(places), list[tuple[set[str], int]]()
         for _ in range(12):
-            if not die(tally, start(place), number, chance.uniform(*wait_s)):
+            before, at_work = len(place.ran()), chance.random() < when.at_work
+            wait_s = chance.uniform(*(when.trial_s if at_work else when.start_s))
+            begun = partial(has_begun, place, before) if at_work else at_once
+            if not die(tally, start(place), number, wait_s, begun):
                 break
             deaths.append((set(place.finished()), len(place.ran())))
             tally.deaths += 1
-            tally.at_work += bool(place.ran())
+            tally.at_work += has_begun(place, before)
             if place.results.joinpath("journal.jsonl").exists() and tally.deaths % 5 == 0:
                 status, out, err = place.run("mode=verify")
                 assert (status, err) == (0, ""), out + err
@@ -131,6 +149,16 @@ def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int
         tally.sweeps += 1
         tally.tell()
     assert tally.longest_exit_s < 10.0
+
+
+def has_begun(place: Place, before: int) -> bool:
+    """Whether a trial began since there were so many executions."""
+    return len(place.ran()) > before
+
+
+def at_once() -> bool:
+    """The wait begins with the driver."""
+    return True
 
 
 def start(place: Place) -> Started:
@@ -145,7 +173,7 @@ def in_process(folder: Path) -> Iterator[Place]:
 
 
 def on_ray(folder: Path) -> Iterator[Place]:
-    settings = ("backend=ray", "trainable.pause_s=1", "cluster.dashboard=false", "report.html=false")
+    settings = ("backend=ray", "trainable.pause_s=2", "cluster.dashboard=false", "report.html=false")
     yield from (Place(folder / f"{number}", *FOUR, *settings) for number in itertools.count())
 
 
@@ -154,7 +182,7 @@ def on_ray(folder: Path) -> Iterator[Place]:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_ended_at_200_moments(tmp_path: Path, number: int) -> None:
     tally = Tally(f"in-process {signal.Signals(number).name}")
-    end_at_random(in_process(tmp_path), tally, number, TIMES or 200, (0.0, 1.5))
+    end_at_random(in_process(tmp_path), tally, number, TIMES or 200, When(start_s=(0.0, 1.5)))
 
 
 @pytest.mark.faults
@@ -162,7 +190,8 @@ def test_ended_at_200_moments(tmp_path: Path, number: int) -> None:
 @pytest.mark.parametrize("number", SIGNALS)
 def test_ended_on_ray(tmp_path: Path, number: int) -> None:
     tally = Tally(f"Ray {signal.Signals(number).name}")
-    end_at_random(on_ray(tmp_path), tally, number, TIMES or 10, (1.0, 25.0))
+    when = When(start_s=(1.0, 25.0), trial_s=(0.0, 4.0), at_work=0.75)
+    end_at_random(on_ray(tmp_path), tally, number, TIMES or 10, when)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])

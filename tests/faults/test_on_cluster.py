@@ -1,18 +1,16 @@
 """The head of a cluster that dies, and a node under notice: trials go on elsewhere or later, and are not charged."""
 
-import os
-import socket
-import subprocess
-import sys
+import signal
 import time
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from tests.drivers.place import SMALL, Place, wait_for
+from tests.drivers.ray_head import RayHead, free_port
 from tests.integration.test_several_nodes import raylets, until
 
 __all__ = ["raylets"]
@@ -20,44 +18,21 @@ __all__ = ["raylets"]
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(900)]
 
 
+@dataclass(frozen=True)
 class Head:
-    """A cluster of one node, which can be killed, and started again at the same address."""
+    """A cluster of one node."""
 
-    def __init__(self, environment: dict[str, str]) -> None:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self._environment = os.environ | environment | {"RAY_USAGE_STATS_ENABLED": "0"}
-
-    def start(self) -> None:
-        command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block", "--num-cpus=2"]
-        self._process = subprocess.Popen(
-            [*command, "--num-gpus=0", f"--port={self.port}", "--include-dashboard=false"],
-            env=self._environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-            cwd="/",
-        )
-        assert self._process.stdout
-        deadline = time.monotonic() + 120
-        while "--address" not in self._process.stdout.readline():
-            assert time.monotonic() < deadline and self._process.poll() is None
-
-    def kill(self) -> None:
-        everybody = psutil.Process(self._process.pid).children(recursive=True)
-        for process in [*everybody, self._process]:
-            process.kill()
-        self._process.communicate()
-        psutil.wait_procs(everybody, timeout=30)
+    port: int
+    node: RayHead
 
 
 @pytest.fixture
 def head(tmp_path: Path) -> Iterator[Head]:
-    found = Head({"EXECUTIONS": str(tmp_path / "executions.txt")})
-    found.start()
-    yield found
-    found.kill()
+    port = free_port()
+    node = RayHead(f"--port={port}", "--include-dashboard=false", EXECUTIONS=str(tmp_path / "executions.txt"))
+    node.start()
+    yield Head(port, node)
+    node.kill()
 
 
 def test_a_head_that_dies_ends_the_driver_and_a_new_one_continues(head: Head, tmp_path: Path) -> None:
@@ -65,14 +40,14 @@ def test_a_head_that_dies_ends_the_driver_and_a_new_one_continues(head: Head, tm
     on_cluster = ("backend=ray", f"cluster.address=127.0.0.1:{head.port}", "resources.device=cpu")
     process = place.start_afresh(*on_cluster)
     wait_for(lambda: len(place.ran()) == 2, process)
-    head.kill()
+    head.node.kill()
     began = time.monotonic()
     out, err = process.communicate(timeout=120)
     print(f"the driver ended {time.monotonic() - began:.0f} s after its head, with status {process.returncode}")
     assert process.returncode not in (0, 2)
     assert "the same command continues" in err, err
     finished, begun = set(place.finished()), len(place.ran())
-    head.start()
+    head.node.start()
     process = place.start_afresh(*on_cluster)
     out, err = process.communicate(timeout=240)
     assert process.returncode == 0, out + err
@@ -105,3 +80,25 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
     assert (retried["trial_id"], retried["cause"]) == (struck, "node") and "about to be taken away" in retried["note"]
     again = [node for trial, rank, node, _ in raylets.executed() if trial == struck and rank == 0]
     assert len(again) == 2 and again[1] != leaving
+
+
+@pytest.mark.parametrize("raylets", [1], indirect=True)
+@pytest.mark.parametrize("noticed", [True, False], ids=["waits for another", "just lost"])
+def test_a_signal_ends_a_driver_that_has_lost_a_node(raylets: Any, noticed: bool) -> None:  # noqa: F811
+    process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
+    until(lambda: len(raylets.executed()) == 2, process)
+    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    until(lambda: not noticed or raylets.journal("retried"), process)
+    time.sleep(1.0)
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    took_s = time.monotonic() - asked
+    print(f"exit {took_s:.1f} s after the signal")
+    assert process.returncode == 143 and took_s < 10.0, err
+    assert not noticed or "does not end in time" not in err
+    assert len(raylets.executed()) == 2
+    raylets.cluster.add_node(num_cpus=1)
+    raylets.release.touch()
+    out, err = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90").communicate(timeout=180)
+    assert raylets.trials().status.tolist() == ["ok"], out + err

@@ -89,3 +89,12 @@ def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
     of.lost.status = Trial.TERMINATED
     of.lost.last_result = {"outcome": Outcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)}
     assert queue.next_trial() is None and queue._alive == [A]
+
+
+def test_a_sweep_that_is_to_end_starts_nothing_and_waits_for_nothing(tmp_path: Path) -> None:
+    asked: list[bool] = []
+    agenda = Agenda([trial("0", "quick")], wait_s=1000.0)
+    queue = TrialQueue(agenda, lambda: [], tmp_path, Conduct(), stopping=lambda: bool(asked))
+    assert queue.next_trial() is None and not queue.is_finished()  # nodes may come
+    asked.append(True)
+    assert queue.next_trial() is None and queue.is_finished()
