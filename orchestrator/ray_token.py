@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
 from pathlib import Path
 
 from sweeps.mistakes import MistakesError
@@ -35,12 +36,12 @@ def require_token() -> None:
 def keep_token_private(path: Path) -> None:
     """Make the file with Ray's token before Ray does, whole and for its owner alone; one that is there is closed."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f"{path.name}.{os.getpid()}")
-    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(secrets.token_hex(32))
+    descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # 0600
     try:
+        with open(descriptor, "w") as file:
+            file.write(secrets.token_hex(32))
         os.link(draft, path)  # fails, rather than replace a token that others already use
     except FileExistsError:
         path.chmod(0o600)
     finally:
-        draft.unlink()
+        os.unlink(draft)

@@ -49,7 +49,7 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
     for trial_id in trial_ids:
         if layout.config(trial_id).exists():
             try:
-                yaml.load(layout.config(trial_id).read_bytes(), Loader=_LOADER)
+                yaml.load(layout.config(trial_id).read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe one
             except yaml.YAMLError as error:
                 yield f"{layout.config(trial_id)}: no YAML ({str(error).splitlines()[0]})"
         if layout.metrics(trial_id).exists():

@@ -27,6 +27,8 @@ OWNERS = {
     "numpy": ("orchestrator/", "trainables/"),
     "matplotlib": ("orchestrator/report/drawing.py",),
     "jinja2": ("orchestrator/report/page.py",),
+    "orjson": ("orchestrator/json_line.py",),
+    **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),  # state is JSON
 }
 """Who may import what: path prefixes within the checkout."""
 

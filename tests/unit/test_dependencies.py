@@ -1,5 +1,7 @@
 """Dependencies with known holes cannot be installed with this package; needs no network, unlike .ci/audit."""
 
+import os
+import subprocess
 import tomllib
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +17,8 @@ FLOORS = {
 }
 """The first version without the hole that made it a floor."""
 
-PROJECT = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+ROOT = Path(__file__).parents[2]
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 
 
 @pytest.mark.parametrize(("name", "floor"), FLOORS.items())
@@ -25,3 +28,23 @@ def test_versions_with_known_holes_are_excluded(name: str, floor: str) -> None:
     before = f"{release.major}.{release.minor - 1}" if release.micro == 0 else f"1.3.{release.micro - 1}"
     assert before not in wanted[name] and floor in wanted[name]
     assert Version(version(name)) >= release
+
+
+@pytest.mark.parametrize(
+    ("says", "status", "told"),
+    [
+        ("exit 1", 0, "audit skipped: pip-audit is not installed"),
+        ("echo 'Name resolution failed'; exit $(($# > 3))", 0, "audit skipped: the advisory service did not answer"),
+        ("echo 'Found 1 known vulnerability'; exit $(($# > 3))", 1, "known vulnerability"),
+        ("echo 'No known vulnerabilities found'", 0, "No known vulnerabilities found"),
+    ],
+)
+def test_the_audit_says_why_it_is_skipped_and_fails_for_holes_only(
+    tmp_path: Path, says: str, status: int, told: str
+) -> None:
+    python = tmp_path / "python"
+    python.write_text(f"#!/bin/sh\n{says}\n")
+    python.chmod(0o700)
+    path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    ended = subprocess.run([ROOT / ".ci/audit"], env=os.environ | path, capture_output=True, text=True, timeout=60)
+    assert ended.returncode == status and told in ended.stdout

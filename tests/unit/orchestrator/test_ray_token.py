@@ -27,6 +27,12 @@ def test_a_token_that_is_there_is_kept_and_closed_to_others(tmp_path: Path) -> N
     assert (mode_of(token), token.read_text()) == (0o600, "secret")
 
 
+def test_what_a_killed_start_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / f"auth_token.{os.getpid()}").write_text("half")  # in a container numbers of processes come again soon
+    keep_token_private(tmp_path / "auth_token")
+    assert len((tmp_path / "auth_token").read_text()) == 64
+
+
 def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
     require_token()

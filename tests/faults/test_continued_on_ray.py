@@ -1,0 +1,93 @@
+"""A gang of real training on Ray loses a rank, and then its driver: each time it goes on from its checkpoint."""
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from os import environ
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import psutil
+import pytest
+
+from tests.drivers.forked import ROOT
+
+pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
+
+EPOCHS = 400
+ARGUMENTS = (
+    *("sweep=batch_scaling", f"budget.epochs={EPOCHS}", "report.html=false", "cluster.dashboard=false", "retries=1"),
+    *("sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[64]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]"),
+    *("trainable.window_s=0.2", "trainable.checkpoint_every_s=0.3", "resources.device=cpu"),
+)
+
+
+class Sweep:
+    """One trial of two ranks."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self.results = folder / "results/batch_scaling"
+
+    def start(self) -> "subprocess.Popen[str]":
+        command = [sys.executable, "-m", "orchestrator", *ARGUMENTS]
+        pipe, variables = subprocess.PIPE, environ | {"PYTHONPATH": str(ROOT)}
+        return subprocess.Popen(command, cwd=self._folder, env=variables, stdout=pipe, stderr=pipe, text=True)
+
+    def epochs(self) -> list[int]:
+        rows = [line for path in self.results.glob("trials/*/metrics.jsonl") for line in path.read_text().splitlines()]
+        return [json.loads(row)["epoch"] for row in rows]
+
+    def records(self, kind: str) -> list[dict[str, Any]]:
+        lines = map(json.loads, (self.results / "journal.jsonl").read_text().splitlines())
+        return [line["value"] for line in lines if line["kind"] == kind]
+
+    def note(self) -> str:
+        return str(pd.read_csv(self.results / "tables/trials.csv").note[0])
+
+
+def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(tmp_path: Path) -> None:
+    sweep = Sweep(tmp_path)
+    process = sweep.start()
+    kept = sweep.results / "trials"
+    until(lambda: len([*kept.glob("*/checkpoint/*.pt")]) >= 2 and len(sweep.epochs()) > 20, process)
+    (struck,) = [
+        each for each in psutil.Process(process.pid).children(recursive=True) if "/rank1" in "".join(each.cmdline()[:1])
+    ]
+    began = time.monotonic()
+    struck.kill()
+    until(lambda: sweep.records("retried"), process)
+    print(f"the gang ended {time.monotonic() - began:.1f} s after its rank")
+    (retried,) = sweep.records("retried")
+    assert retried["cause"] == "crash" and retried["note"].startswith("rank 1: the process died"), retried
+    reached = len(sweep.epochs())
+    until(lambda: len(sweep.epochs()) > reached + 20, process)
+
+    ours, asked = psutil.Process(process.pid).children(recursive=True), time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    took_s = time.monotonic() - asked
+    print(f"exit {took_s:.1f} s after SIGTERM, in epoch {len(sweep.epochs())} of {EPOCHS}")
+    assert process.returncode == 143 and took_s < 10.0
+    assert not psutil.wait_procs(ours, timeout=10)[1]
+    assert [*kept.glob("*/checkpoint/*.pt")] and not sweep.records("finished")
+
+    process = sweep.start()
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    assert "continued in epoch" in sweep.note() and sweep.epochs() == list(range(1, EPOCHS + 1))
+    assert len(sweep.records("started")) == 3 and len(sweep.records("finished")) == 1
+    assert [*kept.glob("*/checkpoint/*.pt")] == []
+    print(sweep.note())
