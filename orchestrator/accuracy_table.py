@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from orchestrator import figures
-from orchestrator.table_text import Row, head, in_order, markdown, method, name, not_ok, status, varying
+from orchestrator.table_text import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
 from sweeps.status import Status
 
 
@@ -44,7 +44,7 @@ def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
     keys = [cells[column].map(figures.asked) for column in (*rows, "lr_rule")]
     pivot = told.groupby(keys, sort=False, dropna=False).agg(" / ".join).unstack("lr_rule")
     names = {"device_batch_size": "device batch", "global_batch_size": "global batch"}
-    return pivot.fillna("").reset_index().rename(columns=names)
+    return pivot.fillna("").reset_index().rename(columns=lambda column: names.get(column, axis(column)))
 
 
 def _told(row: Row) -> str:

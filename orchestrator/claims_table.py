@@ -93,12 +93,12 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     rows = [
         {
             "claim": verdict.claim.sentence,
-            "said of": verdict.claim.about,
-            "as": verdict.claim.expression + (f" (margin {verdict.claim.margin:g})" if verdict.claim.margin else ""),
             "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
             "left − right": figures.with_interval(verdict.point, verdict.lo, verdict.hi, lambda value: f"{value:.4g}"),
             "seeds": str(verdict.n)
             + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
+            "said of": verdict.claim.about,
+            "as": verdict.claim.expression + (f" (margin {verdict.claim.margin:g})" if verdict.claim.margin else ""),
         }
         for verdict in found
     ]

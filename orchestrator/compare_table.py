@@ -17,7 +17,7 @@ from orchestrator.reading import frames
 from orchestrator.request import Request
 from orchestrator.statistics import Interval, Moments, logs, welch
 from orchestrator.summary import COLUMNS, FURTHER
-from orchestrator.table_text import Row, markdown
+from orchestrator.table_text import Row, axis, markdown
 from orchestrator.timed import only_sound
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
@@ -119,7 +119,7 @@ def _row(
     differing = [column for column in axes if column in _ALIKE[:4] or cells[column].nunique(dropna=False) > 1]
     statuses = (row["status_this"], row["status_other"])
     return {
-        **{column: figures.asked(row[column]) for column in differing},
+        **{axis(column): figures.asked(row[column]) for column in differing},
         "throughput, this / other": figures.with_interval(*speed, figures.times, "×"),
         "accuracy, this − other": figures.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
         "changed": ", ".join(key for key, flags in changed.items() if flags[place]),

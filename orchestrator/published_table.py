@@ -12,7 +12,7 @@ import pandas as pd
 from orchestrator import figures
 from orchestrator.published import Column, Figure, Published
 from orchestrator.published import Row as PublishedRow
-from orchestrator.table_text import Row, head, status, varying
+from orchestrator.table_text import Row, axis, head, status, varying
 from orchestrator.text_table import TextTable
 from sweeps.status import Status
 
@@ -71,8 +71,8 @@ def _in_order(
 def _matches(cells: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series[bool]:
     """Which cells have these values on these axes; where there is no such axis all have null, and none another."""
     matching = pd.Series(True, index=cells.index)
-    for axis, value in wanted.items():
-        column = f"axes.{axis}" if f"axes.{axis}" in cells else axis
+    for name, value in wanted.items():
+        column = f"axes.{name}" if f"axes.{name}" in cells else name
         sought = json.dumps(value) if isinstance(value, (list, Mapping)) else value
         if column not in cells:
             matching &= value is None
@@ -83,7 +83,7 @@ def _matches(cells: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series[bool]:
 
 def _name(cell: Row, differing: Sequence[str]) -> str:
     """What tells the cell from the row's others, its status where that is not ok, and how many seeds there are."""
-    parts = [f"{column.removeprefix('axes.')}={figures.asked(cell[column])}" for column in differing]
+    parts = [f"{axis(column)}={figures.asked(cell[column])}" for column in differing]
     seeds = f"{cell['n_ok']} seed{'s' if cell['n_ok'] != 1 else ''}"
     return ", ".join([*parts, status(cell) if cell["status"] != Status.OK.value else seeds])
 

@@ -10,7 +10,7 @@ import pandas as pd
 
 from orchestrator import figures
 from orchestrator.baseline import FIXED_SIDE
-from orchestrator.table_text import Row, head, in_order, markdown, method, status, varying
+from orchestrator.table_text import Row, axis, head, in_order, markdown, method, status, varying
 from sweeps.status import Status
 
 _SCALING = {
@@ -65,7 +65,7 @@ def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
 def _row(row: Row, differing: Sequence[str]) -> dict[str, Any]:
     is_baseline = row["cell_id"] == row["baseline_cell_id"]
     return {
-        **{column: figures.asked(row[column]) for column in differing},
+        **{axis(column): figures.asked(row[column]) for column in differing},
         "device batch": row["device_batch_size"],
         "LR rule": row["lr_rule"],
         "gpus": f"{row['gpus']:g}",

@@ -11,6 +11,8 @@ from orchestrator import figures, summary
 from orchestrator.bootstrap import FEWEST
 from sweeps.status import Status
 
+_ALWAYS = ("gpus", "device_batch_size", "lr_rule")
+
 Row = Mapping[Any, Any]
 """A cell as {column: value}."""
 
@@ -54,8 +56,22 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 def name(row: Row, differing: Sequence[str]) -> str:
     """A cell by what tells it from the others: `gpus=2, device_batch_size=32, lr_rule=linear`."""
-    columns = ("gpus", "device_batch_size", "lr_rule", *differing)
-    return ", ".join(f"{column}={figures.asked(row[column])}" for column in columns)
+    return _named(row, [*_ALWAYS, *differing])
+
+
+def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
+    """Cells by what tells them from one another, and not from the sweep's others: titles have little room."""
+    told = [each for each in (*_ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
+    return [_named(row, told or _ALWAYS) for row in rows]
+
+
+def _named(row: Row, columns: Sequence[str]) -> str:
+    return ", ".join(f"{axis(column)}={figures.asked(row[column])}" for column in columns)
+
+
+def axis(column: str) -> str:
+    """What a reader calls the axis of this column: some stand beside a column of the same name."""
+    return column.removeprefix("axes.")
 
 
 def status(row: Row) -> str:

@@ -68,12 +68,15 @@ class Gpus:
         """Processes that compute on these GPUs besides this one; NaN where NVML does not say.
 
         In a container NVML may go by other numbers: where it names no process of this machine, one of them is this one.
+        Where it names none at all, it does not even say that this one computes.
         """
         found = 0
         for handle in self._handles:
             try:
                 pids = [process.pid for process in self._nvml.nvmlDeviceGetComputeRunningProcesses(handle)]
             except self._nvml.NVMLError:
+                return math.nan
+            if not pids:
                 return math.nan
             is_one_of_them = os.getpid() in pids or not any(os.path.exists(f"/proc/{pid}") for pid in pids)
             found += max(0, len(pids) - is_one_of_them)

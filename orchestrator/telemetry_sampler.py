@@ -153,8 +153,8 @@ class Sampler:
             self._company.ends(before, self._now() - self._began)
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
-        if phase == WINDOW and self._gpus is not None:
-            self._company.foreign_processes = self._gpus.foreign_processes()
+        if WINDOW in (phase, before) and self._gpus is not None:
+            self._company.saw_processes(self._gpus.foreign_processes())
         if phase:
             self._company.begins(phase, self._now() - self._began)
         self._phases.append((self._now() - self._began, phase))
@@ -192,8 +192,8 @@ class _Company:
         self._first: Census | None = None
         self._last: Census | None = None
         self._windowed, self._looked_s = False, -math.inf
-        self.foreign_processes = math.nan
-        """On the GPUs, when the window began."""
+        self._foreign_processes: list[float] = []
+        """On the GPUs, when the window began and when it ended."""
 
     def begins(self, phase: str, time_s: float) -> None:
         """A phase begins; the first timed one is counted from here."""
@@ -201,6 +201,11 @@ class _Company:
         if phase == WINDOW or (self._first is None and phase == TRAINING and self._epochs > 1):
             self._first, self._last = self._counted(time_s), None
             self._windowed = phase == WINDOW
+
+    def saw_processes(self, foreign: float) -> None:
+        """So many work on the GPUs besides this one; NaN: nobody knows."""
+        if not math.isnan(foreign):
+            self._foreign_processes.append(foreign)
 
     def ends(self, phase: str, time_s: float) -> None:
         """A phase ends; the last timed one is counted up to here, but not as often as that would take time."""
@@ -223,8 +228,8 @@ class _Company:
         here = self._sampling.driver_host == socket.gethostname()
         owners = Owners.here(self._sampling.driver_pid if here else None)
         found = company(self._first, self._last, owners, len(cores()))
-        if not math.isnan(self.foreign_processes):
-            found["foreign_gpu_processes"] = self.foreign_processes
+        if self._foreign_processes:
+            found["foreign_gpu_processes"] = max(self._foreign_processes)
         return found
 
     def _counted(self, time_s: float) -> Census:

@@ -137,6 +137,8 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
     colour = ink.of(series.place)
     if series.lo:
         axes.fill_between(series.x, series.lo, series.hi, color=colour, alpha=0.13, linewidth=0, zorder=2)
+    if series.lo and len(series.x) == 1:  # a band would have no width
+        axes.vlines(series.x, series.lo, series.hi, color=colour, alpha=0.5, linewidth=3, zorder=2)
     many = len(series.x) > _MOST_MARKERS
     look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "zorder": 3}
     axes.plot(series.x, series.y, dashes=_dashes(series.place) if many else (None, None), **look)

@@ -10,8 +10,9 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator import figures
 from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Points, Series
-from orchestrator.table_text import Row, in_order
+from orchestrator.table_text import Row, axis, in_order
 
 _MOST_TICKS = 6
 _NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
@@ -113,7 +114,7 @@ def decade_axis(label: str, least: float, most: float) -> Axis:
 def word(column: str, cells: pd.DataFrame) -> str:
     """A column in a reader's words: without GPUs, `gpus` counts worker processes."""
     on_cpu = "device" in cells and set(cells["device"].dropna()) == {"cpu"}
-    found = WORDS.get(column, column)
+    found = WORDS.get(column, axis(column))
     return found.replace("GPUs", "workers").replace("GPU", "worker") if on_cpu else found
 
 
@@ -123,7 +124,8 @@ def named(column: str, value: Any, cells: pd.DataFrame) -> str:
 
 
 def told(value: Any) -> str:
-    """A value of an axis: `1,024`, `0.5`, `none`."""
+    """A value of an axis: `1,024`, `0.5`, `none`, `null`."""
+    value = figures.asked(value)
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
     return str(value)

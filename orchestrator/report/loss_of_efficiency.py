@@ -10,9 +10,11 @@ import pandas as pd
 from orchestrator.report.lines import number, plain
 from orchestrator.report.picture import Axis, Bar, Picture
 from orchestrator.scaling_loss import LOST
-from orchestrator.table_text import in_order, name, varying
+from orchestrator.table_text import in_order, name, short_names, varying
 
 MOST_BARS = 24
+_LONGEST = 45
+"""Characters beside a bar: as many as half of the picture holds."""
 
 _PARTS = {"efficiency": "kept", "lost_data": "waiting for data", "lost_host": "launching work"} | {
     "lost_communication": "exchanging gradients",
@@ -41,8 +43,8 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
     rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
     records = rows.to_dict("records")
     bars = [
-        Bar(label=plain(name(row, differing)), parts=tuple(number(row[column]) for column in _PARTS))
-        for row in records[:MOST_BARS]
+        Bar(label=plain(label, _LONGEST), parts=tuple(number(row[column]) for column in _PARTS))
+        for row, label in zip(records, short_names(records[:MOST_BARS], differing), strict=False)
     ]
     gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))
     remarks = [

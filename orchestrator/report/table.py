@@ -122,12 +122,12 @@ def _value(column: str, cells: pd.DataFrame) -> Column:
         value = row[column]
         return value if isinstance(value, (int, float)) else str(value)
 
-    return Column(title=word(column, cells), text=lambda row: _axis_value(row[column]), key=key)
+    numeric = pd.api.types.is_numeric_dtype(cells[column])
+    return Column(title=word(column, cells), text=lambda row: _axis_value(row[column]), key=key, numeric=numeric)
 
 
 def _axis_value(value: Any) -> str:
-    if value is None or (isinstance(value, float) and value != value):
-        return ""
+    value = figures.asked(value)
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from orchestrator.report.lines import plain
 from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Series
 from orchestrator.report.telemetry_rows import Samples
-from orchestrator.table_text import name, varying
+from orchestrator.table_text import short_names, varying
 from sweeps.status import Status
 
 _UNSAMPLED = "Not measured: no trial has samples of its devices."
@@ -66,7 +66,9 @@ def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples]
     if not measured:
         return picture
     differing = varying(cells)
-    names = {row["cell_id"]: plain(name(row, differing)) for row in cells.to_dict("records")}
+    drawn = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
+    told = short_names(drawn.to_dict("records"), differing)
+    names = dict(zip(drawn["cell_id"], map(plain, told), strict=True))
     legend: dict[str, int] = {}
     panels = [
         Panel(title=names.get(each.cell_id, each.cell_id), series=_series(each.frame, column, legend))

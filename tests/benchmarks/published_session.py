@@ -294,7 +294,7 @@ def _verdicts(session: Session, step: Step) -> Sequence[str]:
     if not table.exists():
         return []
     rows = [re.split(r"(?<!\\)\|", line) for line in table.read_text().splitlines() if line.startswith("| ")]
-    return [" | ".join(cell.strip() for cell in (row[1], *row[4:-1]))[:300] for row in rows[1:]]
+    return [" | ".join(cell.strip() for cell in row[1:5])[:300] for row in rows[1:]]
 
 
 if __name__ == "__main__":

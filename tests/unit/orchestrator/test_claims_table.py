@@ -73,12 +73,12 @@ GOLDEN = """\
 
 Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so.
 
-| claim                                    | said of   | as                                                 | verdic\
-t   | left − right              | seeds   |
-|:-----------------------------------------|:----------|:---------------------------------------------------|:------\
-----|:--------------------------|:--------|
-| Two GPUs are 1.8 times as fast \\| &lt;b> | us        | speedup(gpus=2) > 1.8                              | confi\
-rmed | 0.09115 [0.06923, 0.1131] | 3       |
-| They lose nothing                        |           | accuracy(gpus=2) == accuracy(gpus=1) (margin 0.01) | confir\
-med | 0 [0, 0]                  | 3       |
+| claim                                    | verdict   | left − right              | seeds   | said of   | as         \
+                                        |
+|:-----------------------------------------|:----------|:--------------------------|:--------|:----------|:-----------\
+----------------------------------------|
+| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 0.09115 [0.06923, 0.1131] | 3       | us        | speedup(gpu\
+s=2) > 1.8                              |
+| They lose nothing                        | confirmed | 0 [0, 0]                  | 3       |           | accuracy(gp\
+us=2) == accuracy(gpus=1) (margin 0.01) |
 """

@@ -69,7 +69,6 @@ GONE = 2**22 + 1
 @pytest.mark.parametrize(
     ("pids", "foreign"),
     [
-        ((), 0),
         ((os.getpid(),), 0),
         ((os.getpid(), os.getppid()), 1),
         ((os.getppid(),), 1),
@@ -82,5 +81,6 @@ def test_foreign_processes(pids: tuple[int, ...], foreign: int) -> None:
 
 
 def test_foreign_processes_where_nvml_does_not_say() -> None:
-    gpus = Gpus(1, nvml=Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)))
-    assert math.isnan(gpus.foreign_processes())
+    """Or names not even this process, which computes."""
+    for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):
+        assert math.isnan(Gpus(1, nvml=silent).foreign_processes())

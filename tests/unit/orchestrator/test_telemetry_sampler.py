@@ -5,6 +5,8 @@ import signal
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -89,6 +91,19 @@ def test_the_window_is_what_company_is_counted_over() -> None:
     found = sampler.readings().company
     assert found["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
     assert stage.counted == 5  # the second epoch's border, the ends of the second and third, and the window's own two
+
+
+@pytest.mark.parametrize(("seen", "told"), [((0, 2), 2), ((1, 0), 1), ((0, math.nan), 0), ((math.nan, math.nan), None)])
+def test_strangers_on_the_gpu_are_looked_for_at_both_ends_of_the_window(
+    seen: tuple[float, float], told: float | None
+) -> None:
+    stage, looks = Stage(), iter(seen)
+    gpus: Any = SimpleNamespace(foreign_processes=lambda: next(looks), failure="")
+    watching = Sampler(Sampling(hz=0), rank=0, taps={}, count=stage.census, now=lambda: stage.now_s, gpus=gpus)
+    with watching as sampler:
+        stage.phase(sampler, "training", 1)
+        stage.phase(sampler, "window", 4)
+    assert sampler.readings().company.get("foreign_gpu_processes") == told
 
 
 def test_without_a_window_the_epochs_from_the_second_on_are() -> None:
