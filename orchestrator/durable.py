@@ -66,15 +66,22 @@ def _replace(path: Path, data: bytes, *, durably: bool) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that only its owner may enter, durably; one that exists is left as it is."""
+    """Make a directory that only its owner may enter, durably; one that exists is left as it is. OSError for a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(mode=0o700)
     except FileExistsError:
+        refuse_link(path)
         if not path.is_dir():
             raise
     else:
         sync_directory(path.parent)
+
+
+def refuse_link(path: Path) -> None:
+    """OSError if this is a link: what is written below it would be anywhere. Nothing needs to be there."""
+    if path.is_symlink():
+        raise OSError(errno.ELOOP, "it is a link, and what is written there would be elsewhere", str(path))
 
 
 def sync_directory(path: Path) -> None:

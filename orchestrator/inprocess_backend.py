@@ -16,6 +16,7 @@ from orchestrator.agenda import Agenda
 from orchestrator.alarm import Alarm, OverdueError
 from orchestrator.backend import RANK_ENTRY, Listener, Outcome
 from orchestrator.conduct import Conduct
+from orchestrator.durable import write_whole
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.hearing import Hearing
 from orchestrator.telemetry_outcome import with_telemetry
@@ -73,7 +74,7 @@ class InProcessBackend:
                 end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.hearing.reraise()
         if end.trace:
-            (trial_dir / "rank0.log").write_text(end.trace)
+            write_whole(trial_dir / "rank0.log", end.trace.encode())
         if rank.given_up:
             return None
         outcome = outcome_of([end], world_size=1, wall_s=time.monotonic() - started)

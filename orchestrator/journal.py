@@ -77,7 +77,7 @@ class Journal:
         self.damages = damages
         self._lines = lines
         self._path = path
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC)
         self._end = os.fstat(self._file).st_size
         self._refusal = ""
 

@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.durable import write_whole
+from orchestrator.durable import make_directory, refuse_link, write_whole
 from orchestrator.journal import Kind, Record
 from orchestrator.layout import Layout
 from orchestrator.trial_files import HASHED
@@ -39,7 +39,8 @@ def bring_back(folder: Path) -> None:
     kept, further = folder / KEPT, folder / FURTHER
     if not kept.exists():
         return
-    further.mkdir(mode=0o700, exist_ok=True)
+    refuse_link(kept)
+    make_directory(further)
     for name in HASHED:
         if not (kept / name).exists():
             continue

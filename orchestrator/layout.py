@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.durable import make_directory
+from orchestrator.durable import make_directory, refuse_link
 
 TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -89,6 +89,17 @@ class Layout:
         return self.trial(trial_id) / "checkpoint"
 
     def create(self) -> None:
-        """Make the directories that every sweep has, for their owner's eyes only."""
-        for directory in (self.root, self.trials, self.tables):
+        """Make the directories that every sweep has, for their owner's eyes only.
+
+        The root may be a link to a larger disk, which its owner has made. Whoever handed on a directory may have made
+        the others: OSError for those.
+        """
+        if not self.root.is_dir():
+            make_directory(self.root)
+        for directory in (self.trials, self.tables):
             make_directory(directory)
+
+    def refuse_links(self, trial_id: str) -> None:
+        """OSError where a trial's directories would lead out of the results."""
+        for directory in (self.trial(trial_id), self.checkpoint(trial_id)):
+            refuse_link(directory)

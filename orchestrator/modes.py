@@ -15,18 +15,13 @@ if TYPE_CHECKING:
 
 
 def _run(question: Question) -> int:
-    from orchestrator import disk, driver
+    from orchestrator import driver
     from orchestrator.lock import LockedError
 
     try:
         return driver.run(question.request, question.asked(), question.trials_on, _console(), question.secrets)
     except LockedError as error:
         raise MistakesError([str(error)]) from error
-    except OSError as error:
-        if not disk.is_at_fault(error, question.request.results_dir):
-            raise
-        print(disk.advice(error, question.request.results_dir), file=sys.stderr)
-        return 1
 
 
 def _plan(question: Question) -> int:
@@ -72,10 +67,27 @@ def _launch(question: Question) -> int:
     return 0
 
 
+def _writing(mode: Callable[[Question], int]) -> Callable[[Question], int]:
+    """The mode, which tells of a disk that takes no more and ends with status 1."""
+
+    def carried_out(question: Question) -> int:
+        from orchestrator import disk
+
+        try:
+            return mode(question)
+        except OSError as error:
+            if not disk.is_at_fault(error, question.request.results_dir):
+                raise
+            print(disk.advice(error, question.request.results_dir), file=sys.stderr)
+            return 1
+
+    return carried_out
+
+
 MODES: Mapping[str, Callable[[Question], int]] = {
-    "run": _run,
+    "run": _writing(_run),
     "plan": _plan,
-    "report": _report,
+    "report": _writing(_report),
     "verify": _verify,
     "launch": _launch,
     "predict": _predict,

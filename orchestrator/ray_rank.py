@@ -143,9 +143,10 @@ def _output_to(path: Path) -> Iterator[None]:
     """Send everything written to stdout and stderr, also by C code, to the end of this file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {stream: os.dup(stream) for stream in (1, 2)}
-    with path.open("ab") as log:
-        for stream in kept:
-            os.dup2(log.fileno(), stream)
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    for stream in kept:
+        os.dup2(log, stream)
+    os.close(log)
     try:
         yield
     finally:

@@ -75,6 +75,7 @@ class Session:
         An attempt after an interruption or a failure finds the checkpoint of the one before; one that was asked for
         although the trial had ended does not.
         """
+        self._layout.refuse_links(trial.trial_id)
         if trial.probes:
             self._display.started(trial)
             return

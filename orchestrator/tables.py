@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.accuracy_table import accuracy_frame, accuracy_markdown
-from orchestrator.durable import write_durably, write_whole
+from orchestrator.durable import make_directory, write_durably, write_whole
 from orchestrator.figures import not_a_formula
 from orchestrator.latex_table import latex_table
 from orchestrator.layout import Layout
@@ -31,6 +31,7 @@ def write_tables(
         "speedup.md": speedup_markdown(cells).encode(),
         "accuracy.md": accuracy_markdown(cells).encode(),
     }
+    make_directory(layout.tables)
     for name, content in contents.items():
         write_durably(layout.table(name), content)
     return [layout.table(name) for name in contents]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import socket
 import subprocess
@@ -10,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import BinaryIO
 from uuid import uuid4
 
 from trainables import process_tree
@@ -65,12 +67,17 @@ def run(command: Command, hear: Callable[[str, str], None], should_stop: Callabl
     return Ended(exit_code=process.returncode, stopped=stopped)
 
 
+def _anew(path: Path) -> BinaryIO:
+    """An empty file for its owner alone; OSError where a link would lead elsewhere."""
+    return open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "wb")
+
+
 @contextmanager
 def _started(command: Command) -> Iterator[subprocess.Popen[bytes]]:
     """The process in a session of its own; whatever is left of its tree ends with the block."""
     token = uuid4().hex
     environment = {**command.environment, process_tree.TOKEN: token}
-    with command.stdout.open("wb") as out, command.stderr.open("wb") as err:
+    with _anew(command.stdout) as out, _anew(command.stderr) as err:
         process = subprocess.Popen(
             list(command.words),
             cwd=command.cwd,

@@ -1,6 +1,7 @@
 """Configs, names and strings that want to do harm: none has a side effect, and none reaches what others will read."""
 
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -109,21 +110,63 @@ def test_secrets_reach_no_file_and_results_are_private(tmp_path: Path) -> None:
     assert again.returncode in (0, 1) and "<script>" not in again.stdout
 
 
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    """A sweep of one trial that breaks, so that there are traces and logs."""
+    one = ("sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]")
+    place = Place(tmp_path_factory.mktemp("finished"), "sweep=traced", *one, "trainable.breaks=0")
+    assert place.run()[0] == 1
+    return place
+
+
+LINKS = {
+    "tables": (2, True),
+    "trials": (2, True),
+    "trials/*": (1, True),
+    "trials/*/checkpoint": (1, True),
+    "journal.jsonl": (1, False),
+    "lock": (1, False),
+    "owner.json": (1, False),
+    "tables/summary.csv": (1, False),
+    "tables/trials.parquet": (1, False),
+    "report.html": (1, False),
+    "trials/*/config.yaml": (1, False),
+    "trials/*/metrics.jsonl": (1, False),
+    "trials/*/trace.txt": (1, False),
+    "trials/*/rank0.log": (1, False),
+    "trials/*/telemetry.parquet": (1, False),
+}
+"""What may be a link in somebody else's results: the exit status then (1: the trial breaks); whether to a folder."""
+
+
 @pytest.mark.slow
-def test_links_do_not_lead_out_of_the_results(tmp_path: Path) -> None:
-    outside = tmp_path / "outside.txt"
-    outside.write_text("mine")
-    arguments = ("sweep=batch_scaling", "trainable=noop", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")
-    assert orchestrate(tmp_path, *arguments).returncode == 0
-    results = tmp_path / "results" / "batch_scaling"
-    for name in ("tables/summary.csv", "tables/trials.csv"):
-        (results / name).unlink()
-        (results / name).symlink_to(outside)
-    trial = next((results / "trials").iterdir())
-    (trial / "metrics.jsonl").unlink()
-    (trial / "metrics.jsonl").symlink_to(outside)
-    assert orchestrate(tmp_path, *arguments, "rerun=all").returncode == 0
-    assert outside.read_text() == "mine"
+@pytest.mark.parametrize("name", LINKS)
+def test_links_do_not_lead_out_of_the_results(finished: Place, tmp_path: Path, name: str) -> None:
+    status, is_folder = LINKS[name]
+    shutil.copytree(finished.results, tmp_path / "theirs/traced")
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (outside / "mine").write_bytes(b"" if name == "journal.jsonl" else b"mine")
+    (trial,) = (tmp_path / "theirs/traced/trials").iterdir()
+    path = tmp_path / "theirs/traced" / name.replace("*", trial.name)
+    if path.is_dir():
+        shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+    path.symlink_to(outside if is_folder else outside / "mine")
+    for arguments in (("rerun=all",), ("mode=report",)):
+        found, _, err = finished.run(f"results_dir={tmp_path}/theirs", *arguments)
+        assert found == status or arguments[0] != "rerun=all", err
+        assert "Traceback" not in err
+        assert [each.name for each in outside.iterdir()] == ["mine"]
+        assert (outside / "mine").read_bytes() == (b"" if name == "journal.jsonl" else b"mine")
+
+
+def test_results_may_be_a_link_to_a_larger_disk(finished: Place, tmp_path: Path) -> None:
+    (tmp_path / "large").mkdir()
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results/traced").symlink_to(tmp_path / "large")
+    assert finished.run(f"results_dir={tmp_path}/results")[0] == 1
+    assert (tmp_path / "large/tables/trials.csv").exists()
 
 
 def test_hydras_account_of_several_sweeps_holds_no_secrets(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ FLOORS = {
     "ray": "2.56",  # CVE-2026-57516
     "torch": "2.10",  # torch.load(weights_only=True) could be led astray before
     "hydra-core": "1.3.8",
+    "filelock": "3.20.1",  # CVE-2025-68146
 }
 """The first version without the hole that made it a floor."""
 
@@ -25,7 +26,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 def test_versions_with_known_holes_are_excluded(name: str, floor: str) -> None:
     wanted = {Requirement(each).name: Requirement(each).specifier for each in PROJECT["dependencies"]}
     release = Version(floor)
-    before = f"{release.major}.{release.minor - 1}" if release.micro == 0 else f"1.3.{release.micro - 1}"
+    *first, last = release.release
+    before = ".".join(map(str, [*first, last - 1]))
     assert before not in wanted[name] and floor in wanted[name]
     assert Version(version(name)) >= release
 
