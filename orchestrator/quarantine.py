@@ -1,4 +1,8 @@
-"""GPUs that failed, and are not used any more for as long as this driver lives."""
+"""GPUs that failed, and are not used any more for as long as this driver lives.
+
+The next driver tries them once more: a GPU that was reset works again, and one that was not costs an attempt that
+nobody is charged with.
+"""
 
 from __future__ import annotations
 

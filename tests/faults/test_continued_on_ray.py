@@ -5,7 +5,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from os import environ
 from pathlib import Path
 from typing import Any
@@ -15,26 +15,27 @@ import psutil
 import pytest
 
 from tests.drivers.forked import ROOT
+from tests.drivers.ray_head import RayHead, free_port
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 EPOCHS = 400
 ARGUMENTS = (
-    *("sweep=batch_scaling", f"budget.epochs={EPOCHS}", "report.html=false", "cluster.dashboard=false", "retries=1"),
+    *("sweep=batch_scaling", f"budget.epochs={EPOCHS}", "report.html=false", "retries=1"),
     *("sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[64]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]"),
     *("trainable.window_s=0.2", "trainable.checkpoint_every_s=0.3", "resources.device=cpu"),
 )
 
 
 class Sweep:
-    """One trial of two ranks."""
+    """One trial of two ranks, on a cluster of two CPUs however many there are."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, port: int) -> None:
+        self._folder, self._port = folder, port
         self.results = folder / "results/batch_scaling"
 
     def start(self) -> "subprocess.Popen[str]":
-        command = [sys.executable, "-m", "orchestrator", *ARGUMENTS]
+        command = [sys.executable, "-m", "orchestrator", *ARGUMENTS, f"cluster.address=127.0.0.1:{self._port}"]
         pipe, variables = subprocess.PIPE, environ | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen(command, cwd=self._folder, env=variables, stdout=pipe, stderr=pipe, text=True)
 
@@ -50,6 +51,15 @@ class Sweep:
         return str(pd.read_csv(self.results / "tables/trials.csv").note[0])
 
 
+@pytest.fixture
+def head() -> Iterator[tuple[RayHead, int]]:
+    port = free_port()
+    found = RayHead(f"--port={port}", "--include-dashboard=false")
+    found.start()
+    yield found, port
+    found.kill()
+
+
 def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
     deadline = time.monotonic() + 120
     while not condition():
@@ -58,14 +68,15 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> 
         time.sleep(0.1)
 
 
-def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(tmp_path: Path) -> None:
-    sweep = Sweep(tmp_path)
+def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(
+    head: tuple[RayHead, int], tmp_path: Path
+) -> None:
+    node, port = head
+    sweep = Sweep(tmp_path, port)
     process = sweep.start()
     kept = sweep.results / "trials"
     until(lambda: len([*kept.glob("*/checkpoint/*.pt")]) >= 2 and len(sweep.epochs()) > 20, process)
-    (struck,) = [
-        each for each in psutil.Process(process.pid).children(recursive=True) if "/rank1" in "".join(each.cmdline()[:1])
-    ]
+    (struck,) = node.processes("/rank1")
     began = time.monotonic()
     struck.kill()
     until(lambda: sweep.records("retried"), process)
@@ -75,13 +86,14 @@ def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(tmp
     reached = len(sweep.epochs())
     until(lambda: len(sweep.epochs()) > reached + 20, process)
 
-    ours, asked = psutil.Process(process.pid).children(recursive=True), time.monotonic()
+    ranks, asked = node.processes("/rank"), time.monotonic()
+    assert len(ranks) == 2
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     took_s = time.monotonic() - asked
     print(f"exit {took_s:.1f} s after SIGTERM, in epoch {len(sweep.epochs())} of {EPOCHS}")
     assert process.returncode == 143 and took_s < 10.0
-    assert not psutil.wait_procs(ours, timeout=10)[1]
+    assert not psutil.wait_procs(ranks, timeout=10)[1]
     assert [*kept.glob("*/checkpoint/*.pt")] and not sweep.records("finished")
 
     process = sweep.start()
