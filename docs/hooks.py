@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 ROOT = Path(__file__).parent.parent
 
 API = (
@@ -40,9 +42,13 @@ def pages() -> dict[str, str]:
 
 
 def _config_page() -> Iterator[str]:
+    groups = sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "hydra")
+    links = " · ".join(f"[{group.name}](#{group.name})" for group in groups)
+    yield "---\nhide: [toc]\n---\n\n<style>.md-typeset pre > code { font-size: 0.6rem }</style>\n"  # lines are long
     yield "# Every config key\n\nDefaults, units and choices, as shipped. Any key can be overridden, and be an axis."
+    yield f"\nGroups: {links}"
     yield from _yaml(ROOT / "conf/config.yaml", "config.yaml")
-    for group in sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "hydra"):
+    for group in groups:
         yield f"\n## {group.name}\n"
         for path in sorted(group.rglob("*.yaml")):
             choice = path.relative_to(group).with_suffix("").as_posix()
@@ -59,8 +65,11 @@ def _columns_page() -> Iterator[str]:
 
     yield "# Columns of the tables\n\nUnits are in the names. Empty means not measured, never 0."
     yield "[How they are made](../numbers.md)."
+    yield "Further axes, and whatever else a trial has told, are columns behind them."
+    meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
     for title, columns in (("summary.csv: a row a cell", (*COLUMNS, *FURTHER)), ("trials.csv: a row a trial", TRIALS)):
-        yield f"\n## {title}\n\n" + " ".join(f"`{column}`" for column in columns)
+        yield f"\n## {title}\n\n| column | what |\n|---|---|"
+        yield from (f"| `{column}` | {meanings[column]} |" for column in columns)
 
 
 def _api_page() -> Iterator[str]:

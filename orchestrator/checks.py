@@ -14,6 +14,7 @@ from orchestrator.recommendation import OBJECTIVES
 from orchestrator.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
 from orchestrator.search import search_mistakes
 from orchestrator.tracking import tracker_mistakes
+from orchestrator.trust import UNSET
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
@@ -140,7 +141,9 @@ def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> It
             yield from _number(config, key, above=0, whole=key.endswith("cpus_per_worker"))
     yield from _budget(config)
     target = value_at(config, "trainable._target_")
-    if not isinstance(target, str) or not all(target.partition(":")):
+    if target == UNSET:
+        yield "trainable._target_ is not set: package.module:function"
+    elif not isinstance(target, str) or not all(target.partition(":")):
         yield f"trainable._target_ must be package.module:function, not {target!r}"
     yield from _trainables_own(config, runs_checks)
 
@@ -150,12 +153,23 @@ def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[st
     own = value_at(config, "trainable.strategy")
     if own and config["strategy"] not in ("auto", own):
         yield f"strategy={config['strategy']} does not fit this trainable, which needs {own}: leave it at auto"
-    check = value_at(config, "trainable._check_")
-    if check and runs_checks:
+    if not runs_checks:
+        return
+    yield from _unset({key: value for key, value in config.items() if key not in OWN_SECTIONS})
+    if check := value_at(config, "trainable._check_"):
         try:
             yield from pkgutil.resolve_name(check)(config)
         except (ImportError, AttributeError, ValueError) as error:
             yield f"trainable._check_={check!r}: {error}"
+
+
+def _unset(value: Any, key: str = "") -> Iterator[str]:
+    """A line for every key that waits for a value of the user's, but for those of which more can be said."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _unset(item, f"{key}.{name}" if key else str(name))
+    elif value == UNSET and key not in ("trainable._target_", "trainable.argv"):
+        yield f"{key} is not set: {key}=…"
 
 
 def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> Iterator[str]:

@@ -34,6 +34,7 @@ from orchestrator.soundness import Finding
 from orchestrator.tracking import TrackedListener, Tracker
 from sweeps.limit import Allowance
 from sweeps.mistakes import MistakesError
+from sweeps.status import Status
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +53,8 @@ class Drive:
         """Tell of damages; MistakesError if the journal answers another question."""
         for damage in self.journal.damages:
             self.console.print(f"journal: {damage}; moved to {self.layout.journal.name}.quarantine", style="red")
-        _check_unchanged(self.request, self.journal, self.asked)
+        if _check_unchanged(self.request, self.journal, self.asked):
+            self.console.print("what ran here before was asked otherwise, and all of it failed: it is left out")
 
     def trials(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
         """Plan, and run what is to run; the plan."""
@@ -143,9 +145,16 @@ def _start(request: Request, started: ExitStack, console: Console) -> Backend:
     return backend
 
 
-def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> None:
-    before = latest(journal.records)
-    changes = difference(before, asked) if before is not None and journal.terminal() else []
-    if changes and not request.allow_changed:
+_NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
+"""Ends that say nothing of the training: whoever mends the cause asks no other question of it."""
+
+
+def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
+    """MistakesError if there are answers to another question; whether there are only failures to answer it."""
+    before, ends = latest(journal.records), journal.terminal()
+    changes = difference(before, asked) if before is not None and ends else []
+    answered = any(end.status not in _NO_ANSWER for end in ends.values())
+    if changes and answered and not request.allow_changed:
         heading = f"{request.results_dir} holds results of another configuration or other code:"
         raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])
+    return bool(changes) and not answered

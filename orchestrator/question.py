@@ -15,7 +15,7 @@ from orchestrator.versions import Versions
 from sweeps.axes import Point
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
-from sweeps.sweep import Setup, Sweep, trials
+from sweeps.sweep import STANDARD_AXES, Setup, Sweep, trials
 from sweeps.trial import TrialSpec
 
 _SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
@@ -70,15 +70,17 @@ class Question:
             _raise(self._setup_mistakes(config))
             return setup(config, nodes, self._versions, self.secrets)
 
-        _raise([*axis_mistakes(self._config, request.axes), *self._setup_mistakes(self._config)])
+        # Where keys of the config are axes, only a variant shows whether what the trainable needs is there.
+        whole = all(axis in STANDARD_AXES for axis in request.axes)
+        _raise([*axis_mistakes(self._config, request.axes), *self._setup_mistakes(self._config, whole=whole)])
         axes = with_gpus(request.axes, self._config, nodes)
         return trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
 
-    def _setup_mistakes(self, config: Mapping[str, Any]) -> Iterator[str]:
-        """Nothing that a config names is imported or called unless all of it is trusted."""
+    def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:
+        """Nothing that a config names is imported or called unless all of it is trusted, and the config `whole`."""
         distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
         yield from distrusted
-        yield from setup_mistakes(config, runs_checks=not distrusted)
+        yield from setup_mistakes(config, runs_checks=whole and not distrusted)
 
 
 def _raise(mistakes: Iterable[str]) -> None:

@@ -16,6 +16,9 @@ _STATES = {"ok": "FINISHED"}
 _LONGEST_PARAM = 6000
 _MOST_PARAMS = 100
 """What MLflow takes in one call."""
+_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+"""Where the user has not said otherwise: MLflow's own patience with a server that is gone would hold up the sweep for
+ten minutes."""
 
 
 class MLflow:
@@ -25,10 +28,12 @@ class MLflow:
         """`uri` None is MLflow's own choice: MLFLOW_TRACKING_URI, else its default. Raises what MLflow raises."""
         if uri and (uri.startswith("file:") or "://" not in uri):
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks whether files are really meant
+        for name, value in _PATIENCE.items():
+            os.environ.setdefault(name, value)
         self._client = MlflowClient(tracking_uri=uri)
-        name = experiment or sweep
-        found = self._client.get_experiment_by_name(name)
-        self._experiment = found.experiment_id if found else self._client.create_experiment(name)
+        title = experiment or sweep
+        found = self._client.get_experiment_by_name(title)
+        self._experiment = found.experiment_id if found else self._client.create_experiment(title)
         self._runs: dict[str, str] = {}
 
     def begin(self, trial_id: str, run: Run) -> None:

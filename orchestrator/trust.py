@@ -17,6 +17,9 @@ from typing import Any
 
 KEY = "trusted_modules"
 
+UNSET = "???"
+"""What a key holds that the user has yet to set."""
+
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _ALWAYS_CODE = ("_target_", "_check_", "_partial_", "_args_", "_call_")
 _SHIPPED = re.compile(r"^\s*(?:_target_|_check_):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
@@ -43,6 +46,8 @@ def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped:
                 f"if you mean it, say so on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):
+        if name == UNSET:  # which is told as what it is
+            continue
         if name not in registered(shipped) and not _within(name, listed):
             module = name.partition(":")[0]
             top = module.partition(".")[0]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -10,6 +12,7 @@ from typing import Any
 from trainables.command_metrics import declared
 from trainables.command_settings import CommandSettings
 from trainables.command_template import NAMES, TemplateError, fill
+from trainables.whereabouts import runs_here
 
 
 def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
@@ -20,6 +23,8 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     if not wrong:
         yield from _braces(settings, config)
         yield from _files(settings)
+        if runs_here(config):
+            yield from _program(settings)
         yield from _patterns("oom_patterns", settings.oom_patterns)
         yield from _patterns("diverged_patterns", settings.diverged_patterns)
         yield from _patterns("epoch_pattern", [settings.epoch_pattern] if settings.epoch_pattern else [])
@@ -46,7 +51,7 @@ def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[st
 
 def _files(settings: CommandSettings) -> Iterator[str]:
     """A script that is not there is the first thing that goes wrong."""
-    folder = Path(settings.source_dir or ".").absolute()
+    folder = _source_dir(settings)
     try:
         words = settings.words
     except TemplateError:
@@ -55,6 +60,26 @@ def _files(settings: CommandSettings) -> Iterator[str]:
         plain = "{" not in word and not word.startswith("-") and not any(map(str.isspace, word))
         if plain and word.endswith(".py") and not (folder / word).is_file():
             yield f"trainable.argv names {word}, and there is no such file in {folder}"
+
+
+def _program(settings: CommandSettings) -> Iterator[str]:
+    """The program itself, looked for as it will be: a file of the source folder, or a name on the PATH."""
+    try:
+        program = next(iter(settings.words), "")
+    except TemplateError:
+        return
+    if "{" in program or "PATH" in settings.env:
+        return
+    file = _source_dir(settings) / program
+    if file.is_file():
+        if not os.access(file, os.X_OK):
+            yield f"trainable.argv: {file} is not executable: name what runs it ('bash {program}'), or chmod +x it"
+    elif not shutil.which(program):
+        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH"
+
+
+def _source_dir(settings: CommandSettings) -> Path:
+    return Path(settings.source_dir or ".").expanduser().absolute()
 
 
 def _patterns(key: str, patterns: Iterable[str]) -> Iterator[str]:

@@ -9,16 +9,8 @@ from typing import Any
 import torch
 from torch import nn
 
+from trainables.families import OPTIMIZERS
 from trainables.options import check_keys, choose
-
-FAMILIES = {
-    "sgd": "torch.optim:SGD",
-    "adam": "torch.optim:Adam",
-    "adamw": "torch.optim:AdamW",
-    "adadelta": "torch.optim:Adadelta",
-    "lars": "trainables.lars:LARS",
-    "lamb": "trainables.lamb:LAMB",
-}
 
 
 def build(
@@ -33,7 +25,7 @@ def build(
     Raises ValueError for unknown names and keys, and for values outside their range.
     """
     options = {key: value for key, value in config.items() if key not in ("name", "lr")}
-    family = choose(FAMILIES, config["name"], subject="optimizer")
+    family = choose(OPTIMIZERS, config["name"], subject="optimizer")
     check_keys(family, options, subject=f"optimizer {config['name']!r}", given=("params", "lr"))
     speed = {"fused": True, "capturable": capturable}
     taken = {key: value for key, value in speed.items() if key in inspect.signature(family).parameters}

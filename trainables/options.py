@@ -22,16 +22,22 @@ def _plugins(subject: str) -> dict[str, str]:
     return {each.name: each.value for each in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
 
 
+def path_of(families: Mapping[str, str], name: object, *, subject: str) -> str:
+    """The dotted path behind a family's name or a plugin's, or the name if it is one; ValueError where it is none."""
+    path = families.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
+    if ":" not in path:
+        choices = ", ".join([*families, *_plugins(subject)])
+        raise ValueError(f"{subject} {name!r} is not one of {choices}, nor package.module:factory")
+    return path
+
+
 def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
     """The factory behind a family's name, a plugin's, or a dotted path `package.module:factory`; imported only now.
 
     A plugin is an entry point of an installed package, in the group that `PLUGINS` has for the subject. Raises
     ValueError with the valid choices where there is none.
     """
-    path = families.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
-    if ":" not in path:
-        choices = ", ".join([*families, *_plugins(subject)])
-        raise ValueError(f"{subject} {name!r} is not one of {choices}, nor package.module:factory")
+    path = path_of(families, name, subject=subject)
     try:
         factory = pkgutil.resolve_name(path)
     except (ImportError, AttributeError) as error:
@@ -52,9 +58,12 @@ def check_keys(
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     own = {key: parameter for key, parameter in parameters.items() if key not in given}
-    unknown = ", ".join(sorted(set(options) - set(own)))
+    unknown = sorted(set(options) - set(own))
     if unknown:
-        raise ValueError(f"{subject} has no key {unknown}; its keys are: {', '.join(own) or 'none'}")
+        # Under the name of somebody's own code stand the keys of the choice whose place it took.
+        section = subject.partition(" ")[0]
+        hint = f"; left out by {' '.join(f'~{section}.{key}' for key in unknown)}" if ":" in subject else ""
+        raise ValueError(f"{subject} has no key {', '.join(unknown)}; its keys are: {', '.join(own) or 'none'}{hint}")
     missing = ", ".join(
         key for key, parameter in own.items() if parameter.default is parameter.empty and key not in options
     )

@@ -10,12 +10,11 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from trainables.families import SCHEDULES
 from trainables.options import check_keys, choose
 
 Schedule = Callable[[float, float], float]
 """The factor after `position` samples of a training of `length` samples; beyond the end, that of the end."""
-
-FAMILIES = {name: f"{__name__}:{name}" for name in ("constant", "step", "increase_batch", "cosine", "onecycle")}
 
 
 def resolve(config: Mapping[str, Any]) -> Schedule:
@@ -28,7 +27,7 @@ def resolve(config: Mapping[str, Any]) -> Schedule:
     position and for a length that is not positive.
     """
     options = {key: value for key, value in config.items() if key != "name"}
-    shape = choose(FAMILIES, config["name"], subject="schedule")
+    shape = choose(SCHEDULES, config["name"], subject="schedule")
     check_keys(shape, options, subject=f"schedule {config['name']!r}", given=("progress",))
 
     def factor(position: float, length: float) -> float:

@@ -5,8 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainables.data_place import absent
+from trainables.families import FAMILIES
 from trainables.growth import Growth
+from trainables.options import path_of
 from trainables.settings import Settings
+from trainables.whereabouts import runs_here
 
 
 def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
@@ -15,6 +19,9 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         Settings.of(config["trainable"])
     except (ValueError, TypeError) as error:
         yield str(error)
+    yield from _names(config)
+    if runs_here(config):
+        yield from absent(config["data"])
     try:
         growth = Growth.of(config["schedule"])
     except (ValueError, KeyError, TypeError) as error:
@@ -22,3 +29,11 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         return
     if growth.milestones and (config.get("budget") or {}).get("steps") is not None:
         yield "budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples"
+
+
+def _names(config: Mapping[str, Any]) -> Iterator[str]:
+    for section, families in FAMILIES.items():
+        try:
+            path_of(families, config[section]["name"], subject=section)
+        except (ValueError, KeyError, TypeError) as error:
+            yield str(error) if isinstance(error, ValueError) else f"{section}.name is not set"

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import hydra
 import pytest
+import yaml
 from hydra._internal.utils import get_args_parser
 
 from orchestrator.app import main
@@ -117,6 +118,14 @@ def test_a_sweep_from_python_runs(block: Block, place: Path) -> None:
 
 def test_every_python_block_is_tested() -> None:
     assert all("def train" in block.text or "run_sweep(" in block.text for block in PYTHON)
+
+
+def test_every_column_is_explained() -> None:
+    from orchestrator.collector import COLUMNS as TRIALS
+    from orchestrator.summary import COLUMNS, FURTHER
+
+    meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
+    assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())
 
 
 def test_links_between_pages_lead_somewhere() -> None:

@@ -90,6 +90,18 @@ def test_more_gpus_than_there_are_is_a_row_and_no_error(place):
         (["sweep=traced", "sweep.axes.seed='range(0,'"], ["sweep.axes.seed"]),
         (["sweep=traced", 'sweep.axes."trainable.nope"=[1]'], ["'trainable.nope' is no config key"]),
         ([], ["choose a sweep: sweep=batch_scaling"]),
+        (
+            ["sweep=batch_scaling", "data=npz", "data.path=none.npz", "model.name=resnet20", "optimizer.name=sdg"],
+            [
+                "there is no file ",
+                "/none.npz: set data.path",
+                "model 'resnet20' is not one of",
+                "optimizer 'sdg' is not",
+            ],
+        ),
+        (["sweep=batch_scaling", "data=npz", "model=torchvision"], ["data.path is not set", "model.arch is not set"]),
+        (["sweep=batch_scaling", "trainable=function"], ["trainable._target_ is not set: package.module:function"]),
+        (["sweep=batch_scaling", "trainable=command", "trainable.argv=trainx"], ["there is no program 'trainx'"]),
     ],
 )
 def test_a_wrong_request_is_told_whole_and_leaves_nothing(place, arguments, told):
@@ -136,6 +148,16 @@ def test_another_configuration_is_refused_with_the_difference(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3", "allow_changed=true")
     assert status == 0 and len(set(place.ran())) == 8
     assert len(pd.read_csv(place.results / "tables/trials.csv")) == 4
+
+
+def test_what_only_failed_is_mended_and_run_again(place):
+    status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=1")
+    assert status == 1 and len(place.ran()) == 4
+    status, out, err = place.run("sweep=traced", "sweep.axes.seed=[1]")
+    assert status == 0 and "all of it failed: it is left out" in out, err
+    assert len(place.ran()) == 8 and pd.read_csv(place.results / "tables/trials.csv").status.tolist() == ["ok"] * 4
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=2")
+    assert status == 2 and "config.trainable.breaks: None → 2" in err
 
 
 def test_other_trainable_code_is_other_trials(place):

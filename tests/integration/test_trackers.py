@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from orchestrator import run_sweep
+from orchestrator import MistakesError, run_sweep
 
 SMALL = {
     "backend": "inprocess",
@@ -82,6 +82,21 @@ def test_mlflow_has_a_run_for_each_trial(folder, store):
         if server is not None:
             os.killpg(server.pid, 15)
             server.wait(timeout=60)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_an_mlflow_server_that_does_not_answer_is_told_before_anything_starts(folder, monkeypatch):
+    pytest.importorskip("mlflow")
+    monkeypatch.setattr(os, "environ", os.environ.copy())
+    with socket.socket() as closed:
+        closed.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{closed.getsockname()[1]}"
+        began_s = time.monotonic()
+        with pytest.raises(MistakesError, match=f"tracker.mlflow: MlflowException: .*{uri}"):
+            run_sweep(SMALL | {"tracker": {"mlflow": {"enabled": True, "uri": uri}}}, quiet=True)
+    assert time.monotonic() - began_s < 60
+    assert not (folder / "results/mine/trials").exists()
 
 
 def _wait_for(port, server):

@@ -21,7 +21,7 @@ class Tell(Callback):
     def on_trial_result(self, iteration, trials, trial, result, **info):
         if "samples_per_s" in result:
             with open(self.file, "a") as file:
-                file.write(f"{trial.config['params']['device_batch_size']} {result['epoch']} {result['loss']}\\n")
+                file.write(f"{trial.config['params']['device_batch_size']} {result['epoch']:g} {result['loss']}\\n")
 """
 TRAINING = """
 def train(config, context):

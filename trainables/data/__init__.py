@@ -11,20 +11,11 @@ from typing import Any, Protocol
 import torch
 
 from trainables.data.dataset import DataError, Dataset, Samples, channel_statistics, content_hash
+from trainables.families import DATA
 from trainables.options import check_keys, choose
 
 __all__ = ["DataError", "Dataset", "load"]
 
-FAMILIES = {
-    "digits": "trainables.data.digits:Digits",
-    "mnist": "trainables.data.from_torchvision:MNIST",
-    "fashion_mnist": "trainables.data.from_torchvision:FashionMNIST",
-    "cifar10": "trainables.data.from_torchvision:CIFAR10",
-    "cifar100": "trainables.data.from_torchvision:CIFAR100",
-    "npz": "trainables.data.npz:Npz",
-    "segmentation": "trainables.data.segmentation:SegmentationFolder",
-    "synthetic": "trainables.data.synthetic:Synthetic",
-}
 FileState = tuple[str, int, int]
 """Path, size in bytes, time of the last change in ns."""
 KEPT = 2
@@ -83,7 +74,7 @@ def _state(path: Path) -> FileState:
 def _family(wanted: str) -> Family:
     config = json.loads(wanted)
     options = {key: value for key, value in config.items() if key not in ("name", "subset", "mean", "std")}
-    factory = choose(FAMILIES, config["name"], subject="data")
+    factory = choose(DATA, config["name"], subject="data")
     check_keys(factory, options, subject=f"data {config['name']!r}", given=())
     family: Family = factory(**options)
     return family

@@ -12,6 +12,7 @@ import torch
 import torchvision
 
 from trainables.data.dataset import DataError, Samples, channels_first
+from trainables.data_place import FOLDERS, no_set
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,20 +23,19 @@ class TorchvisionSet:
     download: bool = False
 
     source: ClassVar[Any]
-    folder: ClassVar[str]
     num_classes: ClassVar[int] = 10
 
     def files(self) -> Sequence[Path]:
         """All files of the set, downloaded first where that is wanted; several processes may ask at once."""
-        folder = Path(self.root).resolve() / self.folder
+        folder = self._folder()
         if self.download:
             self._download(folder)
         if not folder.is_dir():
-            raise DataError(
-                f"no {self.source.__name__} in {folder}: set data.root to the folder that holds {self.folder}, "
-                "or data.download=true to fetch it"
-            )
+            raise DataError(no_set(self.source.__name__, folder))
         return sorted(path for path in folder.rglob("*") if path.is_file())
+
+    def _folder(self) -> Path:
+        return Path(self.root).resolve() / FOLDERS[self.source.__name__]
 
     def _download(self, folder: Path) -> None:
         Path(self.root).mkdir(parents=True, exist_ok=True)
@@ -52,7 +52,7 @@ class TorchvisionSet:
         try:
             train, test = (self.source(self.root, train=train) for train in (True, False))
         except (RuntimeError, OSError, ValueError, KeyError, AssertionError) as error:
-            folder = Path(self.root).resolve() / self.folder
+            folder = self._folder()
             raise DataError(f"{folder} is incomplete or corrupt ({error}); remove it and fetch it again") from error
         (train_x, train_y), (test_x, test_y) = (_tensors(split) for split in (train, test))
         return Samples(train_x, train_y, test_x, test_y, self.num_classes)
@@ -62,28 +62,24 @@ class MNIST(TorchvisionSet):
     """60,000 + 10,000 handwritten digits, grey, 28×28."""
 
     source = torchvision.datasets.MNIST
-    folder = "MNIST/raw"
 
 
 class FashionMNIST(TorchvisionSet):
     """60,000 + 10,000 pieces of clothing, grey, 28×28."""
 
     source = torchvision.datasets.FashionMNIST
-    folder = "FashionMNIST/raw"
 
 
 class CIFAR10(TorchvisionSet):
     """50,000 + 10,000 photographs, RGB, 32×32."""
 
     source = torchvision.datasets.CIFAR10
-    folder = "cifar-10-batches-py"
 
 
 class CIFAR100(TorchvisionSet):
     """50,000 + 10,000 photographs of 100 classes, RGB, 32×32."""
 
     source = torchvision.datasets.CIFAR100
-    folder = "cifar-100-python"
     num_classes = 100
 
 

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 
 from trainables.data.dataset import DataError, Samples, channels_first
-
-KEYS = ("x_train", "y_train", "x_test", "y_test")
+from trainables.data_place import ARRAYS, no_archive
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +27,7 @@ class Npz:
         """The archive."""
         path = Path(self.path).resolve()
         if not path.is_file():
-            raise DataError(f"there is no file {path}: set data.path to an archive with {', '.join(KEYS)}")
+            raise DataError(no_archive(path))
         return [path]
 
     def read(self, device: str) -> Samples:
@@ -50,10 +49,10 @@ def _arrays(path: Path) -> dict[str, np.ndarray]:
             raise ValueError("it is no .npz archive, or is cut short")
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:
-            missing = [key for key in KEYS if key not in archive]
+            missing = [key for key in ARRAYS if key not in archive]
             if missing:
                 raise ValueError(f"it lacks {', '.join(missing)}")
-            return {key: archive[key] for key in KEYS}
+            return {key: archive[key] for key in ARRAYS}
 
 
 def _images(arrays: dict[str, np.ndarray], key: str) -> torch.Tensor:

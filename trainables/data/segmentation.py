@@ -11,6 +11,7 @@ import torch
 from PIL import Image
 
 from trainables.data.dataset import DataError, Samples
+from trainables.data_place import no_images
 
 MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
 """What an image is decoded to, by Pillow's name of its pixel format: grey or RGB, 8 bits a channel."""
@@ -39,7 +40,7 @@ class SegmentationFolder:
         folders = [Path(self.root).resolve() / split / kind for kind in ("images", "masks")]
         for folder in folders:
             if not folder.is_dir():
-                raise DataError(f"there is no folder {folder}: data.root holds {{train,val}}/{{images,masks}}/*.png")
+                raise DataError(no_images(folder))
         images, masks = ({path.name: path for path in folder.glob("*.png")} for folder in folders)
         alone = sorted(images.keys() ^ masks.keys())
         if alone:

@@ -7,24 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from trainables.families import MODELS
 from trainables.models.batch_norm import convert_batch_norm
 from trainables.options import check_keys, choose
-
-FAMILIES = {
-    "small_cnn": "trainables.models.small_cnn:small_cnn",
-    "mlp": "trainables.models.mlp:mlp",
-    "mnist_cnn": "trainables.models.mnist_cnn:mnist_cnn",
-    "cnn10": "trainables.models.cnn10:cnn10",
-    "vgg": "trainables.models.vgg:vgg",
-    "resnet9": "trainables.models.resnet9:resnet9",
-    "resnet18": "trainables.models.resnet:resnet18",
-    "resnet50": "trainables.models.resnet:resnet50",
-    "resnet101": "trainables.models.resnet:resnet101",
-    "wrn28_10": "trainables.models.wide_resnet:wrn28_10",
-    "unet": "trainables.models.unet:unet",
-    "conv2d": "trainables.models.conv2d:conv2d",
-    "torchvision": "trainables.models.from_torchvision:from_torchvision",
-}
 
 
 def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
@@ -38,7 +23,7 @@ def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_c
     """
     options = {key: value for key, value in config.items() if key not in ("name", "batch_norm")}
     subject = f"model {config['name']!r}"
-    factory = choose(FAMILIES, config["name"], subject="model")
+    factory = choose(MODELS, config["name"], subject="model")
     check_keys(factory, options, subject=subject, given=("input_shape", "num_classes"))
     module = factory(input_shape=input_shape, num_classes=num_classes, **options)
     if not isinstance(module, nn.Module):

@@ -51,6 +51,26 @@ def test_a_script_that_is_not_there_is_told(folder):
     assert list(mistakes(config(argv="train.py", source_dir=str(folder)))) == []
 
 
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ("no_such_program --lr {lr}", "there is no program 'no_such_program', neither in {folder} nor on the PATH"),
+        ("./absent.sh", "there is no program './absent.sh'"),
+        ("./start.sh --lr {lr}", "{folder}/./start.sh is not executable: name what runs it ('bash ./start.sh')"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_told_where_it_is_to_run(folder, argv, told, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (folder / "start.sh").write_text("#!/bin/sh\n")
+    (line,) = mistakes(config(argv=argv) | {"mode": "run"})
+    assert told.format(folder=folder).replace("/./", "/") in line
+    assert list(mistakes(config(argv=argv) | {"mode": "plan"})) == []
+    (folder / "start.sh").chmod(0o755)
+    for sound in ("./start.sh", "{python} train.py", "python train.py"):
+        assert list(mistakes(config(argv=sound) | {"mode": "run"})) == []
+    assert list(mistakes(config(argv=argv, env={"PATH": "/elsewhere"}) | {"mode": "run"})) == []
+
+
 def test_everything_that_is_wrong_is_told_at_once():
     given = config(
         argv="train.py {learning_rate} {steps}",

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainables.models import FAMILIES, build
+from trainables.families import MODELS
+from trainables.models import build
 from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
 
 DIGITS, MNIST, CIFAR, NUCLEI = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 256, 256)
@@ -45,7 +46,7 @@ def test_parameter_counts(
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", sorted(set(FAMILIES) - {"unet", "conv2d", "torchvision"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"unet", "conv2d", "torchvision"}))
 def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> None:
     with torch.device("meta"):
         module = build({"name": name}, input_shape=(channels, 32, 32), num_classes=7)

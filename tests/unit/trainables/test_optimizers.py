@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
-from trainables.optimizers import FAMILIES, build
+from trainables.families import OPTIMIZERS
+from trainables.optimizers import build
 
 
 class Pair(nn.Module):
@@ -102,7 +103,7 @@ def test_a_layer_of_zeros_begins_to_move_and_one_without_gradient_stays(name: st
     assert module.bias.item() == 2
 
 
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_a_continued_optimizer_equals_the_uninterrupted_one(name: str) -> None:
     module, again = Pair(), Pair()
     optimizer, restored = (build(each, {"name": name, "lr": 1.0}, lr=0.1) for each in (module, again))
@@ -132,7 +133,7 @@ def test_the_rate_may_be_a_tensor_that_changes_in_place(name: str) -> None:
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", sorted(FAMILIES))
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
 def test_a_captured_step_equals_the_eager_one_and_follows_the_rate(name: str) -> None:
     def train(captured: bool) -> torch.Tensor:
         torch.manual_seed(0)
