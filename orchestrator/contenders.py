@@ -10,13 +10,17 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.choice import Choice, Contest, choose
+from orchestrator.collector import axis_columns, collect_for
 from orchestrator.front import pareto_front
 from orchestrator.measure import Measure, measured
 from orchestrator.recommendation import FrontPoint
+from orchestrator.record import TrialRecord
+from orchestrator.request import Request
 from orchestrator.statistics import Array, Moments, logs
 from orchestrator.table_text import name, varying
 from orchestrator.terms import Terms
 from orchestrator.timed import only_sound
+from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
@@ -54,6 +58,11 @@ class Contenders:
         """Whether the baseline is at the reference batch."""
         row = self.contest.baseline
         return row is not None and self.cells["cell_id"][row] == self.cells["reference_cell_id"][row]
+
+    @staticmethod
+    def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
+        """In the middle of a sweep: those of the trials that are ok by now."""
+        return Contenders.of(*collect_for(request, ok), Terms.of(request, axis_columns(ok)))
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
@@ -101,11 +110,10 @@ def baseline_row(cells: pd.DataFrame, axis_columns: Sequence[str] = ()) -> int |
         return None if known.empty else int(known.index.to_numpy()[known["val_accuracy"].to_numpy().argmax()])
     further = any(column not in STANDARD_AXES for column in axis_columns)
     order = references.assign(
-        rule=(references["lr_rule"] != "none").astype(int),
-        multiplier=np.abs(np.log(references["lr_multiplier"].astype("float64"))),
+        plainness=pd.Series(map(plainness, references["lr_rule"], references["lr_multiplier"]), references.index),
         accuracy=-references["val_accuracy"].fillna(-np.inf) if further else 0.0,
     )
-    return int(order.sort_values(["rule", "multiplier", "accuracy", "gpus"], kind="stable").index[0])
+    return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
 
 
 def counted(count: int, one: str, many: str) -> str:

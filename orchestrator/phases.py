@@ -37,8 +37,10 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
     """What has to run next to know the answer, of the trials that wait; nothing where it is known.
 
     First all seeds of the cell that accuracies are compared with; then a seed of every cell that may be faster than
-    the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that may yet be the best.
+    the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that may yet be the best. Of
+    cells whose training is the same, as that of all rules is at the reference batch, one is asked for.
     """
+    waiting = [trial for trial in waiting if trial.cell_id not in prospects.twins]
     base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
     if base:
         return base
@@ -49,8 +51,12 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
 
 def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
     """The end of a trial that would change nothing."""
-    known = trial.cell_id in prospects.trained
-    why = "further seeds of this cell would not change" if known else "by its probe this cell is slower than"
+    if trial.cell_id in prospects.twins:
+        why = "the same training as that of a cell with a plainer rule or rate; see"
+    elif trial.cell_id in prospects.trained:
+        why = "further seeds of this cell would not change"
+    else:
+        why = "by its probe this cell is slower than"
     note = f"sweep.phases: {why} the answer ({prospects.answer})"
     return Outcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 

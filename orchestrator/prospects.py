@@ -11,8 +11,10 @@ from orchestrator.durations import speed
 from orchestrator.recommendation import FEWEST_SEEDS, SURE, is_sure
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
+from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+from sweeps.twins import twins
 
 if TYPE_CHECKING:
     from orchestrator.contenders import Contenders
@@ -29,9 +31,9 @@ class Prospects:
     """Cells by their ids."""
 
     baseline: str = ""
-    """Whom accuracies are compared with; empty where nobody has the reference batch."""
+    """Who will be at the reference batch, and is trained first; empty where nobody is."""
     accuracy: float | None = None
-    """Its mean validation accuracy."""
+    """The mean validation accuracy of the cell that accuracies are compared with by now."""
     margin: float = 0.0
     levels: Mapping[str, float] = field(default_factory=dict)
     """What the objective will come to by the probes, up to a common factor; without those whose probe does not tell."""
@@ -42,6 +44,8 @@ class Prospects:
     """The same, for people."""
     open: frozenset[str] = frozenset()
     """Of the trained ones those that may yet turn out best, the chosen one among them, unless that is sure."""
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """By each cell whose training is another's, too, that one: one of them is trained."""
 
     @staticmethod
     def of(
@@ -52,12 +56,16 @@ class Prospects:
     ) -> Prospects:
         """By the ends of the planned trials, and the probes of their speeds."""
         known = [record for record in ends.values() if record.status is not Status.INFEASIBLE and _ran(record)]
+        plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
+        trained = frozenset(record.cell_id for record in known)
+        baseline = _baseline(plain, request.reference_batch_size)
         blank = Prospects(
-            baseline=_baseline(planned, request.reference_batch_size),
+            baseline=baseline,
             margin=request.margin,
             levels=_levels(request, planned, probed),
-            trained=frozenset(record.cell_id for record in known),
+            trained=trained,
             answer="no cell is ok",
+            twins=twins(sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))),
         )
         ok = [record for record in known if record.status is Status.OK]
         return _judged(blank, request, ok) if ok else blank
@@ -67,15 +75,10 @@ def _ran(record: TrialRecord) -> bool:
     return record.skipped_by in ("", "early_stop")
 
 
-def _baseline(planned: Iterable[TrialSpec], reference_batch_size: int | None) -> str:
-    """As `contenders.baseline_row`: rule none, the multiplier nearest 1, the fewest GPUs."""
-    at_reference = [trial for trial in planned if trial.batch.global_batch_size == reference_batch_size]
-    plainest = min(
-        at_reference,
-        key=lambda trial: (trial.lr.rule != "none", abs(math.log(trial.lr.multiplier)), trial.gpus),
-        default=None,
-    )
-    return plainest.cell_id if plainest else ""
+def _baseline(plain: Iterable[TrialSpec], reference_batch_size: int | None) -> str:
+    """Whom `contenders.baseline_row` will choose, as far as that does not depend on accuracies."""
+    at_reference = (trial.cell_id for trial in plain if trial.batch.global_batch_size == reference_batch_size)
+    return next(at_reference, "")
 
 
 def _levels(
@@ -101,21 +104,17 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
 
 
 def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord]) -> Prospects:
-    from orchestrator.collector import axis_columns, collect_for
     from orchestrator.contenders import Contenders
-    from orchestrator.terms import Terms
 
-    trials, summary = collect_for(request, ok)
-    found = Contenders.of(trials, summary, Terms.of(request, axis_columns(ok)))
-    chosen = found.choice.chosen
+    found = Contenders.among(request, ok)
+    chosen, baseline = found.choice.chosen, found.contest.baseline
     if chosen is None:
         return blank
     ids = [str(cell) for cell in found.cells["cell_id"]]
-    own = trials.loc[trials["cell_id"] == blank.baseline, "val_accuracy"].mean()
     sure = _is_settled(found, chosen)
     return replace(
         blank,
-        accuracy=None if math.isnan(own) else float(own),
+        accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
         chosen=ids[chosen],
         answer=found.names[chosen],
         open=frozenset() if sure else frozenset(ids[row] for row in {chosen, *_rivals(found, chosen)}),

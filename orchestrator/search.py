@@ -109,12 +109,9 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     ok = [record for record in records if record.status is Status.OK]
     if not ok:
         return {}
-    from orchestrator.collector import axis_columns, collect_for
     from orchestrator.contenders import Contenders
-    from orchestrator.terms import Terms
 
-    trials, summary = collect_for(request, ok)
-    found = Contenders.of(trials, summary, Terms.of(request, axis_columns(ok)))
+    found = Contenders.among(request, ok)
     accuracy = [float(value) for value in found.cells["val_accuracy"]]
     measured = not any(map(math.isnan, accuracy))
     return {

@@ -37,6 +37,8 @@ class Rule:
     """`(reference lr, κ, optimizer config) -> Scaled`; ValueError outside the rule's domain."""
     optimizers: tuple[str, ...] | None = None
     """None: any optimizer."""
+    in_training: bool = False
+    """Whether the training itself follows the rule, and not only its rate and optimizer settings."""
 
 
 def none(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
@@ -113,8 +115,13 @@ RULES: Mapping[str, Rule] = {
     "adam_sqrt": Rule(scale=adam_sqrt, optimizers=ADAM),
     "lars": Rule(scale=lars, optimizers=("sgd",)),
     "lamb": Rule(scale=lamb, optimizers=ADAM),
-    "adascale": Rule(scale=adascale, optimizers=("sgd",)),
+    "adascale": Rule(scale=adascale, optimizers=("sgd",), in_training=True),
 }
+
+
+def plainness(rule: str, multiplier: float) -> tuple[bool, float]:
+    """Sorts the plainest reference first: rule `none`, then the multiplier nearest 1."""
+    return rule != "none", abs(math.log(multiplier))
 
 
 def learning_rate(

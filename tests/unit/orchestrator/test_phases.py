@@ -60,12 +60,19 @@ def test_cells_that_are_slower_by_their_probes_are_left_out():
     outcome = skipped(TRIALS[0], prospects)
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "phases")
     assert outcome.note == "sweep.phases: by its probe this cell is slower than the answer (the large batch)"
+    twin = replace(prospects, twins={TRIALS[0].cell_id: best})
+    assert "the same training as that of a cell with a plainer rule" in skipped(TRIALS[0], twin).note
     assert "further seeds of this cell" in skipped(TRIALS[0], replace(trained, trained=frozenset(LEVELS))).note
 
 
 def test_without_probes_every_cell_has_a_seed():
     assert len(next_trials(PLAIN, Prospects())) == 6
     assert {each.seed for each in next_trials(PLAIN, Prospects())} == {1}
+
+
+def test_of_cells_that_train_the_same_one_is_asked_for():
+    asked = next_trials(PLAIN, Prospects(twins={CELLS[8, "linear"]: BASE}))
+    assert {each.cell_id for each in asked} == set(CELLS.values()) - {CELLS[8, "linear"]}
 
 
 def test_where_the_answer_is_sure_nothing_is_asked_for():

@@ -60,6 +60,7 @@ def test_before_anything_has_ended_only_the_baseline_and_the_probes_are_known():
     found = prospects([])
     assert found.baseline == BASE and not found.trained and not found.chosen
     assert found.levels[CELLS[32, "linear"]] == 8 / 32
+    assert found.twins == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
 
 
 def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_open(ended):
@@ -69,6 +70,15 @@ def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_
     assert found.chosen == CELLS[32, "linear"] and "linear" in found.answer
     assert found.accuracy == pytest.approx(0.98)
     assert found.open == {CELLS[32, "linear"]}  # the others are slower, or lose .08
+
+
+def test_without_a_cell_at_the_reference_batch_the_most_accurate_one_sets_the_bound(ended):
+    found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
+    assert found.baseline == "" and found.accuracy == pytest.approx(0.98)
+
+
+def test_of_twins_the_one_that_was_trained_stays(ended):
+    assert prospects([ended(32, "linear", 1, 0.98)]).twins == {CELLS[32, "none"]: CELLS[32, "linear"]}
 
 
 def test_with_a_sure_answer_nothing_is_open(ended):
