@@ -126,6 +126,10 @@ class Agenda:
         """GPU-seconds that were used so far."""
         return self._gpu_s + sum(trial.gpus * (now_s - start_s) for trial, start_s in self._running.values())
 
+    def is_timed(self, trial: TrialSpec) -> bool:
+        """Whether a trial that is about as fast has ended well."""
+        return self._durations.expected_s(trial) is not None
+
     def seats(self, start: Start) -> Gang:
         """The gang whose processes the trial takes: its own, or a larger one's that is kept."""
         return seats(Shape.of(start.trial), self._shapes, start.nodes)

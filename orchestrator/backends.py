@@ -6,8 +6,9 @@ import os
 import socket
 
 from orchestrator.backend import Backend
-from orchestrator.conduct import Conduct
+from orchestrator.conduct import Conduct, EarlyStopping
 from orchestrator.machine import this_machine
+from orchestrator.phases import GIVEN_UP
 from orchestrator.ray_token import require_token, show_token_if_any
 from orchestrator.request import Request
 from orchestrator.telemetry_sampler import Sampling
@@ -51,7 +52,9 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
 
 def make_backend(request: Request) -> Backend:
     """The back end the user chose, started; MistakesError if no cluster answers at the address that was given."""
+    after = request.early_stop_after
     conduct = Conduct(
+        early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
         workers=request.workers,
         limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
         sampling=Sampling(hz=request.telemetry_hz),

@@ -64,6 +64,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if config["sweep"]["phases"] not in (None, list(PHASES)):
         yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
     yield from search_mistakes(config["sweep"])
+    yield from _early_stop(config)
     yield from _limit(config)
     yield from _cluster(config["cluster"])
     yield from tracker_mistakes(config.get("tracker") or {})
@@ -105,6 +106,17 @@ def _tune(config: Mapping[str, Any]) -> Iterator[str]:
         yield "tune.searcher and sweep.search=tune belong together: give both or neither"
     if config["backend"] == "inprocess" and (callbacks or path):
         yield "backend=inprocess has no Tune: leave the section tune out"
+
+
+def _early_stop(config: Mapping[str, Any]) -> Iterator[str]:
+    asked = config["sweep"]["early_stop"]
+    if asked not in (None, "asha"):
+        yield f"sweep.early_stop must be null or asha, not {asked!r}"
+    elif asked and config["backend"] == "inprocess":
+        yield "sweep.early_stop=asha needs Ray Tune: leave backend=inprocess out"
+    after = value_at(config, "sweep.early_stop_after")
+    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 < after < 1:
+        yield f"sweep.early_stop_after must be a number between 0 and 1, not {after!r}"
 
 
 def _predict(config: Mapping[str, Any]) -> Iterator[str]:

@@ -9,6 +9,16 @@ from orchestrator.watch import NO_LIMITS, Limits
 
 
 @dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """Which trials are hopeless within their training, and end there."""
+
+    after: float
+    """Share of its budget that a trial may have in any case."""
+    behind: float
+    """By how much its validation accuracy has to fall short of the best one's that is as fast."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Conduct:
     """What a back end keeps to in all attempts."""
 
@@ -16,3 +26,5 @@ class Conduct:
     """warm: a gang's processes serve trial after trial; fresh: every trial gets new ones."""
     limits: Limits = NO_LIMITS
     sampling: Sampling = field(default_factory=Sampling)
+    early_stopping: EarlyStopping | None = None
+    """None: every trial has its whole budget."""

@@ -34,7 +34,8 @@ class Kind(StrEnum):
     FINISHED = "finished"
     """A `TrialRecord`, and with it `files`: the SHA-256 of the trial's files, by name."""
     PROBED = "probed"
-    """`{trial_id, probes, speed, gpus, status, note, wall_s, samples_per_s, epoch_s}`: a short trial ended."""
+    """`{trial_id, probes, speed, size, gpus, status, note, wall_s, samples_per_s, epoch_s, reserved_memory_gb,
+    device_memory_gb}`: a short trial ended."""
     SPOILED = "spoiled"
     """`{trial_ids}`: something spoiled the timing of these trials that have ended, and they run once more."""
     ENDED = "ended"

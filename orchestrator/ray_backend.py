@@ -22,6 +22,7 @@ from orchestrator.conduct import Conduct
 from orchestrator.hearing import Hearing
 from orchestrator.quarantine import Quarantine
 from orchestrator.ray_cluster import Cluster, handler_kept
+from orchestrator.ray_early_stop import EarlyStop
 from orchestrator.ray_extensions import Extensions
 from orchestrator.ray_gang import Supervisor
 from orchestrator.ray_head import HeadWatch
@@ -82,6 +83,8 @@ class RayBackend:
         stop = _Stop(hearing)
         place = results_dir.absolute()
         queue = TrialQueue(agenda, self.nodes, place, self._conduct, self._quarantine, stop.stop_all)
+        rule = self._conduct.early_stopping
+        early_stop = EarlyStop(rule, agenda.is_timed) if rule else None
         with tempfile.TemporaryDirectory() as scratch, plain_tune(verbose=self._verbose):
             try:
                 with handler_kept(signal.SIGUSR1), HeadWatch():
@@ -90,7 +93,7 @@ class RayBackend:
                         name=self._extensions.name(results_dir),
                         storage_path=self._extensions.storage_path or scratch,
                         search_alg=queue,
-                        scheduler=Order(queue.stranded),
+                        scheduler=Order(queue.stranded, early_stop),
                         stop=stop,
                         callbacks=[_Relay(hearing, self._quarantine), *self._extensions.callbacks],
                         reuse_actors=True,

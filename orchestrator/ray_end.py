@@ -3,33 +3,39 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from pathlib import Path
 
-import ray
-from ray.exceptions import ActorUnavailableError, OutOfMemoryError, RayError, RayTaskError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 
 from orchestrator.cause import Cause
 from orchestrator.gang_end import RankEnd
 from sweeps.status import Status
 
-NODE_S = 5.0
-"""How long Ray may take to notice that the node of an unavailable rank is lost."""
+NODE_S = 40.0
+"""How long Ray may take to say what became of a rank that it cannot reach: it misses a node after some 15 s."""
 
 NOTE_LENGTH = 200
 
 
-def _is_lost(node: str) -> bool:
-    """Whether the node is gone; Ray may take some seconds to notice."""
+def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
+    """What Ray comes to say of a rank that it could not reach; `ask(timeout_s)` calls the rank once more."""
     until = time.monotonic() + NODE_S
-    while time.monotonic() < until:
-        if any(each["NodeID"] == node and not each["Alive"] for each in ray.nodes()):
-            return True
-        time.sleep(0.2)
-    return False
+    while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:
+        try:
+            ask(left_s)
+        except GetTimeoutError:
+            break
+        except RayError as further:
+            error = further
+            time.sleep(0.2)
+        else:  # it is there, and the call is lost all the same
+            break
+    return error
 
 
-def end_by(error: RayError, rank: int, trial_dir: Path, node: str, *, oom_killed: bool) -> RankEnd:
-    """The end of this rank, which ran on this node; `oom_killed`: the kernel killed somebody there meanwhile."""
+def end_by(error: RayError, rank: int, trial_dir: Path, *, oom_killed: bool) -> RankEnd:
+    """The end of this rank; `oom_killed`: the kernel killed somebody on this node meanwhile."""
     account = str(error)
     last = account.strip().splitlines()[-1]
     if isinstance(error, RayTaskError):
@@ -43,8 +49,6 @@ def end_by(error: RayError, rank: int, trial_dir: Path, node: str, *, oom_killed
         return RankEnd.lost(rank, crash.splitlines()[0], crash)
     if oom_killed:
         return RankEnd.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
-    if isinstance(error, ActorUnavailableError) and _is_lost(node):
-        return RankEnd.lost(rank, "its node was lost", account, cause=Cause.NODE)
     if "End of file" in last:  # all that Ray sees of a process that goes without a word
         return RankEnd.lost(rank, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer", account)
     return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)

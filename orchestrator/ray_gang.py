@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from orchestrator.backend import Outcome
 from orchestrator.conduct import Conduct
 from orchestrator.gang_end import RankEnd, outcome_of
 from orchestrator.memory import oom_kills
-from orchestrator.ray_end import end_by
+from orchestrator.ray_end import end_by, settled
 from orchestrator.ray_extensions import plain_result
 from orchestrator.ray_notice import Notice
 from orchestrator.ray_rank import WATCH
@@ -99,6 +100,8 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._readings: list[Readings] = []
         self._deadline = float("inf")
         self._leaving: Sequence[str] = ()
+        self._given_up = ""
+        self._heeded = False
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._oom_kills = oom_kills()
@@ -113,6 +116,12 @@ class Supervisor(Trainable):  # type: ignore[misc]
             ): rank
             for rank, actor in enumerate(self._ranks)
         }
+
+    def give_up(self, trial_id: str, why: str) -> None:
+        """End the trial within its training, if it still runs."""
+        if self._running and self._trial.trial_id == trial_id:
+            self._given_up = why
+            self._ask_to_stop()
 
     def _look_after_ranks(self) -> None:
         """Give up a trial that has had its time, or whose node is about to go: its last words have been said."""
@@ -140,17 +149,20 @@ class Supervisor(Trainable):  # type: ignore[misc]
         try:
             told, rows, readings = ray.get(answer)
             end = RankEnd.told(told)
+            self._heeded |= told["stopped"]
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
         except RayError as error:
-            end = end_by(
-                error, rank, self._trial_dir, self._seats.nodes[rank], oom_killed=oom_kills() > self._oom_kills
-            )
+            known = settled(error, lambda timeout_s: self._ask_again(rank, timeout_s))
+            end = end_by(known, rank, self._trial_dir, oom_killed=oom_kills() > self._oom_kills)
         self._ends.append(end)
         self._watch.ended(rank)
         if end.status is not Status.OK:
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
+
+    def _ask_again(self, rank: int, timeout_s: float) -> None:
+        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(), timeout=timeout_s)
 
     def _new_rows(self) -> list[dict[str, Any]]:
         if self._rows is not None:
@@ -174,4 +186,12 @@ class Supervisor(Trainable):  # type: ignore[misc]
             self._seats.close()
             self._ends = [RankEnd.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        if self._given_up and self._heeded and outcome.status is Status.OK:
+            outcome = _given_up(outcome, self._given_up)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
+
+
+def _given_up(outcome: Outcome, why: str) -> Outcome:
+    """That of a trial that ended within its training; what half a training comes to on the test set is no figure."""
+    metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
+    return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

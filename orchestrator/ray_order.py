@@ -1,4 +1,4 @@
-"""Tune's order of trials, which is the queue's own, but for those that can begin no more."""
+"""Tune's order of trials, which is the queue's own, but for those that can begin no more, and for hopeless ones."""
 
 from __future__ import annotations
 
@@ -8,18 +8,29 @@ from typing import Any
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
+from orchestrator.ray_early_stop import EarlyStop
+from orchestrator.ray_queue import spec_of
+
 
 class Order(FIFOScheduler):  # type: ignore[misc]
     """First come, first served; a trial that was promised a node which is lost since would wait for ever."""
 
-    def __init__(self, stranded: Callable[[], Sequence[Trial]]) -> None:
+    def __init__(self, stranded: Callable[[], Sequence[Trial]], early_stop: EarlyStop | None = None) -> None:
         """`stranded` tells which trials those are, and takes them back."""
         super().__init__()
         self._stranded = stranded
+        self._early_stop = early_stop
 
     def __getstate__(self) -> dict[str, object]:
         """Tune may write a copy of whatever it is given into a state that nobody reads."""
         return {}
+
+    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+        """Go on; a hopeless trial's supervisor is asked to end it, which keeps the processes and tells how it ended."""
+        why = self._early_stop.why_hopeless(trial, result["rows"]) if self._early_stop else ""
+        if why:
+            trial.temporary_state.ray_actor.give_up.remote(spec_of(trial).trial_id, why)
+        return str(super().on_trial_result(tune_controller, trial, result))
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The first that waits."""

@@ -48,6 +48,7 @@ class Rank:
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
+        self._heeded = False
         self._moves = 0
 
     def rendezvous(self) -> str:
@@ -62,15 +63,18 @@ class Rank:
 
         Its output goes to the log in its trial's folder.
 
+        The outcome also has `stopped`: whether the trainable was told, when it asked, to end early.
+
         Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
         """
-        self._rows, self._moves, self._stopping = [], 0, threading.Event()
+        self._rows, self._moves, self._stopping, self._heeded = [], 0, threading.Event(), False
         with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
             with Sampler.on(sampling, request) as sampler:
                 outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
             sys.stderr.write(outcome["trace"])
+            outcome["stopped"] = self._heeded
             if outcome["cause"] == Cause.DEVICE:
                 outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
             readings = sampler.readings()
@@ -82,7 +86,8 @@ class Rank:
 
     def _should_stop(self) -> bool:
         self._moves += 1
-        return self._stopping.is_set()
+        self._heeded = self._stopping.is_set()
+        return self._heeded
 
     def part(self) -> None:
         """Leave the ranks of the last trial: the next one has others, or fewer."""

@@ -63,6 +63,8 @@ class Request:
     limit: Limit
     phases: bool
     """Whether only what can change the answer is trained."""
+    early_stop_after: float | None
+    """The share of its budget after which a hopeless trial may end; None: none ends within its training."""
     search: str | None
     """Who chooses the cells; None: all of them run."""
     search_cells: int
@@ -126,6 +128,7 @@ class Request:
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],
             phases=sweep["phases"] == list(PHASES),
+            early_stop_after=sweep["early_stop_after"] if sweep["early_stop"] else None,
             search=sweep["search"],
             search_cells=sweep["search_cells"],
             search_together=sweep["search_together"],

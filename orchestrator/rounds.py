@@ -7,6 +7,7 @@ from typing import Any, Protocol
 
 from orchestrator import phases, search
 from orchestrator.backend import Outcome
+from orchestrator.memory_share import MemoryShares
 from orchestrator.plan import Plan
 from orchestrator.prospects import Prospects
 from orchestrator.record import TrialRecord
@@ -38,15 +39,9 @@ class Rounds:
         self._session = session
         self._history = history
         self._checked = False
-        self.first: Sequence[TrialSpec] = _feasible(planned, request.wait_s)
+        self._later: Sequence[TrialSpec] = self._to_run()
+        self.first: Sequence[TrialSpec] = self._placed(self._first())
         """What the first round runs."""
-        self._later: Sequence[TrialSpec] = ()
-        if request.phases:
-            self._later = self.first
-            self.first = phases.probes(self._later, history.probes()) or self._chosen()
-        elif request.search:
-            self._later = self.first
-            self.first = self._chosen()
 
     def __bool__(self) -> bool:
         """Whether there is anything to run."""
@@ -62,13 +57,35 @@ class Rounds:
             return ()
         for trial, outcome in left_out:
             self._session.left_out(trial, outcome)
-        return self._chosen() or self._spoiled()
+        return self._placed(self._chosen() or self._spoiled())
+
+    def _first(self) -> Sequence[TrialSpec]:
+        probes = phases.probes(self._later, self._history.probes()) if self._request.phases else ()
+        return probes or self._chosen()
+
+    def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
+        """The trials, those that share a GPU with as much of it as they are known to need."""
+        known = self._memory()
+        return [known.placed(trial) for trial in trials]
+
+    def _memory(self) -> MemoryShares:
+        return MemoryShares.of(self._history.ends().values(), self._history.probes().values())
+
+    def _to_run(self) -> list[TrialSpec]:
+        """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
+        waiting = [trial for trial, _ in self._planned.without_room] if self._request.wait_s else []
+        stops, ends = self._request.early_stop_after and self._request.rerun == "none", self._history.ends()
+        hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"}
+        return [trial for trial in [*self._planned.to_run, *waiting] if trial.trial_id not in hopeless]
 
     def _chosen(self) -> Sequence[TrialSpec]:
-        """What is to run next by phases or by a search; where that is nothing, the rest is skipped."""
+        """What is to run next by phases or by a search; where that is nothing, the rest is skipped.
+
+        Without either it is all, but that of trials that are to share GPUs, one of each size runs alone before.
+        """
         if not self._later:
             return ()
-        to_run, skipped = self._by_phases() if self._request.phases else self._by_search()
+        to_run, skipped = self._choice()
         asked = {trial.trial_id for trial in to_run}
         self._later = [trial for trial in self._later if trial.trial_id not in asked]
         if not to_run:
@@ -76,6 +93,14 @@ class Rounds:
                 self._session.left_out(trial, skipped(trial))
             self._later = ()
         return to_run
+
+    def _choice(self) -> Choice:
+        if self._request.phases:
+            return self._by_phases()
+        if self._request.search:
+            return self._by_search()
+        everything = self._later
+        return self._memory().unknown(everything) or everything, _never_skipped
 
     def _by_phases(self) -> Choice:
         ends, probed = self._history.ends(), self._history.probes()
@@ -98,6 +123,5 @@ class Rounds:
         return spoiled
 
 
-def _feasible(planned: Plan, wait_s: float) -> list[TrialSpec]:
-    """What may run: also what has no room yet, where it may wait for some."""
-    return planned.to_run + ([trial for trial, _ in planned.without_room] if wait_s else [])
+def _never_skipped(trial: TrialSpec) -> Outcome:
+    raise RuntimeError(f"{trial.label}: whatever is left of a grid runs")

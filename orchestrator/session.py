@@ -23,6 +23,7 @@ from orchestrator.interrupt import Interrupt
 from orchestrator.journal import Journal, Kind
 from orchestrator.layout import Layout
 from orchestrator.live import Display
+from orchestrator.memory_share import MEASURED, size
 from orchestrator.record import TrialRecord
 from orchestrator.retry import is_tried_again, tried_before
 from orchestrator.secrets import NO_SECRETS, Secrets
@@ -133,7 +134,8 @@ class Session:
             reached(Moment.TRIAL_RETRIED)
         else:
             self._end(trial, outcome)
-            if outcome.status.is_result():  # after the journal: what is lost in between can still go on from it
+            if outcome.status.is_result() or outcome.skipped_by:
+                # After the journal: what is lost in between can still go on from it.
                 shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
             self._display.finished(trial, outcome)
             reached(Moment.TRIAL_FINISHED)
@@ -161,12 +163,13 @@ class Session:
             "trial_id": trial.trial_id,
             "probes": trial.probes,
             "speed": speed(trial.axes),
+            "size": size(trial.axes, trial.batch.device_batch_size),
             "gpus": trial.gpus,
             "wall_s": outcome.wall_s,
         }
         ended = {"status": outcome.status.value, "note": outcome.note}
-        pace = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s")}
-        self._journal.append(Kind.PROBED, self._secrets.value(told | ended | pace))
+        found = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
+        self._journal.append(Kind.PROBED, self._secrets.value(told | ended | found))
         self._display.finished(trial, outcome)
 
     def _retried(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any]:

@@ -106,6 +106,12 @@ class TrialSpec:
         """A name for people: `batch_scaling/gpus=2,device_batch_size=128,lr_rule=linear,seed=0`."""
         return f"{self.sweep}/" + ",".join(f"{axis}={value}" for axis, value in self.axes.items())
 
+    @property
+    def memory_share(self) -> float | None:
+        """Of its GPU's memory what the rank may take, where others share the device; None: whatever there is."""
+        share = self.gang.gpus_per_rank
+        return share if self.timing == "shared" and 0 < share < 1 else None
+
     def rank_request(self, rank: int) -> dict[str, Any]:
         """What one rank of the gang is told, as JSON values; the back end adds where to meet and where to write."""
         return {
@@ -117,6 +123,7 @@ class TrialSpec:
             "world_size": self.gang.ranks,
             "device": self.device,
             "gpus_per_rank": self.gang.gpus_per_rank,
+            "memory_share": self.memory_share,
             "threads": self.gang.cpus_per_rank,
             "strategy": self.strategy,
             "seed": self.seed,

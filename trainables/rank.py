@@ -7,11 +7,12 @@ are seeded for every trial once they are there, and a trainable that needs neith
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from trainables import clean_slate, provenance
+from trainables import clean_slate, device_memory, provenance
 from trainables.clean_slate import Company
 from trainables.context import Batch, Context, LearningRate
 from trainables.outcome import Ending
@@ -41,11 +42,13 @@ def run(
         metrics = _train(request, context)
         ending = Ending(status="ok", note="; ".join(context.remarks))
     except (Exception, SystemExit) as error:
-        ending = Ending.of(error)
+        ending = _within(request, Ending.of(error))
         metrics = plain(context.metrics) if ending.status == "skipped" else {}
-    about, broken = _leave(context)
+    memory, about, broken = _leave(context)
     if broken and ending.status == "ok":
         ending, metrics = broken, {}
+    elif metrics:
+        metrics = memory | metrics
     return {
         "status": ending.status,
         "cause": ending.cause,
@@ -58,20 +61,34 @@ def run(
     }
 
 
-def _leave(context: Context) -> tuple[dict[str, Any], Ending | None]:
-    """What the trial ran on, and the end of a process that cannot be tidied: some CUDA errors meet all that follows."""
+def _within(request: Mapping[str, Any], ending: Ending) -> Ending:
+    """The ending, its note with the part of a device that the trial ran out of."""
+    share = request.get("memory_share")
+    if ending.cause != "device_memory" or share is None:
+        return ending
+    return replace(ending, note=f"in {share:g} of the GPU's memory: {ending.note}")
+
+
+def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], Ending | None]:
+    """What the trial took of its device, what it ran on, and the end of a process that cannot be tidied.
+
+    Some CUDA errors meet all that follows.
+    """
+    memory: dict[str, float] = {}
     about: dict[str, Any] = {}
     try:
+        memory = device_memory.taken(context.device)
         about = provenance.collect(context.device)
         clean_slate.leave()
     except Exception as error:
-        return about, Ending.of(error)
-    return about, None
+        return memory, about, Ending.of(error)
+    return memory, about, None
 
 
 def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     trainable = resolve(request["trainable"])
     clean_slate.enter(request["trainable"], seed=context.seed, threads=context.threads)
+    device_memory.limit(context.device, request.get("memory_share"))
     trainable(request["config"], context)
     return plain(context.metrics)
 

@@ -12,13 +12,13 @@ import pytest
 import ray
 
 from orchestrator.backend import Backend
-from orchestrator.conduct import Conduct
+from orchestrator.conduct import Conduct, EarlyStopping
 from orchestrator.inprocess_backend import InProcessBackend
 from orchestrator.ray_backend import RayBackend
 from orchestrator.watch import Limits
 from sweeps.feasibility import why_infeasible
 from sweeps.status import Status
-from tests.contract.trials import Recorder, trial
+from tests.contract.trials import Recorder, beyond_reference, trial
 
 TRIALS = [
     trial("first", "quick", rows=100),
@@ -237,6 +237,29 @@ def test_the_rank_that_hangs_is_named_and_all_of_them_go(
     deadline = time.monotonic() + 5
     while _processes("freezes") or _processes("/rank"):
         assert time.monotonic() < deadline
+
+
+def test_a_hopeless_trial_ends_within_its_training_and_leaves_the_processes(
+    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ray_backend, "_conduct", Conduct(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
+    recorder = Recorder()
+    reaches = {"good": 0.9, "hopeless": 0.1, "close": 0.88}
+    pace_s = {"hopeless": 0.4}  # slow enough to hear that it is to end
+    trials = [
+        trial(name, "learning", reaches=it, budget={"epochs": 10}, pace_s=pace_s.get(name, 0.0))
+        for name, it in reaches.items()
+    ]
+    ray_backend.run([beyond_reference(each) for each in trials], tmp_path, recorder)
+    assert {name: outcome.status.value for name, outcome in recorder.outcomes.items()} == {
+        "good": "ok",
+        "hopeless": "skipped",
+        "close": "ok",
+    }
+    hopeless = recorder.outcomes["hopeless"]
+    assert hopeless.skipped_by == "early_stop" and "0.1000 after 40 samples" in hopeless.note
+    assert 5 <= hopeless.metrics["epochs"] < 10 and "accuracy" not in hopeless.metrics
+    assert len({outcome.metrics["pid"] for outcome in recorder.outcomes.values()}) == 1
 
 
 @pytest.mark.slow

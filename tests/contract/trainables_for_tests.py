@@ -21,6 +21,16 @@ def quick(config: Mapping[str, Any], context: Context) -> None:
     context.summarize({"accuracy": 0.5, "pid": os.getpid()})
 
 
+def learning(config: Mapping[str, Any], context: Context) -> None:
+    """Tell `reaches` as the accuracy of each of ten epochs of eight samples, unless it is asked to stop."""
+    for epoch in range(1, 11):
+        context.report({"epoch": epoch, "samples": epoch * 8, "val_accuracy": config["reaches"]})
+        time.sleep(config.get("pace_s", 0))
+        if context.should_stop():
+            break
+    context.summarize({"accuracy": 0.5, "pid": os.getpid()})
+
+
 def failing(config: Mapping[str, Any], context: Context) -> None:
     """Report a row, then end as `how` says in rank `who`; the other ranks hang as in a collective."""
     context.report({"epoch": 1})

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.backend import Outcome
@@ -34,6 +35,13 @@ def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclus
         seed=0,
         trainable=f"tests.contract.trainables_for_tests:{function}",
         config=config,
+    )
+
+
+def beyond_reference(trial: TrialSpec) -> TrialSpec:
+    """The trial at another batch than the reference's, and as fast as all such."""
+    return replace(
+        trial, axes={"gpus": trial.gpus, "seed": trial.trial_id}, lr=replace(trial.lr, reference_batch_size=4)
     )
 
 

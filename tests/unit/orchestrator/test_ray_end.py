@@ -3,11 +3,11 @@
 from pathlib import Path
 
 import pytest
-from ray.exceptions import OutOfMemoryError, RayActorError, RayError
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from orchestrator import memory, ray_end
 from orchestrator.cause import Cause
-from orchestrator.ray_end import end_by
+from orchestrator.ray_end import end_by, settled
 from sweeps.status import Status
 
 GONE = RayActorError(error_msg="The actor died. Worker exit detail: Worker unexpectedly exits. End of file")
@@ -29,19 +29,28 @@ def test_the_end_says_what_was_at_its_root(
     tmp_path: Path, error: RayError, log: str, oom_killed: bool, status: str, cause: str, note: str
 ) -> None:
     (tmp_path / "rank1.log").write_text(log)
-    end = end_by(error, 1, tmp_path, "a node", oom_killed=oom_killed)
+    end = end_by(error, 1, tmp_path, oom_killed=oom_killed)
     assert (end.rank, end.status, end.cause, end.answered) == (1, Status(status), Cause(cause), False)
     assert note in end.note
 
 
-def test_a_rank_that_cannot_be_reached_may_have_lost_its_node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    nodes = [{"NodeID": "a node", "Alive": True}]
-    monkeypatch.setattr(ray_end, "NODE_S", 0.1)
-    monkeypatch.setattr(ray_end.ray, "nodes", lambda: nodes)
-    unreachable = ray_end.ActorUnavailableError("The actor is unavailable", None)
-    assert end_by(unreachable, 0, tmp_path, "a node", oom_killed=False).cause is Cause.CRASH
-    nodes[0]["Alive"] = False
-    assert end_by(unreachable, 0, tmp_path, "a node", oom_killed=False).cause is Cause.NODE
+def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
+    answers: list[RayError | None] = [unreachable, lost]
+
+    def ask(timeout_s: float) -> None:
+        if answer := answers.pop(0):
+            raise answer
+
+    monkeypatch.setattr(ray_end.time, "sleep", lambda seconds: None)
+    assert settled(unreachable, ask) is lost and not answers
+    answers = [unreachable, None]
+    assert settled(unreachable, ask) is unreachable and not answers  # it was there
+    answers = [GetTimeoutError("no answer")]
+    assert settled(unreachable, ask) is unreachable and not answers
+    assert settled(GONE, ask) is GONE
+    monkeypatch.setattr(ray_end, "NODE_S", 0.0)
+    assert settled(unreachable, ask) is unreachable
 
 
 def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

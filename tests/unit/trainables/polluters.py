@@ -108,3 +108,9 @@ def end_what_was_left() -> None:
 def keep_and_fail(config: Mapping[str, Any], context: Context) -> None:
     context.checkpoint({"epoch": 1})
     raise RuntimeError("on purpose")
+
+
+def take_half_of_the_gpu(config: object, context: Context) -> None:
+    whole = torch.cuda.get_device_properties(0).total_memory
+    torch.empty(whole // 2 + 2**20, dtype=torch.uint8, device=context.device)
+    context.summarize({"loss": 0.5})
