@@ -1,0 +1,47 @@
+"""The bound on a rank's memory, in the words of torch.cuda; on a real device in the last test."""
+
+import types
+
+import pytest
+import torch
+
+from tests.unit.trainables.ranks import request, run
+from trainables import device_memory
+
+
+@pytest.fixture
+def bounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Those that were set on a device of 80 GB."""
+    told: list[float] = []
+    gb = 2**30
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(total_memory=80 * gb))
+    monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 19 * gb)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: told.append(share))
+    return told
+
+
+def test_a_share_leaves_room_for_what_lies_beside_the_allocator(bounds: list[float]) -> None:
+    device_memory.limit("cuda:0", 0.25)
+    assert bounds == [19 / 80]
+    assert device_memory.taken("cuda:0") == {"reserved_memory_gb": 20.0, "device_memory_gb": 80.0}
+
+
+def test_the_next_trial_of_a_process_has_all_of_it_again(bounds: list[float]) -> None:
+    device_memory.limit("cuda:0", None)
+    assert bounds == [1.0]
+
+
+def test_a_cpu_has_no_such_bound(bounds: list[float]) -> None:
+    device_memory.limit("cpu", 0.25)
+    assert not bounds and device_memory.taken("cpu") == {}
+
+
+@pytest.mark.gpu
+def test_who_wants_more_than_its_share_ends_as_oom_and_the_next_has_all() -> None:
+    asked = request("tests.unit.trainables.polluters:take_half_of_the_gpu") | {"device": "cuda", "gpus_per_rank": 0.25}
+    short = run(asked | {"memory_share": 0.25})
+    assert short["status"] == "oom" and short["note"].startswith("in 0.25 of the GPU's memory: ")
+    whole = run(asked)
+    assert whole["status"] == "ok"
+    assert whole["metrics"]["reserved_memory_gb"] > whole["metrics"]["device_memory_gb"] / 2
