@@ -28,19 +28,20 @@ class Tap:
     """
 
     def __init__(self, sources: Sequence[Source], not_offered: tuple[type[Exception], ...]) -> None:
-        self._sources = list(sources)
+        self.sources = list(sources)
+        """Those that are still read."""
         self._not_offered = not_offered
         self.failure = ""
 
     def read(self, *, counters: bool = True) -> dict[str, float]:
         """What all sources that are left say now, those that count only with `counters`; never raises."""
         found: dict[str, float] = {}
-        for source in [each for each in self._sources if counters or not each.counts]:
+        for source in [each for each in self.sources if counters or not each.counts]:
             try:
                 found |= source.read()
             except self._not_offered:
-                self._sources.remove(source)
+                self.sources.remove(source)
             except Exception as error:
-                self._sources.remove(source)
+                self.sources.remove(source)
                 self.failure = self.failure or f"{source.name}: {error or type(error).__name__}"
         return found

@@ -22,7 +22,7 @@ import subprocess
 import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -37,6 +37,8 @@ from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
 CROP_AND_FLIP = {"crop_padding": 4, "flip": True}
 SCRIPT = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
 FAST = SETTINGS["compile-graph"]
+JUDGED_BY = 0.02
+"""The part of the training images by which ours is judged after every epoch, beside the script."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +149,11 @@ def _mean(values: list[float]) -> float | None:
 
 
 def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
-    """The published way (loader workers, image by image, the loss read back every step) and ours: s/epoch, accuracy."""
+    """The published way (loader workers, image by image, the loss read back every step) and ours: s/epoch, accuracy.
+
+    Accuracies are means over the second half of the epochs: theirs on the test images; ours, which looks at those only
+    once, on JUDGED_BY of the training images, which it does not train on, and which the factors make up for.
+    """
 
     def measure(host: Host) -> dict[str, Any]:
         from tests.benchmarks.published_script import seconds_of_epochs
@@ -159,9 +165,9 @@ def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
         row: dict[str, Any] = {"script": theirs, "ours": {}}
         ranks = Ranks(1, host.device)
         try:
-            for batch, rate in ((128, 0.1), (512, 0.4), (1024, 0.8)):
+            for batch, rate in ((128, 0.1), (512, 0.2), (1024, 0.2), (1024, 0.8)):
                 config = {
-                    "trainable": ({} if host.tiny else FAST) | {"val_fraction": 0.0, "window_s": 0.1},
+                    "trainable": ({} if host.tiny else FAST) | {"val_fraction": JUDGED_BY, "window_s": 0.1},
                     "model": {"name": _model(host, "resnet18")},
                     "data": host.data | {"augment": CROP_AND_FLIP},
                     "optimizer": SCRIPT,
@@ -169,15 +175,23 @@ def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
                     "budget": {"epochs": 2 if host.tiny else max(3, epochs)},
                 }
                 asked = {"shares": (16 if host.tiny else batch,), "lr": rate, "config": config}
-                row["ours"][str(batch)] = figures(host.trial(ranks, **asked))
+                answer = host.trial(ranks, **asked)
+                row["ours"][f"{batch} at {rate}"] = figures(answer) | _later_accuracies(answer["rows"])
         finally:
             ranks.close()
         row["factor"] = {
-            batch: theirs["epoch_s"] / ours["epoch_s"] for batch, ours in row["ours"].items() if "epoch_s" in ours
+            batch: theirs["epoch_s"] / ours["epoch_s"] * (1 - JUDGED_BY)
+            for batch, ours in row["ours"].items()
+            if "epoch_s" in ours
         }
-        return row | {"wanted": {"128": 3.7, "best": 6.0}}
+        return row | {"wanted": {"128 at 0.1": 3.7, "best, as accurate": 6.0}}
 
     return measure
+
+
+def _later_accuracies(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    later = [row["val_accuracy"] for row in rows[len(rows) // 2 :]]
+    return {"later_accuracy": _mean(later), "later_accuracies": later}
 
 
 def _model(host: Host, name: str) -> str:
@@ -312,7 +326,7 @@ def rows() -> Iterator[Row]:
     yield Row(name="unequal", gpus=2, seconds=90, measure=unequal)
     yield Row(name="input:2 GPUs", gpus=2, seconds=90, measure=inputs(2, 512))
     yield Row(name="warm", seconds=150, measure=warm_and_fresh)
-    yield Row(name="script:50 epochs", seconds=400, measure=script(50))
+    yield Row(name="script:16 epochs", seconds=180, measure=script(16))
 
 
 def about(device: str) -> dict[str, Any]:

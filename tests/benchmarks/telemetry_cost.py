@@ -1,12 +1,13 @@
 """What telemetry costs: throughput of the same training with and without its thread, slice by slice in turn.
 
-    python -m tests.benchmarks.telemetry_cost [--pairs 60] [--seconds 1] [--hz 5] [--device cuda] [--out FILE.json]
+    python -m tests.benchmarks.telemetry_cost [--pairs 60] [--seconds 1] [--hz 5] [--device cuda [--batch 128]]
 
 Two neighbouring slices, one with the sampler at work and one without, in an order that turns, make a ratio; told are
 the geometric mean of the ratios on / off and its 95% interval (Student's t on logs). Slices are timed by the process's
 CPU seconds as well: on a machine where others work, wall clocks tell more of them than of the telemetry.
-Wanted: at least 0.995. On a GPU steps are a resnet18's at batch 128, whose host is busy launching kernels; told there
-are also the device's energy over 12 s by its counter and by integrating its power, wanted within 3% of each other.
+Wanted: at least 0.995. On a GPU steps are a resnet18's: at batch 128 its host is busy launching kernels, at 1024 it
+waits for the device. Told there are also what each source costs beside the training, and the device's energy over 12 s
+by its counter and by integrating its power, wanted within 3% of each other.
 """
 
 from __future__ import annotations
@@ -16,15 +17,18 @@ import json
 import math
 import os
 import platform
+import threading
 import time
 from contextlib import nullcontext
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
 from orchestrator.statistics import ratio
+from orchestrator.telemetry_gpu import Gpus
 from orchestrator.telemetry_sampler import Sampler, Sampling
 from trainables import models
 
@@ -34,17 +38,17 @@ WANTED = 0.995
 class Training:
     """Short steps, whose host is busy all the time."""
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, batch: int) -> None:
         self._device = device
         if device == "cpu":
             model = torch.nn.Sequential(torch.nn.Linear(64, 128), torch.nn.ReLU(), torch.nn.Linear(128, 10))
-            self._images = torch.randn(128, 64)
+            self._images = torch.randn(batch, 64)
         else:
             model = models.build({"name": "resnet18"}, input_shape=(3, 32, 32), num_classes=10)
-            self._images = torch.randn(128, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
+            self._images = torch.randn(batch, 3, 32, 32, device=device).to(memory_format=torch.channels_last)
         self._model = model.to(device, memory_format=torch.channels_last)
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01)
-        self._targets = torch.randint(0, 10, (128,), device=device)
+        self._targets = torch.randint(0, 10, (batch,), device=device)
 
     def slice(self, seconds: float) -> tuple[float, float]:
         """Steps a second of wall time, and of the process's CPU time, telemetry's thread included."""
@@ -66,9 +70,8 @@ class Training:
             torch.cuda.synchronize()
 
 
-def measure(device: str, pairs: int, seconds: float, hz: float) -> dict[str, Any]:
+def measure(training: Training, device: str, pairs: int, seconds: float, hz: float) -> dict[str, Any]:
     """The ratios of on to off."""
-    training = Training(device)
     training.slice(2 * seconds)
     rates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     request = _request(device)
@@ -89,15 +92,43 @@ def _request(device: str) -> dict[str, Any]:
     return {"device": device, "rank": 0, "gpus_per_rank": 0 if device == "cpu" else 1}
 
 
-def energy(seconds: float, hz: float) -> dict[str, float]:
+def sources(training: Training, seconds: float) -> dict[str, dict[str, float]]:
+    """What a look at each source of the first GPU costs a thread beside the training, in ms: wall and CPU time."""
+    gpu = Gpus(1, os.environ.get("CUDA_VISIBLE_DEVICES"))
+    spent: dict[str, list[tuple[float, float]]] = {}
+    ends = threading.Event()
+
+    def look() -> None:
+        while not ends.wait(0.02):
+            for source in gpu.taps["gpu0"].sources:
+                began, cpu_began = time.perf_counter(), time.thread_time()
+                source.read()
+                taken = time.perf_counter() - began, time.thread_time() - cpu_began
+                spent.setdefault(source.name, []).append(taken)
+
+    gpu.taps["gpu0"].read()  # what is not offered is left out from here on
+    looker = threading.Thread(target=look)
+    looker.start()
+    training.slice(seconds)
+    ends.set()
+    looker.join()
+    return {
+        name: {"wall_ms": 1e3 * median(wall for wall, _ in taken), "cpu_ms": 1e3 * median(cpu for _, cpu in taken)}
+        for name, taken in spent.items()
+    }
+
+
+def energy(training: Training, seconds: float, hz: float) -> dict[str, float]:
     """Of the first GPU under load, in J: by its counter, and by integrating its power over the same time."""
-    training = Training("cuda")
     training.slice(2.0)
     with Sampler.on(Sampling(hz=hz), _request("cuda")) as sampler:
         training.slice(seconds)
     series = next(columns for device, columns in sampler.readings().series.items() if device != "cpu")
-    time_s, power_w, counted_j = (np.array(series[name])[1:-1] for name in ("time_s", "power_w", "energy_j"))
-    figures = {"counter_j": float(counted_j[-1] - counted_j[0]), "integrated_j": float(np.trapezoid(power_w, time_s))}
+    time_s, power_w, energy_j = (np.array(series[name]) for name in ("time_s", "power_w", "energy_j"))
+    first, *_, last = np.flatnonzero(np.isfinite(energy_j))  # the counter is read now and then only
+    between = slice(first, last + 1)
+    integrated_j = float(np.trapezoid(power_w[between], time_s[between]))
+    figures = {"counter_j": float(energy_j[last] - energy_j[first]), "integrated_j": integrated_j}
     return figures | {"integrated_over_counter": figures["integrated_j"] / figures["counter_j"]}
 
 
@@ -107,13 +138,17 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0)
     parser.add_argument("--hz", type=float, default=5.0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     torch.set_num_threads(1)
-    figures = measure(chosen.device, chosen.pairs, chosen.seconds, chosen.hz)
+    training = Training(chosen.device, chosen.batch)
+    figures = measure(training, chosen.device, chosen.pairs, chosen.seconds, chosen.hz)
     if chosen.device == "cuda":
-        figures |= {"gpu": torch.cuda.get_device_name(), "energy_of_12_s": energy(12.0, chosen.hz)}
+        figures |= {"gpu": torch.cuda.get_device_name(), "energy_of_12_s": energy(training, 12.0, chosen.hz)}
+        figures["of_each_source"] = sources(training, 5.0)
     figures |= {
+        "batch": chosen.batch,
         "wanted": WANTED,
         "hz": chosen.hz,
         "pairs": chosen.pairs,

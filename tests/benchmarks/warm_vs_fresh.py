@@ -4,9 +4,10 @@
 
 Every round is one or more seeds of the whole sweep with kept workers, and the same with new ones, the order turning
 from round to round, so that drift hits both alike. A cell's ratio is warm over fresh throughput: the geometric mean
-over the seeds, with a 95% interval by Student's t on paired log ratios. Wanted: within 2% of 1. Beside it stands the
-same of `mfu`, which is the throughput over what the machine multiplied just after the trial's window: where a machine's
-own speed wanders, that takes out some of it.
+over the seeds, with a 95% interval by Student's t on paired log ratios. Wanted: within 2% of 1. Kept trials of a round
+share a process, and so its luck with cores and memory: where steps are short, more rounds tell more than more seeds.
+Beside it stands the same of `mfu`, which is the throughput over what the machine multiplied just after the trial's
+window: where a machine's own speed wanders, that takes out some of it.
 """
 
 from __future__ import annotations
@@ -56,6 +57,12 @@ def trials(folder: Path, workers: str, figure: str) -> pd.Series:
     return pd.read_csv(table).set_index(["gpus", "device_batch_size", "seed"])[figure]
 
 
+def pairs(folder: Path) -> list[dict[str, Any]]:
+    """Every cell and seed with its two throughputs."""
+    both = pd.DataFrame({workers: trials(folder, workers, FIGURES[0]) for workers in ("warm", "fresh")})
+    return json.loads(both.reset_index().to_json(orient="records"))  # type: ignore[no-any-return]
+
+
 def compare(folder: Path) -> list[dict[str, Any]]:
     """For each figure a row a cell, and one for all of them together."""
     return [row for figure in FIGURES for row in _rows(folder, figure)]
@@ -85,7 +92,7 @@ def main() -> None:
             seeds = list(range(turn * asked.seeds, (turn + 1) * asked.seeds))
             for workers in ("warm", "fresh") if turn % 2 == 0 else ("fresh", "warm"):
                 sweep(workers, seeds, folder, asked.overrides)
-        rows = compare(folder)
+        rows, found = compare(folder), pairs(folder)
         (table,) = (folder / "warm").glob("*/tables/trials.csv")
         first = pd.read_csv(table).iloc[0]
     about = {
@@ -99,7 +106,8 @@ def main() -> None:
         interval = f"{row['ratio']:.4f} [{row['lo']:.4f}, {row['hi']:.4f}]"
         print(f"{row['cell']:<24} {row['of']:<14} warm/fresh {interval} n={row['seeds']}")
     print(json.dumps(about))
-    asked.json.write_text(json.dumps({"about": about, "wanted": WANTED, "cells": rows}, indent=2) + "\n")
+    told = {"about": about, "wanted": WANTED, "cells": rows, "pairs": found}
+    asked.json.write_text(json.dumps(told, indent=2) + "\n")
 
 
 if __name__ == "__main__":
