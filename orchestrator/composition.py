@@ -20,6 +20,7 @@ from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
+from orchestrator.override_text import FROM_PROGRAM
 from orchestrator.overrides import with_alternatives
 from orchestrator.secrets import Secrets
 from sweeps.axes import Axes
@@ -124,8 +125,9 @@ class Composition:
 
     @property
     def arguments(self) -> list[str]:
-        """A command line that composes the same."""
-        return [*([] if self._primary == PRIMARY else [f"--config-name={self._primary}"]), *self._overrides]
+        """A command line that composes the same, but for sections that a program gave as a whole."""
+        primary = [] if self._primary == PRIMARY else [f"--config-name={self._primary}"]
+        return [*primary, *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
 
     def axes(self) -> Axes:
         """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""

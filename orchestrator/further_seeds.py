@@ -8,6 +8,8 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.override_text import FROM_PROGRAM
+
 _OTHER = ("sweep.axes", "mode=", "claims.", "predict.", "compare.", "plan.")
 """Overrides that such a command does not repeat: the axes are its own, and it runs trials."""
 
@@ -17,11 +19,15 @@ _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 def command(overrides: Sequence[str], cell: Mapping[str, Any], seeds: Sequence[int]) -> str:
     """Of a shell: the user's own overrides, the axes narrowed to those of the cell, and these seeds.
 
-    What has run does not run again, so that the seeds are all that the cell is to have.
+    What has run does not run again, so that the seeds are all that the cell is to have. Of a program's own call, where
+    that gave what no command line can.
     """
     kept = [override for override in overrides if not override.lstrip("+~").startswith(_OTHER)]
     axes = [f"sweep.axes.{_key(axis)}=[{_value(value)}]" for axis, value in cell.items()]
-    asked = [*kept, *axes, f"sweep.axes.seed={_seeds(seeds)}"]
+    axes.append(f"sweep.axes.seed={_seeds(seeds)}")
+    if any(override.endswith(FROM_PROGRAM) for override in overrides):
+        return f"run_sweep(…, {', '.join(map(repr, axes))})"
+    asked = [*kept, *axes]
     return " ".join(["python -m orchestrator", *map(_quoted, asked)])
 
 

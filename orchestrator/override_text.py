@@ -17,6 +17,9 @@ WHOLE: Mapping[str, str] = {
 }
 """Sections that are taken as a whole where they have this key: half of another choice's keys would make no sense."""
 
+FROM_PROGRAM = "=<of the program>"
+"""Behind a section's name: it was given as a whole, as no override can."""
+
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 _WORDS = {"null", "true", "false", "nan", "inf", "none"}
 

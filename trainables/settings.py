@@ -91,6 +91,8 @@ class Settings:
             raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
         if not 0 <= self.label_smoothing < 1:
             raise ValueError(f"trainable.label_smoothing={self.label_smoothing} is not a share below 1")
+        if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
+            raise ValueError(f"trainable.target_accuracy={self.target_accuracy} is not a share of 1, such as 0.9")
         if self.eval_batch_size < 1 or self.window_steps < 1:
             raise ValueError("trainable.eval_batch_size and trainable.window_steps are at least 1")
         if self.window_s < 0 or self.warmup_s < 0 or self.warmup_steps < 0:

@@ -17,8 +17,10 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     """A line for each; a trial finds what only its data and its device can tell."""
     try:
         Settings.of(config["trainable"])
-    except (ValueError, TypeError) as error:
+    except ValueError as error:
         yield str(error)
+    except TypeError as error:
+        yield f"trainable: a value is of another type than it should be: {error}"
     yield from _names(config)
     if runs_here(config):
         yield from absent(config["data"])

@@ -1,5 +1,6 @@
 """Sweeps from within a program."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -47,7 +48,10 @@ def test_pictures_are_shown_inline(folder, monkeypatch):
         "    for epoch in (1, 2): context.report({'epoch': epoch, 'loss': 1.0 / epoch})\n"
         "    context.summarize({'samples_per_s': 100.0 * context.seed + 50, 'accuracy': 0.9 - 0.1 * context.seed})\n"
     )
-    pictures = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", quiet=True).pictures()
+    results = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", quiet=True)
+    pictures = results.pictures()
+    told = json.loads((results.folder / "journal.jsonl").read_text().splitlines()[0])["value"]["driver"]["arguments"]
+    assert "trainable=<of the program>" in told and "sweep.name=speeds" in told
     assert {"accuracy", "loss"} <= set(pictures) and pictures["loss"].svg.startswith("<?xml")
     shown = pictures._repr_html_()
     assert shown.count("<img ") == len(pictures) and "data:image/svg+xml;base64," in shown

@@ -23,6 +23,11 @@ def test_the_command_repeats_what_was_asked_but_for_mode_and_axes():
     ]
 
 
+def test_of_a_section_that_only_a_program_can_give_it_is_the_programs_call():
+    told = command(["sweep.name=mine", "trainable=<of the program>"], {"gpus": 1, "a.b": "x y"}, [0, 1])
+    assert told == """run_sweep(…, 'sweep.axes.gpus=[1]', 'sweep.axes."a.b"=["x y"]', 'sweep.axes.seed=[0,1]')"""
+
+
 def test_the_command_plans_the_same_cell_with_more_seeds(capsys):
     given = ["sweep=batch_scaling", "sweep.axes.gpus=[1]", "resources.device=cpu"]
     axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.8}
