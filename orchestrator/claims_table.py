@@ -94,7 +94,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
         {
             "claim": verdict.claim.sentence,
             "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
-            "left − right": figures.with_interval(verdict.point, verdict.lo, verdict.hi, lambda value: f"{value:.4g}"),
+            "left − right": figures.with_interval(verdict.point, verdict.lo, verdict.hi, _difference),
             "seeds": str(verdict.n)
             + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
             "said of": verdict.claim.about,
@@ -105,3 +105,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     table = pd.DataFrame(rows)
     about = "Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so."
     return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
+
+
+def _difference(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

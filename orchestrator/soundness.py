@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass
 from functools import cache
 from pathlib import Path
 from types import GenericAlias
@@ -133,6 +133,8 @@ def trial_record(value: Any) -> tuple[TrialRecord | None, str]:
     given: dict[str, Any] = {}
     absent: list[str] = []
     for name, kind in _fields().items():
+        if name not in value and TrialRecord.__dataclass_fields__[name].default is not MISSING:
+            continue  # a later version's, which has it for few records only
         if name not in value and kind in _NEUTRAL and name not in _NEEDED:
             absent.append(name)
             given[name] = _NEUTRAL[kind]

@@ -1,16 +1,21 @@
 import json
 import math
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from orchestrator.collector import collect
 from orchestrator.journal import Journal, Kind
 from orchestrator.journal_line import encode
 from orchestrator.layout import Layout
 from orchestrator.soundness import read_results, trial_record
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
+
+ACCURACIES = [0.9472, 0.9472, 0.9472, 0.9222, 0.9097, 0.9056]
+"""Of the cells of the first version's journal, as its own tables told them."""
 
 
 @pytest.fixture
@@ -77,6 +82,19 @@ def test_a_record_of_an_earlier_version_is_used_with_what_it_has() -> None:
     assert found and found.timing == "" and found.provenance == {} and math.isnan(found.wall_s)
     assert trouble == "without timing, wall_s, provenance; used, those are empty"
     assert found.status is Status.OK
+
+
+def test_a_journal_of_the_first_version_is_sound(tmp_path: Path) -> None:
+    """Twelve trials that the first commit ran: every line of it is read, and means what it meant."""
+    layout = Layout(tmp_path)
+    layout.create()
+    shutil.copy(Path(__file__).parent / "golden" / "journal_of_the_first_version.jsonl", layout.journal)
+    found = read_results(layout)
+    assert list(found.findings) == [] and {end.status for end in found.ends.values()} == {Status.OK}
+    trials, cells = collect(list(found.ends.values()), scaling="weak", reference_batch_size=32)
+    assert len(trials) == 12 and list(cells["n_ok"]) == [2] * 6
+    assert cells["accuracy"].round(4).tolist() == ACCURACIES
+    assert not trials["timing_valid"].any(), "its windows were .2 s long"
 
 
 def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
