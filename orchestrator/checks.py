@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.claim import Claim
+from orchestrator.cloud import is_uri, uri_mistakes
 from orchestrator.modes import MODES, WITHOUT_SWEEP
 from orchestrator.published import published_mistakes
 from orchestrator.recommendation import OBJECTIVES
@@ -44,8 +45,10 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     name = config["sweep"].get("name")
     if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
-    if "://" in str(config["results_dir"]):
-        yield f"results_dir must be a folder, not {config['results_dir']!r}"
+    if is_uri(str(config["results_dir"])):
+        yield from uri_mistakes("results_dir", config["results_dir"])
+    if is_uri(str(config["local_results_dir"])):
+        yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
     if value_at(config, "report.price_per_gpu_hour") is not None:
         yield from _number(config, "report.price_per_gpu_hour", at_least=0)
     yield from _number(config, "report.margin", above=0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from rich.console import Console
@@ -46,6 +47,7 @@ def run(
         raise MistakesError([f"results_dir={request.results_dir} cannot be made: {error.strerror}"]) from error
     with (
         DirectoryLock(layout),
+        _copying(request, layout, console),
         Journal.open(layout.journal) as journal,
         Interrupt() as interrupt,
         Watcher(layout.root),
@@ -65,9 +67,23 @@ def run(
         return drive.end(planned)
 
 
+def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:
+    """Meanwhile the results lie in the store, too, that the request names."""
+    if request.store is None:
+        return nullcontext()
+    from orchestrator.copying import Copying  # pyarrow, which folders do without
+
+    return Copying(request.store, layout, console)
+
+
 def report(request: Request, console: Console) -> int:
     """Rebuild the tables and the report from the journal as far as it is sound, running nothing; the exit status."""
     layout = Layout(request.results_dir)
+    with _copying(request, layout, console):
+        return _report(request, layout, console)
+
+
+def _report(request: Request, layout: Layout, console: Console) -> int:
     if not layout.journal.exists():
         kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
         told = f"; what was made of it before is still there: {', '.join(kept)}" if kept else ""

@@ -27,10 +27,17 @@ class Order(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
         """Go on; a hopeless trial's supervisor is asked to end it, which keeps the processes and tells how it ended."""
-        why = self._early_stop.why_hopeless(trial, result["rows"]) if self._early_stop else ""
-        if why:
+        if why := self._why_hopeless(trial, result):
             trial.temporary_state.ray_actor.give_up.remote(spec_of(trial).trial_id, why)
         return str(super().on_trial_result(tune_controller, trial, result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+        """Of a short trial this is all that is heard, and others are compared with it."""
+        self._why_hopeless(trial, result)
+        super().on_trial_complete(tune_controller, trial, result)
+
+    def _why_hopeless(self, trial: Trial, result: dict[str, Any]) -> str:
+        return self._early_stop.why_hopeless(trial, result.get("rows", ())) if self._early_stop else ""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The first that waits."""

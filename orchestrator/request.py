@@ -7,11 +7,23 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from orchestrator.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.limit import Limit
 
 OWN_SECTIONS = (
-    *("mode", "backend", "workers", "results_dir", "rerun", "allow_changed", "verbose", "sweep", "strategy"),
+    *(
+        "mode",
+        "backend",
+        "workers",
+        "results_dir",
+        "local_results_dir",
+        "rerun",
+        "allow_changed",
+        "verbose",
+        "sweep",
+        "strategy",
+    ),
     *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
     *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),
@@ -40,6 +52,8 @@ class Request:
     rerun: str
     results_dir: Path
     """The folder of this sweep's results."""
+    store: str | None
+    """The URI that they are copied to; None where the folder is all."""
     retries: int
     hang_s: float | None
     time_limit_s: float | None
@@ -103,13 +117,15 @@ class Request:
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
         """The request in a resolved config, whose axes were read already; `checks` say if it makes sense."""
-        sweep = config["sweep"]
+        sweep, place = config["sweep"], str(config["results_dir"])
+        store = place if is_uri(place) else None
         return Request(
             mode=config["mode"],
             backend=config["backend"],
             workers=config["workers"],
             rerun=config["rerun"],
-            results_dir=Path(config["results_dir"]).expanduser() / str(sweep["name"]),
+            results_dir=Path(place if store is None else config["local_results_dir"]).expanduser() / str(sweep["name"]),
+            store=store,
             retries=config["retries"],
             hang_s=config["hang_s"],
             time_limit_s=config["time_limit_s"],

@@ -1,4 +1,4 @@
-"""The head of a Ray cluster, started as users start it, and ended by its processes' numbers."""
+"""A node of a Ray cluster, the head mostly, started as users start it, and ended by its processes' numbers."""
 
 import os
 import socket
@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import psutil
+
+from tests.drivers.hosts import Host
 
 START_S = 120
 
@@ -21,11 +23,16 @@ def free_port() -> int:
 
 
 class RayHead:
-    """Of 2 CPUs and no GPU; it can be killed, and started again at the same address."""
+    """Of 2 CPUs and no GPU; it can be killed, and started again at the same address.
 
-    def __init__(self, *options: str, **environment: str) -> None:
-        command = (sys.executable, "-m", "ray.scripts.scripts", "start", "--head", "--block")
-        self._command = [*command, "--num-cpus=2", "--num-gpus=0", *options]
+    On a `host` it is the head where the options say so, and another node where they have an `--address`.
+    """
+
+    def __init__(self, *options: str, host: Host | None = None, **environment: str) -> None:
+        node = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2", "--num-gpus=0")
+        self._command = [*node, *(() if host else ("--head",)), *options]
+        if host:
+            self._command = host.command(*self._command, f"--node-ip-address={host.address}")
         self._environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"} | environment
 
     def start(self) -> None:
@@ -40,7 +47,7 @@ class RayHead:
         )
         assert self._process.stdout
         deadline = time.monotonic() + START_S
-        while "--address" not in self._process.stdout.readline():
+        while "Ray runtime started" not in self._process.stdout.readline():
             assert time.monotonic() < deadline and self._process.poll() is None
 
     def processes(self, title: str) -> list[psutil.Process]:

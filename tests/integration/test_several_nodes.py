@@ -86,11 +86,13 @@ class Nodes:
         told = {"EXECUTIONS": str(self.executions), "RELEASE": str(self.release)}
         return told | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0"}
 
-    def start(self, *arguments):
+    def start(self, *arguments, host=None):
+        """The sweep's driver; on a host of its own, or here."""
         search = f"hydra.searchpath=[file://{self.folder}/my]"
         given = ("sweep=waiting", f"cluster.address={self.cluster.address}", "resources.device=cpu", search)
+        command = [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments]
         driver = subprocess.Popen(
-            [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments],
+            host.command(*command) if host else command,
             cwd=self.folder,
             env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}"} | self.environment,
             stdout=subprocess.PIPE,

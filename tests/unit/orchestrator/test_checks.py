@@ -12,6 +12,7 @@ CONFIG = {
     "backend": "ray",
     "workers": "warm",
     "results_dir": "results",
+    "local_results_dir": "results",
     "rerun": "none",
     "retries": 0,
     "hang_s": 1800,
@@ -102,7 +103,12 @@ def test_a_request_in_order():
         ("sweep.exclude", ["gpus"], "sweep.exclude takes combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),
         ("sweep.zip", ["gpus"], "sweep.zip takes lists of axes like [gpus, global_batch_size], not 'gpus'"),
         ("trainable._target_", "a.b.train", "trainable._target_ must be package.module:function, not 'a.b.train'"),
-        ("results_dir", "s3://bucket", "results_dir must be a folder, not 's3://bucket'"),
+        (
+            *("results_dir", "ftp://host/path"),
+            "results_dir must be a folder, or one of s3://…, gs://…, gcs://…, abfs://…, abfss://…, file://…,"
+            " not 'ftp://host/path'",
+        ),
+        ("local_results_dir", "s3://bucket", "local_results_dir must be a folder, not 's3://bucket'"),
         ("grad_accum_steps", 0, "grad_accum_steps must be a whole number of at least 1, not 0"),
         ("warmup_epochs", -1, "warmup_epochs must be a number of at least 0, not -1"),
         ("resources.gpus_per_worker", 0, "resources.gpus_per_worker must be a number above 0, not 0"),

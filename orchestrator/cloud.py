@@ -1,0 +1,86 @@
+"""A folder of a store that only takes whole files: S3, Google Cloud Storage, another disk. It owns pyarrow.fs."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path, PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from sweeps.mistakes import MistakesError
+
+SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
+"""What a URI of a store begins with."""
+
+_CHUNK = 1 << 20
+
+
+def is_uri(place: str) -> bool:
+    """Whether results are to lie in a store, and not in a folder."""
+    return "://" in place
+
+
+def uri_mistakes(key: str, place: str) -> list[str]:
+    """A line if the place is a URI of no store that is known."""
+    scheme = urlsplit(place).scheme
+    known = ", ".join(f"{each}://…" for each in SCHEMES)
+    return [f"{key} must be a folder, or one of {known}, not {place!r}"] if scheme not in SCHEMES else []
+
+
+class Cloud:
+    """Files by their names relative to the folder, with `/` in them. OSError for whatever the store refuses."""
+
+    def __init__(self, uri: str, folder: str) -> None:
+        """A folder below the URI. MistakesError for a URI that pyarrow cannot read."""
+        from pyarrow import ArrowException
+        from pyarrow.fs import FileSystem
+
+        try:
+            self._store, root = FileSystem.from_uri(uri)
+        except (ArrowException, OSError) as error:
+            raise MistakesError([f"results_dir={uri}: {error}"]) from error
+        self._root = PurePosixPath(root) / folder
+
+    def files(self) -> dict[str, tuple[int, float]]:
+        """By name the size in bytes, and the second of the last change; those of no sound name are left out."""
+        from pyarrow.fs import FileSelector, FileType
+
+        selector = FileSelector(str(self._root), recursive=True, allow_not_found=True)
+        infos = [info for info in self._store.get_file_info(selector) if info.type == FileType.File]
+        found = {info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime.timestamp()) for info in infos}
+        return {name: told for name, told in found.items() if not {"", ".", ".."} & set(name.split("/"))}
+
+    def read(self, name: str) -> bytes:
+        """The whole of a file that fits into memory."""
+        with self._store.open_input_stream(self._path(name)) as stream:
+            return bytes(stream.read())
+
+    def fetch(self, name: str, path: Path) -> None:
+        """Copy the file here; it appears whole or not at all."""
+        aside = path.with_name(f".{path.name}.aside")
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with self._store.open_input_stream(self._path(name)) as stream, aside.open("wb") as file:
+            shutil.copyfileobj(stream, file, _CHUNK)
+        aside.replace(path)
+
+    def put(self, name: str, path: Path) -> None:
+        """Copy the file there."""
+        with path.open("rb") as file, self._writing(name) as stream:
+            shutil.copyfileobj(file, stream, _CHUNK)
+
+    def write(self, name: str, data: bytes) -> None:
+        """Put these bytes there as a file."""
+        with self._writing(name) as stream:
+            stream.write(data)
+
+    def remove(self, name: str) -> None:
+        """Delete the file."""
+        self._store.delete_file(self._path(name))
+
+    def _path(self, name: str) -> str:
+        return str(self._root / name)
+
+    def _writing(self, name: str) -> Any:
+        if self._store.type_name == "local":  # others have no folders
+            self._store.create_dir(str(self._root / PurePosixPath(name).parent), recursive=True)
+        return self._store.open_output_stream(self._path(name))

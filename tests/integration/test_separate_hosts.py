@@ -1,0 +1,70 @@
+"""A sweep over two hosts that share a cable and a folder: a gang over both, and one of them that is lost."""
+
+import pytest
+
+from tests.drivers.hosts import INTERFACE, can_be_made, two_hosts
+from tests.drivers.ray_head import RayHead
+from tests.integration.test_several_nodes import Nodes, until
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not can_be_made(), reason="needs the right to make namespaces")]
+
+PORT = 6399
+
+
+class Cluster:
+    """Ray's head on the one host, and the driver beside it; a second node on the other host."""
+
+    def __init__(self, folder, hosts):
+        self.hosts = hosts
+        self.address = f"{hosts[0].address}:{PORT}"
+        self.nodes = Nodes(folder, self)
+        told = self.nodes.environment | {
+            "GLOO_SOCKET_IFNAME": INTERFACE,
+            "RAY_gcs_rpc_server_reconnect_timeout_s": "20",
+        }
+        self.processes = []
+        for host, where in ((hosts[0], ("--head", f"--port={PORT}")), (hosts[1], (f"--address={self.address}",))):
+            self.processes.append(RayHead(*where, host=host, **told))
+            self.processes[-1].start()
+
+    def end(self):
+        self.nodes.close()
+        for process in reversed(self.processes):
+            process.kill()
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    with two_hosts() as hosts:
+        made = Cluster(tmp_path, hosts)
+        try:
+            yield made
+        finally:
+            made.end()
+
+
+def test_a_gang_over_two_hosts_and_one_of_them_is_unplugged(cluster):
+    nodes = cluster.nodes
+    nodes.release.touch()
+    process = nodes.start("sweep.axes.gpus=[4]", "sweep.axes.seed=[0]", host=cluster.hosts[0])
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    (trial,) = nodes.trials().to_dict("records")
+    assert (trial["status"], trial["ranks"], trial["ranks_summed"]) == ("ok", 4, 4.0)
+    assert len({node for _, _, node, _ in nodes.executed()}) == 2
+    logs = [nodes.results / "trials" / trial["trial_id"] / f"rank{rank}.log" for rank in range(4)]
+    assert all(f"rank {rank} on node" in log.read_text() for rank, log in enumerate(logs))
+
+    nodes.release.unlink()
+    process = nodes.start("sweep.axes.gpus=[2]", host=cluster.hosts[0])
+    until(lambda: len(nodes.executed()) == 4 + 4, process)  # two gangs of two, a host each
+    lost = {node for _, rank, node, _ in nodes.executed()[:4] if rank == 3}
+    cluster.hosts[1].unplug()
+    until(lambda: len(nodes.executed()) == 4 + 6, process, within_s=240)
+    nodes.release.touch()
+    out, err = process.communicate(timeout=240)
+    assert process.returncode == 0, out + err
+    assert nodes.trials().status.tolist() == ["ok", "ok", "ok"]
+    (retried,) = nodes.journal("retried")
+    assert retried["cause"] == "node"
+    assert not lost & {node for trial, _, node, _ in nodes.executed()[8:]}
