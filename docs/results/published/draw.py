@@ -1,0 +1,139 @@
+"""Draws docs/pictures/findings_*.svg from the summaries in this folder: python docs/results/published/draw.py."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+import pandas as pd
+from matplotlib.backends.backend_svg import FigureCanvasSVG
+from matplotlib.figure import Figure
+
+HERE = Path(__file__).parent
+PICTURES = HERE.parents[1] / "pictures"
+STYLE = {"svg.fonttype": "none", "svg.hashsalt": "findings", "font.size": 9, "font.family": ["DejaVu Sans"]}
+MEASURED, PUBLISHED = "#1f5fbf", "#9aa4b2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bar:
+    """One figure, with the ends of its interval where it has one."""
+
+    label: str
+    value: float
+    lo: float = float("nan")
+    hi: float = float("nan")
+    published: bool = False
+
+
+class Cells:
+    """The cells of a sweep, found by their axes."""
+
+    def __init__(self, sweep: str) -> None:
+        self._cells = pd.read_csv(HERE / sweep / "summary.csv")
+
+    def bar(self, label: str, column: str, factor: float = 1.0, **wanted: Any) -> Bar:
+        """A figure of the one cell with these values; null for what is to be empty."""
+        found = self._cells
+        for axis, value in wanted.items():
+            name = next(each for each in (f"axes.{axis}", axis.replace("__", "."), axis) if each in found)
+            found = found[found[name].isna() if value is None else found[name] == value]
+        (row,) = found.to_dict("records")
+        ends = {end: factor * row.get(f"{column}_{end}", float("nan")) for end in ("lo", "hi")}
+        return Bar(label=label, value=factor * row[column], **ends)
+
+
+def unequal_pair() -> Mapping[str, Sequence[Bar]]:
+    """E0: images a second of the MNIST CNN."""
+    cells = Cells("unequal_pair_core")
+    plain = {"trainable__slow_down": None}
+
+    def pace(label: str, **wanted: Any) -> Bar:
+        return cells.bar(label, "samples_per_s", 1e-3, **wanted)
+
+    return {
+        "MNIST CNN, 1,000 images/s": [
+            Bar(label="published: one GPU", value=60 * 200 / 68, published=True),
+            Bar(label="published: two GPUs", value=60 * 200 / 59, published=True),
+            pace("one H200, batch 512", gpus=1, global_batch_size=512, **plain),
+            pace("two, 256 each", gpus=2, global_batch_size=512, strategy="ddp", **plain),
+            pace("two, DataParallel", gpus=2, global_batch_size=512, strategy="data_parallel", **plain),
+            pace("two, 512 each", gpus=2, global_batch_size=1024, strategy="ddp", **plain),
+        ]
+    }
+
+
+def conv2d() -> Mapping[str, Sequence[Bar]]:
+    """E4: milliseconds of one call, on a logarithmic axis."""
+    cells = Cells("conv2d_core")
+    one = {"trainable__filter_size": 3, "trainable__channels": 1, "trainable__library": "torch"}
+    gpu = {**one, "resources__device": "cuda"}
+
+    def call(label: str, column: str, **wanted: Any) -> Bar:
+        return cells.bar(label, column, 1e3, **wanted)
+
+    return {
+        "one conv2d on 840 images, ms (logarithmic)": [
+            Bar(label="published: first call, one V100", value=14898, published=True),
+            Bar(label="published: first call, four V100", value=684, published=True),
+            Bar(label="published: SciPy, one core", value=222, published=True),
+            call("SciPy, one core", "epoch_s", trainable__library="scipy"),
+            call("one H200: first call", "first_epoch_s", trainable__timed="whole", gpus=1, **gpu),
+            call("warm call", "epoch_s", trainable__timed="whole", gpus=1, **gpu),
+            call("  copy in", "epoch_s", trainable__timed="copy_in", **gpu),
+            call("  convolution", "epoch_s", trainable__timed="compute", **gpu),
+            call("  copy out", "epoch_s", trainable__timed="copy_out", **gpu),
+            call("two H200: warm call", "epoch_s", trainable__timed="whole", gpus=2, **gpu),
+        ]
+    }
+
+
+FINDINGS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], bool]] = {
+    "unequal_pair": (unequal_pair, False),
+    "conv2d": (conv2d, True),
+}
+"""By the picture's name what it shows, and whether on a logarithmic axis."""
+
+
+def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, logarithmic: bool) -> None:
+    """One picture of horizontal bars, its panels side by side."""
+    with matplotlib.rc_context(STYLE):
+        height = 0.7 + 0.27 * max(map(len, panels.values()))
+        figure = Figure(figsize=(5.6 * len(panels), height), layout="constrained")
+        for place, (title, bars) in enumerate(panels.items(), start=1):
+            axes = figure.add_subplot(1, len(panels), place)
+            values = [bar.value for bar in bars]
+            errors = [[max(0.0, v - b.lo) for v, b in zip(values, bars, strict=True)] for _ in (0,)]
+            errors.append([max(0.0, b.hi - v) for v, b in zip(values, bars, strict=True)])
+            colours = [PUBLISHED if bar.published else MEASURED for bar in bars]
+            axes.barh(range(len(bars)), values, color=colours, xerr=errors, error_kw={"elinewidth": 1.2})
+            for row, bar in enumerate(bars):
+                end = bar.hi if bar.hi == bar.hi else bar.value
+                axes.annotate(_told(bar.value), (end, row), xytext=(4, 0), textcoords="offset points", va="center")
+            axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+            axes.invert_yaxis()
+            axes.set_title(title, fontsize=9, loc="left")
+            axes.spines[["top", "right"]].set_visible(False)
+            if logarithmic:
+                axes.set_xscale("log")
+            axes.margins(x=0.16)
+        FigureCanvasSVG(figure)
+        figure.savefig(PICTURES / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
+
+
+def _told(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def main() -> None:
+    """Draw those whose summaries are there."""
+    for name, (panels, logarithmic) in FINDINGS.items():
+        if (HERE / f"{name}_core" / "summary.csv").exists():
+            draw(name, panels(), logarithmic=logarithmic)
+
+
+if __name__ == "__main__":
+    main()
