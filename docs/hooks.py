@@ -44,7 +44,8 @@ def pages() -> dict[str, str]:
 def _config_page() -> Iterator[str]:
     groups = sorted(path for path in (ROOT / "conf").iterdir() if path.is_dir() and path.name != "hydra")
     links = " · ".join(f"[{group.name}](#{group.name})" for group in groups)
-    yield "---\nhide: [toc]\n---\n\n<style>.md-typeset pre > code { font-size: 0.6rem }</style>\n"  # lines are long
+    yield "---\ntitle: Every config key\nhide: [toc]\n---\n"
+    yield "<style>.md-typeset pre > code { font-size: 0.6rem }</style>\n"  # lines are long
     yield "# Every config key\n\nDefaults, units and choices, as shipped. Any key can be overridden, and be an axis."
     yield f"\nGroups: {links}"
     yield from _yaml(ROOT / "conf/config.yaml", "config.yaml")

@@ -39,7 +39,12 @@ def test_its_sweep_ends_in_figures(folder):
     sweep = (folder / "conf/sweep/mine.yaml").read_text()
     if "accelerate" in sweep and not importlib.util.find_spec("accelerate"):
         pytest.skip("accelerate is not installed")
-    small = ["sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[64]", "sweep.axes.lr_rule=[sqrt]"]
+    small = [
+        "report.html=false",
+        "sweep.axes.gpus=[1]",
+        "sweep.axes.device_batch_size=[64]",
+        "sweep.axes.lr_rule=[sqrt]",
+    ]
     if "ACCELERATE_USE_CPU" in sweep:
         small.append("trainable.env.ACCELERATE_USE_CPU='true'")
     results = run_sweep({"sweep": "mine", "backend": "inprocess"}, *small, config_dir="conf")
