@@ -54,7 +54,7 @@ def main(arguments: Sequence[str]) -> int:
             question = _checked(composition)
             if question.request.mode != "run":
                 return MODES[question.request.mode](question)
-            _check_hydra(overrides, primary)
+            _check_hydra(overrides, primary, writes=True)
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
@@ -82,10 +82,21 @@ def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | N
     return _through_hydra(arguments)
 
 
-def _check_hydra(overrides: Sequence[str], primary: str) -> None:
-    mistakes = list(hydra_mistakes(hydra_config(overrides, primary), _trusted(overrides)))
+def _check_hydra(overrides: Sequence[str], primary: str, *, writes: bool = False) -> None:
+    config = hydra_config(overrides, primary)
+    mistakes = list(hydra_mistakes(config, _trusted(overrides)))
+    if writes:
+        mistakes += _output_mistakes(config["run"]["dir"])
     if mistakes:
         raise MistakesError(mistakes)
+
+
+def _output_mistakes(pattern: str) -> Iterator[str]:
+    """Of the folder that Hydra makes for its own output, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
+    folder = Path(pattern.partition("${")[0]).absolute()
+    there = next(each for each in (folder, *folder.parents) if each.is_dir())
+    if not os.access(there, os.W_OK):
+        yield f"{there} cannot be written to, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
 
 
 def _trusted(overrides: Sequence[str]) -> list[str]:

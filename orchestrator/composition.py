@@ -83,10 +83,10 @@ class Groups:
 
 
 def hydra_config(overrides: Sequence[str], primary: str) -> dict[str, Any]:
-    """Hydra's own part of the config, as far as it says what Hydra runs; MistakesError where it does not compose."""
+    """Hydra's own part of the config, what it runs and where it writes; MistakesError where it does not compose."""
     try:
         hydra = compose(primary, list(overrides), return_hydra_config=True).hydra
-        parts = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging")
+        parts = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "run")
         return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in parts if hydra.get(part)}
     except _WRONG as error:
         raise MistakesError([_one_line(error)]) from None

@@ -1,0 +1,29 @@
+import os
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app import main
+
+
+def test_a_folder_that_hydra_cannot_write_to_is_told(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    writable, asked = os.access, []
+
+    def access(path, mode):
+        asked.append(Path(path))
+        return Path(path) != tmp_path and writable(path, mode)
+
+    monkeypatch.setattr(os, "access", access)
+    assert main(["sweep=batch_scaling", "trainable=noop"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith(f"{tmp_path} cannot be written to") and "hydra.run.dir=FOLDER" in told
+    assert asked[-1] == tmp_path and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("mode", ["plan", "report"])
+def test_what_only_reads_needs_no_folder_of_hydras(tmp_path, monkeypatch, mode, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(os, "access", lambda path, mode: False)
+    main(["sweep=batch_scaling", "trainable=noop", f"mode={mode}"])
+    assert "cannot be written to" not in capsys.readouterr().err
