@@ -11,6 +11,7 @@ import pandas as pd
 
 from orchestrator import summary, timing_gate
 from orchestrator.baseline import Comparison
+from orchestrator.cotenants import cotenants
 from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from orchestrator.straggler import stragglers
@@ -29,7 +30,7 @@ MEASURED = (
 COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
-    *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at"),
+    *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -111,6 +112,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(columns))
     for column in MEASURED:
         frame[column] = _finite(frame[column])
+    frame["co_tenants"] = cotenants(records)
     return _judged(frame, records)
 
 

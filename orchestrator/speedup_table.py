@@ -47,6 +47,9 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     ]
     if cells["speedup_paired"].eq(False).any():
         about.append(_NOT_PAIRED)
+    if (most := cells["most_co_tenants"].max()) > 0:
+        others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
+        about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
     if (~cells["timing_valid"].astype("boolean")).any():
         about.append("† This timing is not valid; the note says why.")
     return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_empty(cells)])

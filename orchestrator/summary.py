@@ -30,7 +30,7 @@ COLUMNS = (
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
-    *("epochs", "gpu_clock_mhz", "gpu_temperature_c"),
+    *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants"),
 )
 """Columns behind those; then the further axes."""
 
@@ -99,6 +99,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     cells["epochs"] = groups["epochs"].min()
+    cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
     cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
