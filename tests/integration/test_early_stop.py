@@ -1,0 +1,43 @@
+"""A learning rate at which the training gets nowhere is given up halfway, on the project's own training."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.drivers.forked import ROOT
+
+ASKED = (
+    *("sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]", "sweep.axes.lr_rule=[sqrt]"),
+    *("sweep.axes.lr_multiplier=[1,16]", "sweep.axes.seed=[0]", "model=mlp", "budget.epochs=300", "report.html=false"),
+    *("trainable.window_s=0.1", "rerun_invalid=0", "cluster.dashboard=false"),
+)
+
+
+@pytest.mark.slow
+def test_a_rate_that_gets_nowhere_ends_halfway_and_stays_so(tmp_path):
+    def orchestrate(*more):
+        return subprocess.run(
+            [sys.executable, "-m", "orchestrator", *ASKED, *more],
+            cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=240,
+        )
+
+    def ends():
+        lines = (tmp_path / "results/batch_scaling/journal.jsonl").read_text().splitlines()
+        return [each["value"] for each in map(json.loads, lines) if each["kind"] == "finished"]
+
+    ended = orchestrate("sweep.early_stop=asha")
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    good, hopeless = ends()
+    assert (good["lr_multiplier"], good["status"]) == (1, "ok")
+    assert (hopeless["status"], hopeless["skipped_by"]) == ("skipped", "early_stop")
+    assert hopeless["note"].startswith("sweep.early_stop: val_accuracy 0.")
+    assert 150 <= hopeless["metrics"]["epochs"] < 300
+    again = orchestrate("sweep.early_stop=asha")
+    assert again.returncode == 0 and len(ends()) == 2, again.stdout + again.stderr
