@@ -93,7 +93,10 @@ def _read(pid: int, name: str) -> bytes:
 
 
 class Watcher:
-    """While the `with` lasts, the death of this process takes everything with it that it has started meanwhile."""
+    """While the `with` lasts, the death of this process takes everything with it that it has started meanwhile.
+
+    The end of the `with` takes what has lost its parents by then, as a worker that Ray began to start at its last.
+    """
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -106,7 +109,7 @@ class Watcher:
         me = os.getpid()
         state = _state(me)
         assert state is not None
-        mark = f"{me}.{state[1]}:{self._root.absolute()}"
+        self._mark = mark = f"{me}.{state[1]}:{self._root.absolute()}"
         environment: Mapping[str, str] = {key: value for key, value in os.environ.items() if key != MARK}
         self._watcher = subprocess.Popen(
             [sys.executable, "-I", "-S", __file__, mark],
@@ -130,6 +133,19 @@ class Watcher:
             os.environ[MARK] = self._before
         self._watcher.kill()
         self._watcher.wait()
+        _end_abandoned(self._mark)
+
+
+def _end_abandoned(mark: str) -> None:
+    """End whoever has the driver's mark and is not below it any more."""
+    until, driver = time.monotonic() + CLEAN_UP_S, _driver(mark)
+    while time.monotonic() < until:
+        left = {process for process, its in marks().items() if its == mark} - descendants([driver]) - {driver}
+        for process in left:
+            _kill(process)
+        if not left:
+            return
+        time.sleep(0.05)
 
 
 def watch(mark: str) -> None:

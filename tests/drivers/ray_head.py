@@ -50,10 +50,6 @@ class RayHead:
         while "Ray runtime started" not in self._process.stdout.readline():
             assert time.monotonic() < deadline and self._process.poll() is None
 
-    def processes(self, title: str) -> list[psutil.Process]:
-        """Those of its workers that say in their title that they do this."""
-        return [each for each in self._children() if any(title in word for word in each.cmdline()[:1])]
-
     def end(self) -> None:
         """As Ctrl-C does."""
         children = self._children()

@@ -1,12 +1,12 @@
 """A gang of real training on Ray loses a rank, and then its driver: each time it goes on from its checkpoint."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from os import environ
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import psutil
 import pytest
 
 from tests.drivers.forked import ROOT
-from tests.drivers.ray_head import RayHead, free_port
+from tests.drivers.ray_head import free_port, ray_head
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
@@ -36,7 +36,7 @@ class Sweep:
 
     def start(self) -> "subprocess.Popen[str]":
         command = [sys.executable, "-m", "orchestrator", *ARGUMENTS, f"cluster.address=127.0.0.1:{self._port}"]
-        pipe, variables = subprocess.PIPE, environ | {"PYTHONPATH": str(ROOT)}
+        pipe, variables = subprocess.PIPE, os.environ | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen(command, cwd=self._folder, env=variables, stdout=pipe, stderr=pipe, text=True)
 
     def epochs(self) -> list[int]:
@@ -47,17 +47,21 @@ class Sweep:
         lines = map(json.loads, (self.results / "journal.jsonl").read_text().splitlines())
         return [line["value"] for line in lines if line["kind"] == kind]
 
+    def ranks(self) -> list[psutil.Process]:
+        """The processes that write into the ranks' logs, rank by rank."""
+        found = {os.path.realpath(f"/proc/{pid}/fd/1"): pid for pid in psutil.pids()}
+        return [psutil.Process(found[str(log)]) for log in sorted(self.results.glob("trials/*/rank*.log"))]
+
     def note(self) -> str:
         return str(pd.read_csv(self.results / "tables/trials.csv").note[0])
 
 
 @pytest.fixture
-def head() -> Iterator[tuple[RayHead, int]]:
+def port() -> Iterator[int]:
+    """Where a cluster answers."""
     port = free_port()
-    found = RayHead(f"--port={port}", "--include-dashboard=false")
-    found.start()
-    yield found, port
-    found.kill()
+    with ray_head(f"--port={port}", "--include-dashboard=false"):
+        yield port
 
 
 def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> None:
@@ -68,15 +72,12 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> 
         time.sleep(0.1)
 
 
-def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(
-    head: tuple[RayHead, int], tmp_path: Path
-) -> None:
-    node, port = head
+def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(port: int, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, port)
     process = sweep.start()
     kept = sweep.results / "trials"
     until(lambda: len([*kept.glob("*/checkpoint/*.pt")]) >= 2 and len(sweep.epochs()) > 20, process)
-    (struck,) = node.processes("/rank1")
+    _, struck = sweep.ranks()
     began = time.monotonic()
     struck.kill()
     until(lambda: sweep.records("retried"), process)
@@ -86,8 +87,7 @@ def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(
     reached = len(sweep.epochs())
     until(lambda: len(sweep.epochs()) > reached + 20, process)
 
-    ranks, asked = node.processes("/rank"), time.monotonic()
-    assert len(ranks) == 2
+    ranks, asked = sweep.ranks(), time.monotonic()
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     took_s = time.monotonic() - asked

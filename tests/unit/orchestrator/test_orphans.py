@@ -53,6 +53,22 @@ def test_a_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
     orphan.communicate(b"\n")
 
 
+def test_a_driver_that_ends_takes_along_who_has_lost_his_parents(tmp_path: Path) -> None:
+    forks = "import os, time; print(os.fork(), flush=True); time.sleep(60)"
+    with Watcher(tmp_path):
+        parent = subprocess.Popen([sys.executable, "-c", forks], stdout=subprocess.PIPE, text=True)
+        assert parent.stdout
+        orphan = max(int(parent.stdout.readline()), int(parent.stdout.readline()))
+        parent.kill()
+        parent.wait()
+        spared = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+        assert orphan in {each.pid for each in everybody()}
+    assert orphan not in {each.pid for each in everybody()}
+    assert spared.poll() is None
+    spared.communicate(b"\n")
+    parent.stdout.close()
+
+
 def test_a_driver_that_ends_takes_its_watcher_along(tmp_path: Path) -> None:
     with Watcher(tmp_path) as watcher:
         process = watcher._watcher
