@@ -29,7 +29,7 @@ import torch
 
 from orchestrator.statistics import ratio
 from orchestrator.telemetry_gpu import Gpus
-from orchestrator.telemetry_sampler import Sampler, Sampling
+from orchestrator.telemetry_sampler import TRAINING, Sampler, Sampling
 from trainables import models
 
 WANTED = 0.995
@@ -77,7 +77,9 @@ def measure(training: Training, device: str, pairs: int, seconds: float, hz: flo
     request = _request(device)
     for number in range(pairs):
         for watched in (True, False) if number % 2 else (False, True):
-            with Sampler.on(Sampling(hz=hz), request) if watched else nullcontext():
+            with Sampler.on(Sampling(hz=hz), request) if watched else nullcontext() as sampler:
+                if sampler:
+                    sampler.observe(TRAINING)  # as trials do that say where they are; else workers are looked for
                 rates[watched].append(training.slice(seconds))
     found = {}
     for column, name in enumerate(("wall", "cpu")):
