@@ -30,7 +30,11 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     compared = not math.isnan(found.choice.shortfall.point[chosen])
     invalid = not found.candidates["timing_valid"].astype("boolean").fillna(False).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
-    few = "one seed tells nothing about chance" if chance_unknown else f"{fewest} seeds a cell are few"
+    few = (
+        "one seed tells nothing about chance"
+        if chance_unknown
+        else f"{fewest} seed{'s' * (fewest > 1)} a cell {'are' if fewest > 1 else 'is'} few"
+    )
     return [
         *([few] if fewest < FEWEST_SEEDS else []),
         *([] if chance_unknown or is_sure(p_best) else [f"its probability of being the best is {probability(p_best)}"]),

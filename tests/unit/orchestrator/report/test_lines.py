@@ -1,13 +1,17 @@
 import math
+from collections.abc import Callable
 
 import pandas as pd
 import pytest
 
 from orchestrator.collector import collect
+from orchestrator.record import TrialRecord
 from orchestrator.report.cell_pictures import accuracy, efficiency, memory, speedup, time_to_target
 from orchestrator.report.lines import decade_axis, fewer, plain, power_axis
 from orchestrator.report.picture import Picture
 from tests.unit.orchestrator.report import demo
+
+RecordOf = Callable[..., TrialRecord]
 
 
 @pytest.fixture(scope="module")
@@ -105,3 +109,14 @@ def test_axes_hold_all_values() -> None:
 def test_text_that_xml_cannot_hold_is_replaced() -> None:
     assert plain("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
     assert len(plain("x" * 500)) == 80
+
+
+def test_a_panel_of_baselines_alone_is_told_and_not_drawn(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, axes={"model": model}, metrics={"samples_per_s": 100.0 * gpus})
+        for gpus, model in ((1, "a"), (2, "a"), (1, "b"))
+    ]
+    cells = collect(records, scaling="weak")[1]
+    for picture in (speedup(cells), efficiency(cells)):
+        assert [panel.title for panel in picture.panels] == [""]
+        assert list(picture.remarks) == ["One group of cells has only the baseline, and no panel."]
