@@ -15,6 +15,7 @@ from orchestrator.report.picture import Axis, Picture, Points
 from orchestrator.table_text import Row, name, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
+_OF_BASELINE = ("speedup", "efficiency")
 _HOLLOW = "Hollow points: the timing is not valid, for the reason in the table."
 
 
@@ -33,9 +34,7 @@ def speedup(cells: pd.DataFrame) -> Picture:
         f" ({scaling} scaling). Dashed: ideal, as many times faster as there are more {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    if picture.absent:
-        return picture
-    return _over_gpus(*_scaled(picture, cells, "speedup"), "speedup", _speedup_axis(cells))
+    return picture if picture.absent else _over_gpus(picture, cells, "speedup", _speedup_axis(cells))
 
 
 def efficiency(cells: pd.DataFrame) -> Picture:
@@ -50,7 +49,7 @@ def efficiency(cells: pd.DataFrame) -> Picture:
         return picture
     top = max(1.08, 1.08 * float(cells["efficiency"].max()))
     axis = Axis(label="efficiency", percent=True, lo=0, hi=top)
-    return _over_gpus(*_scaled(picture, cells, "efficiency"), "efficiency", axis)
+    return _over_gpus(picture, cells, "efficiency", axis)
 
 
 def accuracy(cells: pd.DataFrame) -> Picture:
@@ -106,22 +105,6 @@ def memory(cells: pd.DataFrame) -> Picture:
     return with_lines(picture, largest, lines)
 
 
-def _scaled(picture: Picture, cells: pd.DataFrame, column: str) -> tuple[Picture, pd.DataFrame]:
-    """Without the panels that would hold baselines alone: each is 1 by definition."""
-    facets = _facets(cells)
-    compared = (cells["cell_id"] != cells["baseline_cell_id"]) & cells[column].notna()
-    groups = compared.groupby([cells[each] for each in facets], dropna=False, sort=False)
-    kept = groups.transform("any")
-    left_out = int((~groups.any()).sum())
-    many = f"{left_out} groups of cells have" if left_out > 1 else "One group of cells has"
-    remarks = [f"{many} only the baseline, and no panel."] if left_out else []
-    return replace(picture, remarks=[*picture.remarks, *remarks]), cells[kept]
-
-
-def _facets(cells: pd.DataFrame) -> list[str]:
-    return [*varying(cells), "lr_rule"]
-
-
 def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
     invalid = cells[cells[column].notna()]["timing_valid"].astype("boolean").eq(False).any()
     drawn = replace(
@@ -134,12 +117,22 @@ def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -
         x="gpus",
         y=column,
         colour=FIXED_SIDE[cells["scaling"].iloc[0]],
-        facets=_facets(cells),
+        facets=[*varying(cells), "lr_rule"],
         told=_speed_told(cells),
         guides={"speedup": _ideal, "efficiency": _all}.get(column, _none),
         marks_invalid=True,
+        tells=_compares if column in _OF_BASELINE else _any,
     )
     return with_lines(drawn, cells, lines)
+
+
+def _compares(cells: pd.DataFrame) -> bool:
+    """Whether there are others than baselines, each of which is 1 by definition."""
+    return bool((cells["cell_id"] != cells["baseline_cell_id"]).any())
+
+
+def _any(_: pd.DataFrame) -> bool:
+    return True
 
 
 def _why_no_speedup(cells: pd.DataFrame) -> str:

@@ -43,6 +43,8 @@ class Lines:
     guides: Callable[[pd.DataFrame], Sequence[tuple[Points, Points]]] = lambda cells: ()
     marks_invalid: bool = False
     """Whether a cell without a valid timing is drawn hollow."""
+    tells: Callable[[pd.DataFrame], bool] = lambda cells: True
+    """Whether a panel of these cells says anything."""
 
 
 def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
@@ -54,7 +56,11 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
     kept, remarks = fewer(list(ordered[lines.colour].drop_duplicates()), word(lines.colour, cells))
     legend = tuple(named(lines.colour, value, cells) for value in kept)
     shown = ordered[ordered[lines.colour].isin(kept)]
-    groups = grouped(shown, lines.facets)
+    every = grouped(shown, lines.facets)
+    groups = [(title, group) for title, group in every if lines.tells(group)]
+    if silent := len(every) - len(groups):
+        many = f"{silent} groups of cells have" if silent > 1 else "One group of cells has"
+        remarks = [*remarks, f"{many} only the baseline, and no panel."]
     if len(groups) > MOST_PANELS:
         remarks = [*remarks, f"{MOST_PANELS} of {len(groups)} panels are drawn; the data hold all."]
     panels = [_panel(title, group, kept, legend, lines) for title, group in groups[:MOST_PANELS]]

@@ -118,5 +118,5 @@ def test_a_panel_of_baselines_alone_is_told_and_not_drawn(record_of: RecordOf) -
     ]
     cells = collect(records, scaling="weak")[1]
     for picture in (speedup(cells), efficiency(cells)):
-        assert [panel.title for panel in picture.panels] == [""]
+        assert [panel.title for panel in picture.panels] == ["model: a"]
         assert list(picture.remarks) == ["One group of cells has only the baseline, and no panel."]
