@@ -34,6 +34,7 @@ class Copying:
         self._cloud = Cloud(uri, layout.root.name)
         self._not_copied = {layout.lock.name, layout.owner.name, layout.journal.name}
         self._there: dict[str, tuple[int, int]] = {}
+        self._journal_bytes = 0
         self._failure: OSError | None = None
         self._over = threading.Event()
         self._copier = threading.Thread(target=self._copy_now_and_then, daemon=True, name="copying")
@@ -68,6 +69,7 @@ class Copying:
                     "choose another results_dir or local_results_dir, or move one of them away"
                 ]
             )
+        self._journal_bytes = len(there)
         if len(there) > len(here):
             for name in sorted(set(files) - self._not_copied):
                 self._cloud.fetch(name, self._layout.root / name)
@@ -91,8 +93,9 @@ class Copying:
             for name in [each for each in self._there if self._is_over(each)]:
                 self._cloud.remove(name)
                 del self._there[name]
-            if journal:
+            if len(journal) != self._journal_bytes:
                 self._cloud.write(self._layout.journal.name, journal)
+                self._journal_bytes = len(journal)
         except OSError as error:
             self._failure = error
         else:

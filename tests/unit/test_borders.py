@@ -25,6 +25,9 @@ OWNERS = {
     "sweeps": ("sweeps/", "orchestrator/"),
     "pandas": ("orchestrator/",),
     "numpy": ("orchestrator/", "trainables/"),
+    "pyarrow": tuple(
+        f"orchestrator/{name}.py" for name in ("cloud", "curves", "telemetry_file", "report/telemetry_rows")
+    ),
     "matplotlib": ("orchestrator/report/drawing.py",),
     "jinja2": ("orchestrator/report/page.py",),
     "orjson": ("orchestrator/json_line.py",),
