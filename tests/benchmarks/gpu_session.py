@@ -7,9 +7,10 @@ Each row needs some GPUs and about so many seconds; those that fit the machine a
 in order, and written as soon as they are there. Rows that are in the file already are left out, so that the same
 command goes on; --again measures them anew. On a machine with 2 or 4 GPUs start with --only scaling unequal input.
 
-Groups: compile (cnn10, whose two rows were never compiled), recipe (90.5% on CIFAR-10), script (the published script's
+Groups: compile (cnn10), recipe (90.5% on CIFAR-10), script (the published script's
 way of training, and ours), input (resident, loader, shared loader), oom (out of memory as a row), scaling (weak,
-against our own fastest single GPU), unequal (one rank half as fast), warm (kept against new workers; needs Ray).
+against our own fastest single GPU), unequal (one rank half as fast), warm (kept against new workers; needs Ray),
+warm_slices (kept against new processes).
 """
 
 from __future__ import annotations
@@ -290,14 +291,34 @@ def unequal(host: Host) -> dict[str, Any]:
     return {"of_the_sum_of_speeds": medians, "rounds": found, "wanted": {"ddp_unequal": 0.9, "ddp": "about 0.67"}}
 
 
+WAITING_HOST = (
+    *("model=resnet18", "data=synthetic", "data.shape=[3,32,32]", "data.train_size=8192", "data.test_size=256"),
+    *("budget.epochs=1", "trainable.precision=bf16", "trainable.memory_format=channels_last"),
+    *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[512,1024]", "rerun_invalid=0"),
+)
+"""A sweep of steps that the device is busy with: where the host is, processes differ by their luck with cores."""
+
+
 def warm_and_fresh(host: Host) -> dict[str, Any]:
     """The whole orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. It needs Ray."""
     file = Path(host.given.out).with_suffix(".warm_vs_fresh.json")
-    smaller = ["sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]"] if host.tiny else []
-    command = [sys.executable, "-m", "tests.benchmarks.warm_vs_fresh", str(file), "--rounds", "1" if host.tiny else "2"]
-    done = subprocess.run(
-        [*command, *smaller], cwd=ROOT, env=os.environ | {"PYTHONPATH": _path()}, capture_output=True, text=True
-    )
+    tiny = ["--rounds", "1", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]"]
+    chosen = tiny if host.tiny else ["--rounds", "2", "--seeds", "2", *WAITING_HOST]
+    return _by_module("warm_vs_fresh", [str(file), *chosen], file)
+
+
+def warm_slices(host: Host) -> dict[str, Any]:
+    """Processes that have trained before and new ones, slice by slice: see warm_slices.py."""
+    file = Path(host.given.out).with_suffix(".warm_slices.json")
+    rounds = ["--rounds", "2", "--slices", "4"] if host.tiny else ["--rounds", "5"]
+    return _by_module("warm_slices", ["--device", host.device, "--out", str(file), *rounds], file)
+
+
+def _by_module(name: str, arguments: list[str], file: Path) -> dict[str, Any]:
+    """The figures that another benchmark writes into the file."""
+    command = [sys.executable, "-m", f"tests.benchmarks.{name}", *arguments]
+    environment = os.environ | {"PYTHONPATH": _path()}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
     if done.returncode:
         return {"status": "failed", "note": done.stderr.strip()[-500:]}
     return {"status": "ok", "figures": json.loads(file.read_text())}
@@ -325,7 +346,8 @@ def rows() -> Iterator[Row]:
                 yield Row(name=f"scaling:{case}:{gpus}", gpus=gpus, seconds=seconds, measure=throughput(case, gpus))
     yield Row(name="unequal", gpus=2, seconds=90, measure=unequal)
     yield Row(name="input:2 GPUs", gpus=2, seconds=90, measure=inputs(2, 512))
-    yield Row(name="warm", seconds=150, measure=warm_and_fresh)
+    yield Row(name="warm", seconds=240, measure=warm_and_fresh)
+    yield Row(name="warm_slices", seconds=300, measure=warm_slices)
     yield Row(name="script:16 epochs", seconds=180, measure=script(16))
 
 
