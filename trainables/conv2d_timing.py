@@ -76,16 +76,17 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         context.remark("first_epoch_s is no cold call: this process has used its GPU before; set workers=fresh")
     images, weight = _made_up(settings, context)
     clock = DevicesClock(context.devices)
-    started = time.perf_counter()  # without a look at the device, which would warm it up
-    call = _call(settings, images, weight, context.devices)
-    call()
-    cold_s = clock.read() - started
+    with context.phase("training"):
+        started = time.perf_counter()  # without a look at the device, which would warm it up
+        call = _call(settings, images, weight, context.devices)
+        call()
+        cold_s = clock.read() - started
     gang = process_group.join(context)
     (cold_s,) = gang.largest(cold_s)
     samples = context.batch.global_batch_size
     context.report({"epoch": 1, "epoch_s": cold_s, "samples": samples, "steps": 1})
     context.summarize({"epochs": 1, "samples": samples, "steps": 1})
-    window = _warm(settings, call, clock, gang)
+    window = _warm(settings, call, clock, gang, context)
     laps = [Lap(seconds=cold_s, steps=1)]
     context.summarize(timings(laps, window, steps_per_epoch=1, global_batch_size=samples, target=None))
 
@@ -104,12 +105,14 @@ def _call(settings: Settings, images: torch.Tensor, weight: torch.Tensor, device
     return torch_call(images, weight, timed=settings.timed, devices=devices, pin_memory=settings.pin_memory)
 
 
-def _warm(settings: Settings, call: Call, clock: Clock, gang: Gang) -> Window:
+def _warm(settings: Settings, call: Call, clock: Clock, gang: Gang, context: Context) -> Window:
     def step() -> None:
         call()
 
     warmup = Warmup(steps=settings.warmup_steps, seconds=settings.warmup_s)
-    pace = warm_up(step, clock=clock, gang=gang, warmup=warmup)
-    return measure_window(
-        step, clock=clock, gang=gang, least_s=settings.window_s, least_steps=settings.window_steps, pace=pace
-    )
+    with context.phase("warmup"):
+        pace = warm_up(step, clock=clock, gang=gang, warmup=warmup)
+    with context.phase("window"):
+        return measure_window(
+            step, clock=clock, gang=gang, least_s=settings.window_s, least_steps=settings.window_steps, pace=pace
+        )

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
+from trainables import rank
 from trainables.conv2d_timing import Settings
 from trainables.convolution import margins, scipy_call, torch_call
 
@@ -52,9 +53,16 @@ def test_a_call_takes_the_whole_batch_and_the_first_is_told_apart(library: str) 
     assert figures["window_steps"] >= 2
 
 
+def test_whoever_watches_is_told_which_part_is_timed() -> None:
+    """Else nobody can say what else ran meanwhile, and clocks and power are those of the whole process."""
+    phases: list[str] = []
+    answer = rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append)
+    assert answer["status"] == "ok" and phases == ["training", "", "warmup", "", "window", ""]
+
+
 def test_ranks_divide_the_batch(pair: Processes) -> None:
     both = {"shares": (6, 2), "gang_id": "conv2d", "rendezvous": rendezvous()}
-    answers = pair.call(run, *((request(rank=rank, **asked(), **both),) for rank in range(2)))
+    answers = pair.call(run, *((request(rank=number, **asked(), **both),) for number in range(2)))
     assert answers[0]["metrics"] == answers[1]["metrics"] and answers[0]["metrics"]["samples"] == 8
 
 
