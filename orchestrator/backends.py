@@ -11,6 +11,7 @@ from orchestrator.machine import this_machine
 from orchestrator.phases import GIVEN_UP
 from orchestrator.ray_token import require_token, show_token_if_any
 from orchestrator.request import Request
+from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry_sampler import Sampling
 from orchestrator.watch import Limits
 from sweeps.feasibility import Node
@@ -50,8 +51,11 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
     return None if request.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
 
 
-def make_backend(request: Request) -> Backend:
-    """The back end the user chose, started; MistakesError if no cluster answers at the address that was given."""
+def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
+    """The back end the user chose, started; MistakesError if no cluster answers at the address that was given.
+
+    `secrets` are kept from whatever looks on.
+    """
     after = request.early_stop_after
     conduct = Conduct(
         early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
@@ -80,7 +84,7 @@ def make_backend(request: Request) -> Backend:
             cpus=int(here.cpus),
             gpus=int(here.gpus),
             conduct=conduct,
-            extensions=Extensions.of(request.tune),
+            extensions=Extensions.of(request.tune, secrets),
         )
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error

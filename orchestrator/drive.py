@@ -61,7 +61,7 @@ class Drive:
         request = self.request
         with ExitStack() as started:
             known = known_nodes(request)
-            backend = None if known else _start(request, started, self.console)
+            backend = None if known else _start(request, started, self.console, self.secrets)
             nodes = known or (backend.nodes() if backend else ())
             planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
@@ -74,7 +74,7 @@ class Drive:
                     session.found_infeasible(trial, reason)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
-                    backend = backend or _start(request, started, self.console)
+                    backend = backend or _start(request, started, self.console, self.secrets)
                     listener = TrackedListener(session, trackers, self.secrets)
                     started.callback(listener.close)
                     started.callback(session.settle)
@@ -134,11 +134,11 @@ class Drive:
         )
 
 
-def _start(request: Request, started: ExitStack, console: Console) -> Backend:
+def _start(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
     """The back end, which ends with `started`; starting one takes seconds, and so it is announced."""
     if request.backend == "ray":
         console.print("connecting to Ray …" if request.address else "starting Ray …")
-    backend = make_backend(request)
+    backend = make_backend(request, secrets)
     started.callback(backend.close)
     if url := getattr(backend, "dashboard_url", ""):
         console.print(f"Ray dashboard: {url} (it asks for the token in {token_file()})", soft_wrap=True)

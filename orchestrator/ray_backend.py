@@ -21,6 +21,7 @@ from orchestrator.cause import Cause
 from orchestrator.conduct import Conduct
 from orchestrator.hearing import Hearing
 from orchestrator.quarantine import Quarantine
+from orchestrator.ray_attempt import Attempt, Starting
 from orchestrator.ray_cluster import Cluster, handler_kept
 from orchestrator.ray_early_stop import EarlyStop
 from orchestrator.ray_extensions import Extensions
@@ -29,7 +30,7 @@ from orchestrator.ray_head import HeadWatch
 from orchestrator.ray_metrics import Metrics
 from orchestrator.ray_order import Order
 from orchestrator.ray_plain import plain_tune
-from orchestrator.ray_queue import TrialQueue, spec_of
+from orchestrator.ray_queue import TrialQueue
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -81,8 +82,13 @@ class RayBackend:
         hearing = Hearing(listener)
         agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
         stop = _Stop(hearing)
-        place = results_dir.absolute()
-        queue = TrialQueue(agenda, self.nodes, place, self._conduct, self._quarantine, stop.stop_all)
+        starting = Starting(
+            results_dir=results_dir.absolute(),
+            conduct=self._conduct,
+            quarantine=self._quarantine,
+            secrets=self._extensions.secrets,
+        )
+        queue = TrialQueue(agenda, self.nodes, starting, stop.stop_all)
         rule = self._conduct.early_stopping
         early_stop = EarlyStop(rule, agenda.is_timed) if rule else None
         with tempfile.TemporaryDirectory() as scratch, plain_tune(verbose=self._verbose):
@@ -121,33 +127,34 @@ class _Relay(Callback):  # type: ignore[misc]
         """Make what Tune could not pickle."""
         self._metrics = Metrics()
 
-    def on_trial_start(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_start(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         self._start(trial)
 
     def on_trial_result(
-        self, iteration: int, trials: list[Trial], trial: Trial, result: dict[str, Any], **info: Any
+        self, iteration: int, trials: list[Attempt], trial: Attempt, result: dict[str, Any], **info: Any
     ) -> None:
         self._heard[trial.trial_id] = time.monotonic()
+        trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # others are told figures only
         with self._hearing.listening() as listener:
-            if result["rows"]:
-                listener.reported(spec_of(trial), result["rows"])
-            if "outcome" in result:
-                outcome = _with_quarantine(result["outcome"])
+            if trial.rows:
+                listener.reported(trial.spec, trial.rows)
+            if trial.outcome is not None:
+                outcome = _with_quarantine(trial.outcome)
                 self._quarantine.add(outcome.lost_devices)
-                self._metrics.finished(spec_of(trial), outcome)
-                listener.finished(spec_of(trial), outcome)
+                self._metrics.finished(trial.spec, outcome)
+                listener.finished(trial.spec, outcome)
 
-    def on_trial_error(self, iteration: int, trials: list[Trial], trial: Trial, **info: Any) -> None:
+    def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         """The supervisor itself failed: its process, its node, or Ray."""
         if trial.trial_id not in self._started:
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
         outcome = _broken(trial.error_file, wall_s)
-        self._metrics.finished(spec_of(trial), outcome)
+        self._metrics.finished(trial.spec, outcome)
         with self._hearing.listening() as listener:
-            listener.finished(spec_of(trial), outcome)
+            listener.finished(trial.spec, outcome)
 
-    def on_step_end(self, iteration: int, trials: list[Trial], **info: Any) -> None:
+    def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
         with self._hearing.listening() as listener:
             listener.ticked()
         for trial in trials:
@@ -156,11 +163,12 @@ class _Relay(Callback):  # type: ignore[misc]
                 del self._heard[trial.trial_id]
                 ray.kill(trial.temporary_state.ray_actor)
 
-    def _start(self, trial: Trial) -> None:
+    def _start(self, trial: Attempt) -> None:
+        trial.taken()
         self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
-        self._metrics.started(spec_of(trial))
+        self._metrics.started(trial.spec)
         with self._hearing.listening() as listener:
-            listener.started(spec_of(trial))
+            listener.started(trial.spec)
 
 
 class _Stop(Stopper):  # type: ignore[misc]

@@ -10,7 +10,7 @@ from ray.tune.schedulers import ASHAScheduler, TrialScheduler
 
 from orchestrator.conduct import EarlyStopping
 from orchestrator.durations import speed
-from orchestrator.ray_queue import spec_of
+from orchestrator.ray_attempt import Attempt
 from sweeps.trial import TrialSpec
 
 SAMPLES, ACCURACY = "samples", "val_accuracy"
@@ -33,9 +33,9 @@ class EarlyStop:
         self._is_timed = is_timed
         self._ladders: dict[str, _Ladder] = {}
 
-    def why_hopeless(self, trial: Trial, rows: Sequence[Mapping[str, Any]]) -> str:
+    def why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
         """After these further rows of the trial, why it is to end; empty where it is not, or they do not tell."""
-        spec, said = spec_of(trial), ""
+        spec, said = trial.spec, ""
         for row in rows if not spec.probes else ():
             samples, accuracy = row.get(SAMPLES), row.get(ACCURACY)
             if not samples or accuracy is None or (total := _budget(spec, row)) is None:
@@ -66,7 +66,7 @@ class _Ladder:
             stop_last_trials=False,
         )
 
-    def climbed(self, trial: Trial, samples: float, accuracy: float) -> str:
+    def climbed(self, trial: Attempt, samples: float, accuracy: float) -> str:
         """Why the trial, which has come so far, is hopeless; empty where it is not."""
         if trial.trial_id not in self._climbers:
             self._climbers.add(trial.trial_id)

@@ -11,6 +11,7 @@ from typing import Any
 
 from ray.tune import Callback
 
+from orchestrator.secrets import NO_SECRETS, Secrets
 from orchestrator.tracking import numbers, run_of
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec
@@ -26,9 +27,11 @@ class Extensions:
     callbacks: Sequence[Callback] = ()
     storage_path: str | None = None
     """A folder or URI; None: Tune's copy goes to a scratch folder."""
+    secrets: Secrets = NO_SECRETS
+    """What neither the callbacks nor the copy may tell."""
 
     @staticmethod
-    def of(section: Mapping[str, Any]) -> Extensions:
+    def of(section: Mapping[str, Any], secrets: Secrets = NO_SECRETS) -> Extensions:
         """From the config's section `tune`; MistakesError with everything that cannot be made of it."""
         callbacks, mistakes = [], []
         for index, given in enumerate(section["callbacks"]):
@@ -43,7 +46,7 @@ class Extensions:
                 mistakes.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, and no ray.tune.Callback")
         if mistakes:
             raise MistakesError(mistakes)
-        return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]))
+        return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)
 
     def name(self, results_dir: Path) -> str:
         """Of Tune's experiment: where it is kept, another one for every run of the sweep."""
@@ -55,9 +58,9 @@ def _place(path: str | None) -> str | None:
     return path if path is None or "://" in path else str(Path(path).expanduser().absolute())
 
 
-def plain_config(trial: TrialSpec) -> dict[str, Any]:
+def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
     """What Tune's loggers and frames show of a trial."""
-    return {"params": dict(run_of(trial).params)}
+    return {"params": dict(run_of(trial, secrets).params)}
 
 
 def plain_result(rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> dict[str, float]:

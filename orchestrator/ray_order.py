@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
+from orchestrator.ray_attempt import Attempt
 from orchestrator.ray_early_stop import EarlyStop
-from orchestrator.ray_queue import spec_of
 
 
 class Order(FIFOScheduler):  # type: ignore[misc]
@@ -25,19 +25,19 @@ class Order(FIFOScheduler):  # type: ignore[misc]
         """Tune may write a copy of whatever it is given into a state that nobody reads."""
         return {}
 
-    def on_trial_result(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> str:
+    def on_trial_result(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> str:
         """Go on; a hopeless trial's supervisor is asked to end it, which keeps the processes and tells how it ended."""
-        if why := self._why_hopeless(trial, result):
-            trial.temporary_state.ray_actor.give_up.remote(spec_of(trial).trial_id, why)
+        if why := self._why_hopeless(trial, result.get("rows", ())):
+            trial.temporary_state.ray_actor.give_up.remote(trial.spec.trial_id, why)
         return str(super().on_trial_result(tune_controller, trial, result))
 
-    def on_trial_complete(self, tune_controller: Any, trial: Trial, result: dict[str, Any]) -> None:
+    def on_trial_complete(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> None:
         """Of a short trial this is all that is heard, and others are compared with it."""
-        self._why_hopeless(trial, result)
+        self._why_hopeless(trial, trial.rows)
         super().on_trial_complete(tune_controller, trial, result)
 
-    def _why_hopeless(self, trial: Trial, result: dict[str, Any]) -> str:
-        return self._early_stop.why_hopeless(trial, result.get("rows", ())) if self._early_stop else ""
+    def _why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+        return self._early_stop.why_hopeless(trial, rows) if self._early_stop else ""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The first that waits."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from ray.tune import Experiment
 from ray.tune.experiment import Trial
@@ -13,8 +12,7 @@ from ray.tune.search import SearchAlgorithm
 
 from orchestrator.agenda import Agenda
 from orchestrator.cause import Cause
-from orchestrator.conduct import Conduct
-from orchestrator.quarantine import Quarantine
+from orchestrator.ray_attempt import Attempt, Starting
 from orchestrator.ray_extensions import plain_config
 from orchestrator.ray_gang import bundles
 from sweeps.feasibility import Node
@@ -38,19 +36,15 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self,
         agenda: Agenda,
         nodes: Callable[[], Sequence[Node]],
-        results_dir: Path,
-        conduct: Conduct,
-        quarantine: Quarantine | None = None,
+        starting: Starting,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """`stopping`: whether the sweep is to end. Tune asks nobody else while it waits for a first trial to start."""
         self._stopping = stopping
-        self._quarantine = quarantine or Quarantine()
         self._agenda = agenda
         self._nodes = nodes
-        self._results_dir = results_dir
-        self._conduct = conduct
-        self._given: list[tuple[Trial, Start]] = []
+        self._starting = starting
+        self._given: list[tuple[Attempt, Start]] = []
         self._taken_back: set[str] = set()
         self._count = 0
         self._looked_s = time.monotonic()
@@ -69,7 +63,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         """Take Tune's word for where its trials belong."""
         self._experiment = experiments[0]
 
-    def next_trial(self) -> Trial | None:
+    def next_trial(self) -> Attempt | None:
         """The next trial, if it may start now."""
         now_s = time.monotonic()
         for trial, start in [each for each in self._given if each[0].is_finished()]:
@@ -102,8 +96,8 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         """Whether no further trial will come."""
         return self._finished or self._agenda.over or self._stopping()
 
-    def _ended(self, trial: Trial, spec: TrialSpec, now_s: float) -> None:
-        outcome = (trial.last_result or {}).get("outcome")
+    def _ended(self, trial: Attempt, spec: TrialSpec, now_s: float) -> None:
+        outcome = trial.outcome
         self._agenda.ended(spec.trial_id, now_s, outcome)
         if trial.trial_id in self._taken_back:
             self._agenda.again(spec)
@@ -115,29 +109,19 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._alive = self._nodes()
         self._agenda.on(self._alive, self._looked_s)
 
-    def _trial(self, start: Start) -> Trial:
+    def _trial(self, start: Start) -> Attempt:
         spec = start.trial
-        warm = self._conduct.workers == "warm"
+        warm = self._starting.conduct.workers == "warm"
         place = self._agenda.seats(start) if warm else spec.gang
         nodes = start.nodes[:1] * place.ranks if place != spec.gang else start.nodes
-        return Trial(
+        return Attempt(
             self._experiment.spec["run"],
-            config={
-                "trial": spec,
-                "trial_dir": str(self._results_dir / "trials" / spec.trial_id),
-                "conduct": self._conduct,
-                "lost": sorted(self._quarantine.devices),
-                **plain_config(spec),
-            },
+            spec,
+            given=self._starting.given(spec),
+            shown=plain_config(spec, self._starting.secrets),
             trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
             storage=self._experiment.storage,
             placement_group_factory=bundles(place, nodes if len(self._alive) > 1 else ()),
             trial_name_creator=lambda trial: spec.label,
             trial_dirname_creator=lambda trial: trial.trial_id,
         )
-
-
-def spec_of(trial: Trial) -> TrialSpec:
-    """What Tune calls a trial is one attempt at one of ours."""
-    spec: TrialSpec = trial.config["trial"]
-    return spec

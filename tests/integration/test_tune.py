@@ -49,6 +49,47 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
+LOUD = """
+def train(config, context):
+    context.report({"epoch": 1, "loss": 1.0, "said": config["trainable"]["password"]})
+    if context.seed == 1:
+        raise RuntimeError("cannot log in with " + config["trainable"]["password"])
+    context.summarize({"samples_per_s": 1.0, "train_s": 1.0, "place": config["trainable"]["place"]})
+"""
+SECRETS = {"DB_PASSWORD": "hunter22-and-more", "PLACE": "somewhere-private"}
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+@pytest.mark.filterwarnings("default")
+def test_neither_tunes_state_nor_callbacks_hold_secrets(folder):
+    (folder / "loud_training.py").write_text(LOUD)
+    ended = subprocess.run(
+        [
+            *(sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "trainable=function"),
+            *("trainable._target_=loud_training:train", "trusted_modules=[loud_training,ray]", "report.html=false"),
+            *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
+            *("sweep.axes.seed=[0,1]", "+trainable.password=${oc.env:DB_PASSWORD}", "+trainable.place=${oc.env:PLACE}"),
+            *("tune.callbacks=[{_target_: ray.tune.logger.JsonLoggerCallback}]", "tune.storage_path=kept"),
+            *("cluster.dashboard=false", "resources.device=cpu"),
+        ],
+        cwd=folder,
+        env=os.environ | SECRETS | {"PYTHONPATH": f"{ROOT}:{folder}"},
+        capture_output=True,
+        text=True,
+        timeout=240,
+    )
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    kept = [path for path in (folder / "kept").rglob("*") if path.is_file()]
+    assert {"params.json", "params.pkl", "result.json"} <= {path.name for path in kept}
+    assert any(path.name.startswith("experiment_state") for path in kept)
+    for path in [*kept, *(each for each in (folder / "results").rglob("*") if each.is_file())]:
+        content = path.read_bytes()
+        for secret in SECRETS.values():
+            assert secret.encode() not in content, path
+            assert secret.encode().hex().encode() not in content, path  # Tune writes pickles in hex
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.filterwarnings("default")

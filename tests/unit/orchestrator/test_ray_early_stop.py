@@ -14,7 +14,7 @@ RULE = EarlyStopping(after=0.25, behind=0.03)
 
 def of_tune(name, budget, **changes):
     return SimpleNamespace(
-        trial_id=name, config={"trial": replace(beyond_reference(trial(name, "", budget=budget)), **changes)}
+        trial_id=name, spec=replace(beyond_reference(trial(name, "", budget=budget)), **changes)
     )
 
 

@@ -7,7 +7,7 @@ from ray.tune.experiment import Trial
 from orchestrator.agenda import Agenda
 from orchestrator.backend import Outcome
 from orchestrator.cause import Cause
-from orchestrator.conduct import Conduct
+from orchestrator.ray_attempt import Starting
 from orchestrator.ray_gang import bundles
 from orchestrator.ray_queue import TrialQueue
 from sweeps.feasibility import Node
@@ -43,7 +43,7 @@ class Tried:
     """What the queue looks at in a trial of Tune's."""
 
     def __init__(self, number: int, status: str = Trial.PENDING, outcome: Outcome | None = None) -> None:
-        self.trial_id, self.status, self.last_result = f"{number}", status, {"outcome": outcome} if outcome else {}
+        self.trial_id, self.status, self.outcome = f"{number}", status, outcome
 
     def is_finished(self) -> bool:
         return self.status == Trial.TERMINATED
@@ -57,7 +57,7 @@ def alive() -> list[Node]:
 @pytest.fixture
 def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TrialQueue:
     agenda = Agenda([trial("0", "quick"), trial("1", "quick")])
-    queue = TrialQueue(agenda, lambda: list(alive), tmp_path, Conduct())
+    queue = TrialQueue(agenda, lambda: list(alive), Starting(results_dir=tmp_path))
     monkeypatch.setattr(queue, "_trial", lambda start: Tried(int(start.trial.trial_id)))
     return queue
 
@@ -78,7 +78,7 @@ def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[N
     assert queue.next_trial() is None and queue.stranded() == [of.lost]
     of.lost.status = Trial.TERMINATED  # as Tune does with it
     assert queue.next_trial() is None  # there is one node, and it is taken
-    of.here.status, of.here.last_result = Trial.TERMINATED, {"outcome": Outcome(status=Status.OK, wall_s=1.0)}
+    of.here.status, of.here.outcome = Trial.TERMINATED, Outcome(status=Status.OK, wall_s=1.0)
     assert queue.next_trial().trial_id == of.lost.trial_id
 
 
@@ -87,14 +87,14 @@ def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
 ) -> None:
     of = _lost(alive, queue)
     of.lost.status = Trial.TERMINATED
-    of.lost.last_result = {"outcome": Outcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)}
+    of.lost.outcome = Outcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
     assert queue.next_trial() is None and queue._alive == [A]
 
 
 def test_a_sweep_that_is_to_end_starts_nothing_and_waits_for_nothing(tmp_path: Path) -> None:
     asked: list[bool] = []
     agenda = Agenda([trial("0", "quick")], wait_s=1000.0)
-    queue = TrialQueue(agenda, lambda: [], tmp_path, Conduct(), stopping=lambda: bool(asked))
+    queue = TrialQueue(agenda, lambda: [], Starting(results_dir=tmp_path), stopping=lambda: bool(asked))
     assert queue.next_trial() is None and not queue.is_finished()  # nodes may come
     asked.append(True)
     assert queue.next_trial() is None and queue.is_finished()
