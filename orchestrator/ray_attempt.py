@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,9 @@ from orchestrator.conduct import Conduct
 from orchestrator.quarantine import Quarantine
 from orchestrator.secrets import NO_SECRETS, Secrets
 from sweeps.trial import TrialSpec
+
+_CONFIGS = ("config", "_Trial__unresolved_config")
+"""Where a trial of Tune's has its config."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,21 +49,21 @@ class Attempt(Trial):  # type: ignore[misc]
 
     def __init__(self, name: str, spec: TrialSpec, *, given: Mapping[str, Any], shown: Mapping[str, Any], **known: Any):
         """`name` is that of Tune's trainable, `given` the supervisor's config; `known` are Tune's own."""
-        super().__init__(name, config={**given, **shown}, **known)
         self.spec = spec
         self.rows: Sequence[Mapping[str, Any]] = ()
         """Those of the latest result."""
         self.outcome: Outcome | None = None
         """How it ended, once the supervisor has said so."""
         self._shown = dict(shown)
+        creators = {"trial_name_creator": attrgetter("spec.label"), "trial_dirname_creator": attrgetter("trial_id")}
+        super().__init__(name, config={**given, **shown}, **creators, **known)
 
     def taken(self) -> None:
         """The gang has its config."""
-        self.config = dict(self._shown)
+        vars(self).update(dict.fromkeys(_CONFIGS, self._shown))
 
     def __getstate__(self) -> dict[str, Any]:
         """What Tune writes down."""
         state: dict[str, Any] = super().__getstate__()
-        return {key: value for key, value in state.items() if key not in ("spec", "rows", "outcome", "_shown")} | {
-            "config": dict(self._shown)
-        }
+        kept = {key: value for key, value in state.items() if key not in ("spec", "rows", "outcome", "_shown")}
+        return kept | dict.fromkeys(_CONFIGS, self._shown)

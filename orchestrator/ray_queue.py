@@ -122,6 +122,4 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
             storage=self._experiment.storage,
             placement_group_factory=bundles(place, nodes if len(self._alive) > 1 else ()),
-            trial_name_creator=lambda trial: spec.label,
-            trial_dirname_creator=lambda trial: trial.trial_id,
         )

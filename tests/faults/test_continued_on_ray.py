@@ -49,11 +49,18 @@ class Sweep:
 
     def ranks(self) -> list[psutil.Process]:
         """The processes that write into the ranks' logs, rank by rank."""
-        found = {os.path.realpath(f"/proc/{pid}/fd/1"): pid for pid in psutil.pids()}
+        found = {_output(pid): pid for pid in psutil.pids()}
         return [psutil.Process(found[str(log)]) for log in sorted(self.results.glob("trials/*/rank*.log"))]
 
     def note(self) -> str:
         return str(pd.read_csv(self.results / "tables/trials.csv").note[0])
+
+
+def _output(pid: int) -> str:
+    try:
+        return os.readlink(f"/proc/{pid}/fd/1")
+    except OSError:  # gone, or another user's
+        return ""
 
 
 @pytest.fixture

@@ -117,8 +117,9 @@ def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Calla
     company.look()
     asked = time.monotonic()
     process.send_signal(number)
-    _, err = process.communicate(timeout=60)
+    process.wait(timeout=60)
     tally.longest_exit_s = max(tally.longest_exit_s, time.monotonic() - asked)
+    _, err = process.communicate(timeout=60)
     tally.slowest_s = max(tally.slowest_s, company.gone_after_s())
     assert process.returncode in (0, -number, 128 + number), (process.returncode, err)
     return process.returncode != 0
