@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import threading
+import time
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -17,21 +19,25 @@ GRACE_S = 8.5
 
 
 _SAID = b"\ninterrupted: what runs is given up, and the tables follow; once more ends at once\n"
+_OVER = b"\0"
 _TOO_SLOW = b"what runs does not end in time: it is killed, and mode=report makes the tables\n"
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:
-    """End the process as a signal's handler; the driver's watcher ends what is still running."""
+    """End the process, also as a signal's handler; the driver's watcher ends what is still running."""
     os._exit(128 + number)
 
 
 class Interrupt:
-    """While the `with` lasts, remembers the first signal that came."""
+    """While the `with` lasts, remembers the first signal that came.
+
+    Python's own handlers wait for the main thread, which may be in Ray's code for seconds. So a thread is told by the
+    system itself, through a pipe: it counts the seconds from the signal on, and hears the second one at once.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
         self._before: dict[int, object] = {}
-        self._timer: threading.Timer | None = None
 
     @property
     def exit_status(self) -> int:
@@ -40,24 +46,76 @@ class Interrupt:
         return 128 + self.signal
 
     def __enter__(self) -> Interrupt:
+        global _current
+        _guard_forks()
+        self._heard, self._told = os.pipe()
+        os.set_blocking(self._told, False)
+        self._told_before = signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._came) for number in SIGNALS}
+        _current = self
+        self._thread = threading.Thread(target=self._listen, daemon=True, name="signals")
+        self._thread.start()
         return self
 
     def __exit__(self, *exception: object) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        global _current
+        _current = None
+        signal.set_wakeup_fd(self._told_before)
+        self.give_back()
+        os.write(self._told, _OVER)
+        self._thread.join()
+        os.close(self._told)
+        os.close(self._heard)
+
+    def give_back(self) -> None:
+        """The signals have their handlers of before."""
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _came(self, number: int, frame: FrameType | None) -> None:
-        if self.signal is not None:
-            end_at_once(number)  # asked twice
-        self.signal = number
-        os.write(2, _SAID)
-        self._timer = threading.Timer(GRACE_S, self._out_of_time)
-        self._timer.daemon = True
-        self._timer.start()
+        """The thread may not have had its turn yet."""
+        self.signal = self.signal or number
 
-    def _out_of_time(self) -> None:
-        os.write(2, _TOO_SLOW)
-        os._exit(self.exit_status)
+    def _listen(self) -> None:
+        """The thread's: the first signal, and then the second one or the end of the time."""
+        number = self._next(None)
+        if not number:
+            return
+        self.signal = self.signal or number
+        os.write(2, _SAID)
+        again = self._next(time.monotonic() + GRACE_S)
+        if again:
+            end_at_once(again)  # asked twice
+        if again is None:
+            os.write(2, _TOO_SLOW)
+            end_at_once(number)
+
+    def _next(self, until: float | None) -> int | None:
+        """The next of the signals; 0 when it is over, None when it is too late. Other handlers' signals pass by."""
+        while until is None or time.monotonic() < until:
+            wait_s = None if until is None else max(0.0, until - time.monotonic())
+            ready, _, _ = select.select([self._heard], [], [], wait_s)
+            told = os.read(self._heard, 1) if ready else b""
+            if told == _OVER:
+                return 0
+            if told and told[0] in SIGNALS:
+                return told[0]
+        return None
+
+
+_current: Interrupt | None = None
+_guarded = False
+
+
+def _guard_forks() -> None:
+    global _guarded
+    if not _guarded:
+        os.register_at_fork(after_in_child=_in_child)
+        _guarded = True
+
+
+def _in_child() -> None:
+    """A process that is forked has the pipe, too: its signals are its own affair."""
+    if _current is not None:
+        signal.set_wakeup_fd(-1)
+        _current.give_back()

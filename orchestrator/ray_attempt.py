@@ -60,7 +60,7 @@ class Attempt(Trial):  # type: ignore[misc]
 
     def taken(self) -> None:
         """The gang has its config."""
-        vars(self).update(dict.fromkeys(_CONFIGS, self._shown))
+        self.__dict__.update(dict.fromkeys(_CONFIGS, self._shown))
 
     def __getstate__(self) -> dict[str, Any]:
         """What Tune writes down."""
