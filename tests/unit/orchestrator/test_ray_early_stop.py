@@ -13,9 +13,7 @@ RULE = EarlyStopping(after=0.25, behind=0.03)
 
 
 def of_tune(name, budget, **changes):
-    return SimpleNamespace(
-        trial_id=name, spec=replace(beyond_reference(trial(name, "", budget=budget)), **changes)
-    )
+    return SimpleNamespace(trial_id=name, spec=replace(beyond_reference(trial(name, "", budget=budget)), **changes))
 
 
 def judged(early_stop, climber, accuracies):
