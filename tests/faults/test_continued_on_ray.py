@@ -19,7 +19,7 @@ from tests.drivers.ray_head import free_port, ray_head
 
 pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
-EPOCHS = 400
+EPOCHS = 200
 ARGUMENTS = (
     *("sweep=batch_scaling", f"budget.epochs={EPOCHS}", "report.html=false", "retries=1"),
     *("sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[64]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]"),
