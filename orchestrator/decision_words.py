@@ -20,7 +20,10 @@ def nothing(found: Contenders) -> str:
     """Why no cell is recommended."""
     if len(found.candidates):
         return f"No recommendation: every cell is likely to miss the margin of {found.contest.margin:g}."
-    return f"No recommendation by {found.measure.told}: {'; '.join(found.left_out) or 'no trial has ended'}."
+    told = "; ".join(found.left_out) or "no trial has ended"
+    if found.measure.unit == "s" and any(line.endswith("no value of it") for line in found.left_out):
+        told += " (trials have one that report samples_per_s and samples, or train_s)"
+    return f"No recommendation by {found.measure.told}: {told}."
 
 
 def doubts(found: Contenders, chosen: int) -> list[str]:

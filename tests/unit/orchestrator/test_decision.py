@@ -123,6 +123,15 @@ def test_energy_that_was_not_measured_recommends_nothing(records: list[TrialReco
     assert "3 cells have no value of it" in found.sentence
 
 
+def test_figures_that_code_of_ones_own_has_yet_to_report_are_named(record_of: RecordOf) -> None:
+    found = decided([record_of(1, seed, metrics={"samples_per_s": 100.0}) for seed in range(3)])
+    assert found.cell_id is None and found.sentence.endswith(
+        "1 cell has no value of it (trials have one that report samples_per_s and samples, or train_s)."
+    )
+    failed = decided([record_of(1, 0, Status.FAILED, note="broken")])
+    assert "samples_per_s" not in failed.sentence
+
+
 def test_energy_is_minimised_where_it_is_measured(record_of: RecordOf) -> None:
     joules = {1: 2.0, 2: 3.0}
     records = [
