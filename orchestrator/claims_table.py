@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from orchestrator.claim_expression import Claimed, ExpressionError
 from orchestrator.claims import INCONCLUSIVE, Verdict, judge
 from orchestrator.statistics import Array
 from orchestrator.text_table import TextTable
-from orchestrator.timed import only_sound
+from orchestrator.timed import is_timed, only_sound
 from sweeps.mistakes import nearest
 from sweeps.status import Status
 
@@ -33,7 +34,10 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
         differences = Claimed.parse(claim.expression).difference(values)
     except ExpressionError as error:
         return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
-    return judge(claim, differences, values.fewest_epochs)
+    found = judge(claim, differences, values.fewest_epochs)
+    if values.is_doubtful and found.verdict != INCONCLUSIVE:
+        return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")
+    return found
 
 
 class _Values:
@@ -44,6 +48,8 @@ class _Values:
         self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
+        self.is_doubtful = False
+        """Whether any of the timings it has looked up is not valid."""
 
     def __call__(self, column: str, selection: Mapping[str, Any]) -> Array:
         cells = self._selected(column, selection)
@@ -77,6 +83,9 @@ class _Values:
 
     def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
         looked_at = self._ok[self._ok["cell_id"].isin(cell_ids)]
+        if is_timed(column):
+            invalid = self._cells["timing_valid"].astype("boolean").eq(False)
+            self.is_doubtful |= bool((invalid & self._cells["cell_id"].isin(cell_ids)).any())
         if looked_at["epochs"].notna().any():
             self.fewest_epochs = min(self.fewest_epochs, float(looked_at["epochs"].min()))
         table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)

@@ -14,6 +14,11 @@ _STEP = "step_"
 """The parts of a step begin so, and end in the unit of seconds."""
 
 
+def is_timed(column: str) -> bool:
+    """Whether something that disturbs a timing changes this figure."""
+    return column in (*_RATES, *_DRAWS) or (column.startswith(_STEP) and column.endswith("_s"))
+
+
 def counts(trials: pd.DataFrame) -> pd.Series[Any]:
     """For each trial whether its timing counts: it is ok, and valid unless no ok seed of its cell is."""
     ok = trials["status"] == Status.OK.value
@@ -27,8 +32,7 @@ def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
     Accuracies, losses and memory stay: whoever else used the machine has not changed them. So do ends other than ok,
     and `wall_s`, which says how long the trial kept its devices, not how fast it was.
     """
-    of_step = [name for name in trials.columns if name.startswith(_STEP) and name.endswith("_s")]
-    columns = [name for name in (*_RATES, *_DRAWS, *of_step) if name in trials]
+    columns = [name for name in trials.columns if is_timed(name)]
     spoiled = (trials["status"] == Status.OK.value) & ~counts(trials)
     if not spoiled.any():
         return trials

@@ -44,6 +44,19 @@ def test_accuracies_are_paired_by_seed(frames: Any) -> None:
     )
 
 
+def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus, "accuracy": 0.9})
+        for gpus, timing in ((1, "device"), (2, "shared"), (4, "device"))
+        for seed in range(3)
+    ]
+    sweep = collect(records, scaling="weak", reference_batch_size=32)
+    found = judged(sweep, "speedup(gpus=2) > 1.8")
+    assert (found.verdict, found.why) == ("inconclusive", "the timing of one of its cells is not valid")
+    assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
+    assert judged(sweep, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.01).verdict == "confirmed"
+
+
 @pytest.mark.parametrize(
     ("expression", "why"),
     [
