@@ -98,6 +98,7 @@ def test_a_recommendation_that_fails_is_told_and_loses_nothing_else(
 
 def test_tables_that_cannot_be_written_are_an_error(layout: Layout) -> None:
     layout.tables.rmdir()
+    layout.tables.write_text("a file where the folder of the tables should be")
     with pytest.raises(OSError):
         report_on(request(), layout, RECORDS, Known())
 
