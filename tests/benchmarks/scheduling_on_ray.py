@@ -58,6 +58,7 @@ class Ends:
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         self.last_s = time.monotonic()
         self.outcomes.append(outcome)
+        print(f"{self.last_s - self.first_s:6.1f} s: {trial.label} {outcome.status}", file=sys.stderr)
 
     def ticked(self) -> None: ...
 
