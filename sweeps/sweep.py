@@ -74,14 +74,17 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
     axes = {axis: distinct(values) for axis, values in sweep.axes.items() if values}
     grid = points(axes) if mistakes else points(axes, sweep.zip, sweep.exclude)
-    setups: dict[str, Setup] = {}
+    setups: dict[str, Setup | None] = {}
     found: list[TrialSpec] = []
     for point in grid:
         config_axes = {axis: value for axis, value in point.items() if axis not in STANDARD_AXES}
         try:
             key = digest(config_axes)
-            setup = setups[key] if key in setups else setups.setdefault(key, setup_of(config_axes))
-            found.append(_trial(sweep.name, point, setup))
+            if key not in setups:
+                setups[key] = None  # unless there is one: what is wrong with it is told once
+                setups[key] = setup_of(config_axes)
+            if setup := setups[key]:
+                found.append(_trial(sweep.name, point, setup))
         except MistakesError as error:
             mistakes += error.mistakes
         except ValueError as error:

@@ -23,7 +23,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable: a value is of another type than it should be: {error}"
     yield from _names(config)
     if runs_here(config):
-        yield from absent(config["data"])
+        yield from absent(config.get("data") or {})
     try:
         growth = Growth.of(config["schedule"])
     except (ValueError, KeyError, TypeError) as error:

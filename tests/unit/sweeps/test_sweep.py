@@ -75,6 +75,25 @@ def test_a_rule_that_changes_the_optimizer_changes_the_trainables_config():
     assert trial.config["optimizer"] == {"name": "lars"} and trial.config["model"] == {"name": "cnn"}
 
 
+def test_a_setup_that_cannot_be_is_looked_at_once_and_the_others_too():
+    asked = []
+
+    def setup_of(axes):
+        asked.append(axes["model"])
+        if axes["model"] != "c":
+            raise MistakesError([f"no {axes['model']}"])
+        return setup()
+
+    with pytest.raises(MistakesError) as error:
+        trials(Sweep(name="s", axes={**GRID, "model": ["a", "b", "c"], "lr_multiplier": [1, -1]}), setup_of)
+    assert asked == ["a", "b", "c"]
+    assert [told.partition(",")[0] for told in error.value.mistakes] == [
+        "no a",
+        "no b",
+        "lr_multiplier must be a number above 0",
+    ]
+
+
 def test_the_setup_is_asked_for_once_for_each_combination_of_config_axes():
     asked = []
 

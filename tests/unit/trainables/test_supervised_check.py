@@ -38,6 +38,7 @@ def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
     config = CONFIG | {"data": {"name": "npz", "path": "/nowhere/mine.npz"}, "mode": "run"}
     assert [told.partition(":")[0] for told in mistakes(config)] == ["data 'npz'"]
     assert list(mistakes(config | {"mode": "plan"})) == []
+    assert list(mistakes(config | {"data": None})) == ["data.name is not set"]
     assert list(mistakes(config | {"cluster": {"address": "auto"}})) == []
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
     assert list(mistakes(config)) == []
