@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import ray
 from ray._private import ray_logging
+from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
@@ -48,7 +49,7 @@ class Cluster:
         _read_authentication_again()
         before = set(psutil.Process().children())
         address = address or os.environ.get("RAY_ADDRESS")
-        with handler_kept(signal.SIGTERM):
+        with handler_kept(signal.SIGTERM), _signals_left_to_us():
             if address:
                 context = _connect(address, shared)
             else:
@@ -120,6 +121,17 @@ def handler_kept(number: int) -> Iterator[None]:
     finally:
         if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(number, before)
+
+
+@contextmanager
+def _signals_left_to_us() -> Iterator[None]:
+    """Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind."""
+    install = ray_utils.set_sigterm_handler
+    ray_utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = install
 
 
 def _gpu_type(resources: Mapping[str, float]) -> str:

@@ -23,6 +23,12 @@ class Company:
         if self._driver:
             self._seen |= descendants({self._driver, *self._seen}) - {self._driver}
 
+    def names(self) -> list[str]:
+        """The programs that they run."""
+        self.look()
+        files = [Path(f"/proc/{each.pid}/cmdline") for each in self._seen]
+        return [file.read_bytes().partition(b"\0")[0].decode() for file in files if file.exists()]
+
     def gone_after_s(self, at_most_s: float = 10.0) -> float:
         began = time.monotonic()
         while self._seen & set(everybody()):

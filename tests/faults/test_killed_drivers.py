@@ -195,6 +195,25 @@ def test_ended_on_ray(tmp_path: Path, number: int) -> None:
     end_at_random(on_ray(tmp_path), tally, number, TIMES or 10, when)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("after_s", [0.0, 1.0, 3.0])
+def test_a_signal_while_ray_starts(tmp_path: Path, after_s: float) -> None:
+    place = next(on_ray(tmp_path))
+    process = place.start_afresh()
+    company = Company(process)
+    while not any("raylet" in name for name in company.names()):
+        assert process.poll() is None
+        time.sleep(0.05)
+    time.sleep(after_s)
+    company.look()
+    asked = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    process.wait(timeout=60)
+    assert process.returncode == 143 and time.monotonic() - asked < 10.0, process.communicate()
+    process.communicate()
+    company.gone_after_s()
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
 def test_asked_twice_it_ends_at_once(place: Place, number: int) -> None:
     process = place.start("trainable.pause_s=20")
