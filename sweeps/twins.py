@@ -8,6 +8,9 @@ from sweeps.identity import digest
 from sweeps.lr_rule import RULES
 from sweeps.trial import TrialSpec
 
+LOOP = "trainables.supervised:train"
+"""The project's own loop: of a rule that is done before the training it does not look at the name."""
+
 
 def twins(trials: Iterable[TrialSpec]) -> dict[str, str]:
     """{cell: the first cell whose trainings are the same}, seed by seed and to the last bit; without those first ones.
@@ -29,6 +32,7 @@ def _training(trial: TrialSpec) -> str:
     named = ("trial_id", "label", "seed", "lr")
     told = {key: value for key, value in request.items() if key not in named}
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
-    # A command has the rule's name where its line asks for it.
-    rule = lr.rule if RULES[lr.rule].in_training or "{lr_rule}" in str(request["config"]) else None
+    # Commands and functions of the user's own are told the rule's name, and may follow it in their own way.
+    follows = RULES[lr.rule].in_training or trial.trainable != LOOP
+    rule = lr.rule if follows else None
     return digest([told, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])

@@ -32,6 +32,7 @@ def test_whatever_else_differs_makes_another_training(change):
     assert twins([one, other]) and not twins([one, replace(other, **change)])
 
 
-def test_a_command_that_is_told_the_rules_name_may_follow_it():
-    given = setup(config={"trainable": {"command": "python train.py --rule {lr_rule}"}})
-    assert told(expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]}, given)) == {}
+@pytest.mark.parametrize("trainable", ["trainables.command:train", "mine.training:train"])
+def test_a_training_of_the_users_own_may_follow_the_rules_name(trainable):
+    one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
+    assert not twins([replace(each, trainable=trainable) for each in (one, other)])
