@@ -77,7 +77,8 @@ class Display:
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
-        self._console.print(f"something spoiled the timing of {len(trials)} trials: they run once more, alone")
+        which = "one trial: it runs" if len(trials) == 1 else f"{len(trials)} trials: they run"
+        self._console.print(f"something spoiled the timing of {which} once more, alone")
 
     def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
         """A trial that never started is a line, and counts for nothing else."""
