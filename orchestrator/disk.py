@@ -21,7 +21,12 @@ _TO_DO = {
 def is_at_fault(error: OSError, results_dir: Path) -> bool:
     """Whether the error is of the disk, or of a file of the results, and not of a network or the user's code."""
     inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(results_dir.absolute())
-    return inside or error.errno in _DISK
+    return inside or fails(error)
+
+
+def fails(error: OSError) -> bool:
+    """Whether it is of the disk itself, which takes nothing more, whatever the file."""
+    return error.errno in _DISK
 
 
 def advice(error: OSError, results_dir: Path) -> str:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
+from orchestrator import disk
 from orchestrator.claim import Claim
 from orchestrator.claims import Verdict
 from orchestrator.claims_table import claims_markdown, claims_table, verdicts
@@ -103,7 +104,8 @@ class Reported:
 def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:
     """Write the tables, the recommendation and the report of at least one end.
 
-    OSError where the tables cannot be written. What else fails is a trouble to be told, and loses nothing beside it.
+    OSError where the tables cannot be written, or the disk takes nothing more. What else fails is a trouble to be told,
+    and loses nothing beside it.
     """
     trials, cells = collect_for(request, records)
     attempts = _Attempts(layout)
@@ -192,10 +194,12 @@ class _Attempts:
         self.troubles: list[str] = []
 
     def at(self, what: str, step: Callable[[], Made]) -> Made | None:
-        """What the step makes; None if it fails, which is a trouble with its trace in a file."""
+        """What the step makes; None if it fails, which is a trouble with its trace in a file. OSError of a disk."""
         try:
             return step()
         except Exception as error:  # whatever it is, the figures are worth more than the page about them
+            if isinstance(error, OSError) and disk.fails(error):
+                raise  # the tables are there by now, and the user has to know what the disk needs
             trace = self._layout.report_trace
             self.troubles.append(f"{what} could not be made: {type(error).__name__}: {error} (see {trace})")
             with suppress(OSError):  # the line above tells it all the same

@@ -1,4 +1,6 @@
+import errno
 import json
+import os
 import random
 from pathlib import Path
 from types import SimpleNamespace
@@ -94,6 +96,16 @@ def test_a_recommendation_that_fails_is_told_and_loses_nothing_else(
     assert reported.recommendation is None and reported.has_page
     assert "recommendation.md could not be made: ZeroDivisionError: no seeds" in reported.troubles[0]
     assert layout.table("speedup.md").exists() and 'id="recommendation"' not in layout.page.read_text()
+
+
+def test_a_disk_that_fails_is_an_error_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(layout.table("accuracy.tex")))
+
+    monkeypatch.setattr(reporting, "write_latex", full)
+    with pytest.raises(OSError, match="No space left"):
+        report_on(request(), layout, RECORDS, Known())
+    assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
 def test_tables_that_cannot_be_written_are_an_error(layout: Layout) -> None:
