@@ -39,8 +39,10 @@ class EarlyStop:
             samples, accuracy = row.get(SAMPLES), row.get(ACCURACY)
             if not samples or accuracy is None or (total := _budget(spec, row)) is None:
                 continue
-            ladder = self._ladders.setdefault(speed(spec.axes), _Ladder(total, self._rule))
-            said = ladder.climbed(trial, samples, accuracy) or said
+            alike = speed(spec.axes)
+            if alike not in self._ladders:
+                self._ladders[alike] = _Ladder(total, self._rule)
+            said = self._ladders[alike].climbed(trial, samples, accuracy) or said
         return said if said and not self._is_needed(spec) else ""
 
     def _is_needed(self, spec: TrialSpec) -> bool:
