@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from fractions import Fraction
 
 from trainables.context import Context
 from trainables.process_group import Gang
@@ -17,10 +18,11 @@ def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     if total < len(speeds):
         raise ValueError(f"{total} samples are too few for {len(speeds)} ranks")
     spare = total - len(speeds)  # one each is given already
-    exact = [max(0.0, total * speed / sum(speeds) - 1) for speed in speeds]
-    exact = [spare * part / (sum(exact) or 1.0) for part in exact]
-    shares = [1 + int(part) for part in exact]
-    by_remainder = sorted(range(len(speeds)), key=lambda rank: int(exact[rank]) - exact[rank])
+    exactly = [Fraction(speed) for speed in speeds]  # rounding could give the faster of two nearly equal ranks less
+    parts = [max(Fraction(0), total * speed / sum(exactly) - 1) for speed in exactly]
+    parts = [spare * part / (sum(parts) or 1) for part in parts]
+    shares = [1 + int(part) for part in parts]
+    by_remainder = sorted(range(len(speeds)), key=lambda rank: int(parts[rank]) - parts[rank])
     for rank in by_remainder[: total - sum(shares)]:
         shares[rank] += 1
     return tuple(shares)

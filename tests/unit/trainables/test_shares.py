@@ -14,6 +14,7 @@ from trainables.shares import proportional
         (3, [5, 1, 1], (1, 1, 1)),
         (512, [300.5, 150.1], (341, 171)),
         (7, [1], (7,)),
+        (49, [87290.0, 999999.9999999999, 1000000.0], (2, 23, 24)),  # nearly equal
     ],
 )
 def test_shares_by_hand(total: int, speeds: list[float], shares: tuple[int, ...]) -> None:
