@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
+from orchestrator.arrival import ARRIVAL_S, can_run
 from orchestrator.backend import Outcome
 from orchestrator.durations import Durations
 from sweeps.feasibility import Node, why_infeasible
@@ -69,10 +70,13 @@ class Agenda:
         self._nodes: Sequence[Node] = ()
         self._began_s = 0.0
         self._homeless_since_s: dict[str, float] = {}
+        self._last_node_s: float | None = None
         self._ends = 0
         self._told = 0
         self.left_out: list[tuple[TrialSpec, Outcome]] = []
         """Trials that will not start, and why."""
+        self.deserted = False
+        """Whether for long there has been no node to run on: what waits can wait no longer, and has no end either."""
         self.over = False
         """Whether nothing runs, and nothing will."""
 
@@ -89,12 +93,18 @@ class Agenda:
         elif list(nodes) != list(self._nodes):
             self._scheduler.moved(nodes)
         self._nodes = nodes
+        if can_run(nodes) or self._last_node_s is None:
+            self._last_node_s = now_s
+        self.deserted = now_s - self._last_node_s >= max(ARRIVAL_S, self._wait_s)
         self._give_up_homeless(now_s)
 
     def next(self, now_s: float) -> Start | None:
         """The trial to start now, if any; where there is none for good, this is `over`."""
         scheduler = self._placed()
         while not self.over:
+            if self.deserted:
+                self.over = not self._running
+                return None
             self._try_again()
             reason = self._allowance.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
             if reason:
@@ -158,7 +168,12 @@ class Agenda:
         self._give_up_homeless(now_s)
 
     def _give_up_homeless(self, now_s: float) -> None:
-        """Trials that fit no nodes there are, as after a loss, wait for others only so long."""
+        """Trials that fit no nodes there are, as after a loss, wait for others only so long.
+
+        Where there is no node at all that tells nothing of the trials.
+        """
+        if not can_run(self._nodes):
+            return
         reasons = {gang: why_infeasible(gang, self._nodes) for gang in {t.gang for t in self._placed().waiting()}}
         homeless = [trial for trial in self._placed().waiting() if reasons[trial.gang]]
         since = {each.trial_id: self._homeless_since_s.get(each.trial_id, now_s) for each in homeless}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property
@@ -12,13 +12,14 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.agenda import Agenda
+from orchestrator.arrival import ARRIVAL_S, arrived
 from orchestrator.backend import Backend
 from orchestrator.backends import known_nodes, make_backend
 from orchestrator.crash_point import Moment, reached
 from orchestrator.ending import Ending
 from orchestrator.hardware import Hardware, check_hardware, hardware_of
 from orchestrator.history import difference, ends_under, latest, probes_under, spent_gpu_s
-from orchestrator.interrupt import Interrupt
+from orchestrator.interrupt import Interrupt, end_at_once
 from orchestrator.journal import Journal, Kind
 from orchestrator.layout import Layout
 from orchestrator.live import Display
@@ -32,6 +33,7 @@ from orchestrator.secrets import Secrets
 from orchestrator.session import Session
 from orchestrator.soundness import Finding
 from orchestrator.tracking import TrackedListener, Tracker
+from sweeps.feasibility import Node
 from sweeps.limit import Allowance
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
@@ -61,8 +63,7 @@ class Drive:
         request = self.request
         with ExitStack() as started:
             known = known_nodes(request)
-            backend = None if known else _start(request, started, self.console, self.secrets)
-            nodes = known or (backend.nodes() if backend else ())
+            backend, nodes = (None, known) if known else self._start(started)
             planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
             if planned.finished:
@@ -74,12 +75,25 @@ class Drive:
                     session.found_infeasible(trial, reason)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
-                    backend = backend or _start(request, started, self.console, self.secrets)
+                    backend = backend or self._start(started)[0]
                     listener = TrackedListener(session, trackers, self.secrets)
                     started.callback(listener.close)
                     started.callback(session.settle)
-                    backend.run(self._agenda(rounds, planned, began_s), self.layout.root, listener)
+                    agenda = self._agenda(rounds, planned, began_s)
+                    backend.run(agenda, self.layout.root, listener)
+                    if agenda.deserted:
+                        self.console.print("there is no node left to run anything on", style="bold red")
         return planned
+
+    def _start(self, started: ExitStack) -> tuple[Backend, Sequence[Node]]:
+        """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""
+        request, interrupt = self.request, self.interrupt
+        backend = _started(request, started, self.console, self.secrets)
+        within_s = max(ARRIVAL_S, request.wait_s)
+        nodes = arrived(backend.nodes, request, within_s=within_s, stopping=lambda: interrupt.signal is not None)
+        if not nodes and interrupt.signal is not None:
+            end_at_once(interrupt.signal)  # without nodes there is no plan, and nothing runs that could end cleanly
+        return backend, nodes
 
     def _take_up(self, hardware: Hardware) -> None:
         """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
@@ -134,7 +148,7 @@ class Drive:
         )
 
 
-def _start(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
+def _started(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
     """The back end, which ends with `started`; starting one takes seconds, and so it is announced."""
     if request.backend == "ray":
         console.print("connecting to Ray …" if request.address else "starting Ray …")

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
+from orchestrator.arrival import ARRIVAL_S, arrived
 from orchestrator.backends import check_reachable, known_nodes, make_backend
 from orchestrator.durations import Durations
 from orchestrator.forecast import Forecast
@@ -168,7 +169,7 @@ def _nodes(request: Request) -> Sequence[Node]:
     check_reachable(request)
     backend = make_backend(request)
     try:
-        return backend.nodes()
+        return arrived(backend.nodes, request, within_s=ARRIVAL_S)
     finally:
         backend.close()
 

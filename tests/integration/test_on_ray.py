@@ -117,3 +117,25 @@ def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, cluster, how):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(pd.read_csv(place.results / "tables/trials.csv")) == 8
     assert len(place.ran()) == 4 + 2 * 4  # each rank leaves its trace
+
+
+@pytest.fixture
+def without_cpus():
+    """The address of a head that nobody else has joined, and that leaves the work to others."""
+    port = free_port()
+    with ray_head(f"--port={port}", "--include-dashboard=false", "--num-cpus=0"):
+        yield f"127.0.0.1:{port}"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["run", "plan"])
+def test_a_cluster_without_anything_to_run_on_is_refused(tmp_path, without_cpus, mode):
+    Place(tmp_path, "report.html=false")
+    search = f"hydra.searchpath=[file://{tmp_path}/my]"
+    address = f"cluster.address={without_cpus}"
+    ended = orchestrate(tmp_path, "sweep=traced", search, "resources.device=cpu", address, f"mode={mode}")
+    assert ended.returncode == 2, ended.stdout + ended.stderr
+    (line,) = ended.stderr.splitlines()
+    assert line.startswith(f"{address}: none of its 1 nodes has CPUs, and none came within 30 s"), line
+    journal = tmp_path / "results/traced/journal.jsonl"
+    assert not journal.exists() or not journal.read_text()  # nothing is said of any trial

@@ -61,7 +61,9 @@ def until(condition, process, within_s=120.0):
     deadline = time.monotonic() + within_s
     while not condition():
         assert process.poll() is None, process.communicate()
-        assert time.monotonic() < deadline
+        if time.monotonic() > deadline:
+            process.kill()
+            pytest.fail(f"not within {within_s:g} s; the driver said: {process.communicate()}")
         time.sleep(0.1)
 
 

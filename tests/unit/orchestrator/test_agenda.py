@@ -1,6 +1,7 @@
 import pytest
 
 from orchestrator.agenda import Agenda
+from orchestrator.arrival import ARRIVAL_S
 from orchestrator.backend import Outcome
 from sweeps.feasibility import Node
 from sweeps.limit import Allowance, Limit
@@ -125,3 +126,30 @@ def test_durations_of_ended_trials_decide_who_is_next():
     agenda.next(0.0)
     agenda.ended("0", 7.0, Outcome(status=Status.OK, wall_s=7.0))
     assert agenda._durations.expected_s(repeats[0]) == 7.0
+
+
+def test_without_any_node_nothing_is_infeasible_and_after_a_while_all_is_left_for_another_time():
+    head = Node(name="head", cpus=0, gpus=0)
+    agenda = on(Agenda(trials(1)), head)
+    assert agenda.next(0.0) is None and not agenda.over
+    on(agenda, now_s=ARRIVAL_S - 1)
+    assert not agenda.deserted and len(agenda) == 1
+    on(agenda, head, now_s=ARRIVAL_S)
+    assert agenda.next(ARRIVAL_S) is None and agenda.deserted and agenda.over
+    assert len(agenda) == 1 and not agenda.left_out
+
+
+def test_a_node_that_comes_back_in_time_goes_on_and_waiting_for_a_long_time_is_up_to_the_user():
+    agenda = on(Agenda(trials(1), wait_s=100.0), ONE)
+    on(agenda, now_s=99.0)
+    assert agenda.next(99.0) is None and not agenda.over
+    assert on(agenda, TWO, now_s=99.5).next(99.5) is not None
+
+
+def test_what_still_runs_without_nodes_has_its_end_first():
+    agenda = on(Agenda(trials(2)), ONE, now_s=0.0)
+    agenda.next(0.0)
+    on(agenda, now_s=ARRIVAL_S)
+    assert agenda.next(ARRIVAL_S) is None and not agenda.over
+    agenda.ended("0", ARRIVAL_S)
+    assert agenda.next(ARRIVAL_S) is None and agenda.over
