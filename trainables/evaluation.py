@@ -47,7 +47,7 @@ class Evaluation:
         self._mirrored = mirrored
 
     def score(self, model: nn.Module) -> Score:
-        """Evaluate this module, not its wrapper; leaves it in training mode."""
+        """Evaluate this module, not its wrapper, which may be compiled for other shapes; leaves it in training mode."""
         model.eval()
         sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
         with torch.inference_mode(), self._precision.casting(self._form.device):
@@ -61,10 +61,9 @@ class Evaluation:
         return Score(accuracy=correct / self._count, loss=loss / self._count)
 
     def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
-        # forward, not the call: a compiled call would be compiled again for these shapes
-        outputs: Tensor = model.forward(images)
+        outputs: Tensor = model(images)
         if self._mirrored:
-            outputs = (outputs + _mirrored(model.forward(_mirrored(images)))) / 2
+            outputs = (outputs + _mirrored(model(_mirrored(images)))) / 2
         return outputs
 
 

@@ -35,7 +35,8 @@ def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, int, i
 
     try:
         with torch.device("meta"):
-            counted = models.build(model, input_shape=input_shape, num_classes=num_classes)
+            plain = {**model, "batch_norm": "replica"}  # others count the same, and some ask for the other ranks
+            counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
             images = torch.empty(COUNTED, *input_shape)
         with FlopCounterMode(display=False) as counter:
             counted(images).sum().backward()

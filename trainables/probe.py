@@ -10,6 +10,7 @@ from torch import nn
 
 from trainables.clock import Clock
 from trainables.inputs import Form, as_pixels
+from trainables.models.batch_norm import own_statistics
 from trainables.objective import loss_sum
 from trainables.precision import Precision
 from trainables.split import Part
@@ -55,7 +56,8 @@ class Probe:
     def _unchanged(self) -> Iterator[None]:
         buffers = [buffer.clone() for buffer in self._model.buffers()]
         try:
-            yield
+            with own_statistics(self._model):  # ranks take different numbers of passes, and may run out of memory
+                yield
         finally:
             self._model.zero_grad()
             for buffer, before in zip(self._model.buffers(), buffers, strict=True):

@@ -18,9 +18,11 @@ from trainables.graphed_step import GraphedStep
 from trainables.growth import Growth
 from trainables.inputs import Inputs
 from trainables.micro_batch import fitting
+from trainables.models.batch_norm import synchronises
 from trainables.noise_watch import NoiseWatch
 from trainables.probe import Probe
 from trainables.process_group import Gang
+from trainables.replicas import INDEPENDENT
 from trainables.settings import Settings
 from trainables.shares import share_by_speed
 from trainables.slowed_inputs import SlowedInputs
@@ -120,6 +122,10 @@ class Replica:
     def _build_model(self) -> nn.Module:
         workload = self._workload
         model = models.build(self._config["model"], input_shape=workload.input_shape, num_classes=workload.num_classes)
+        if self._context.strategy == INDEPENDENT and synchronises(model):
+            raise ValueError(
+                "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
+            )
         layout = torch.channels_last if workload.form.channels_last else torch.contiguous_format
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
         return model

@@ -16,6 +16,15 @@ CHOICES = {
     "checkpoint": ("off", "epochs"),
 }
 
+LEAST = {
+    "eval_batch_size": 1,
+    "window_steps": 1,
+    "window_s": 0,
+    "warmup_steps": 0,
+    "warmup_s": 0,
+    "checkpoint_every_s": 0,
+}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
@@ -60,7 +69,7 @@ class Settings:
     window_s: float = 2.0
     """Seconds of steady state that throughput is measured over, at least."""
     window_steps: int = 50
-    """Optimizer steps of the same, at least; 0 with window_s=0 measures no throughput beyond the epochs'."""
+    """Optimizer steps of the same, at least."""
     warmup_steps: int = 10
     """Steps that pass untimed before a window that follows the training, at least …"""
     warmup_s: float = 0.3
@@ -93,7 +102,6 @@ class Settings:
             raise ValueError(f"trainable.label_smoothing={self.label_smoothing} is not a share below 1")
         if self.target_accuracy is not None and not 0 < self.target_accuracy <= 1:
             raise ValueError(f"trainable.target_accuracy={self.target_accuracy} is not a share of 1, such as 0.9")
-        if self.eval_batch_size < 1 or self.window_steps < 1:
-            raise ValueError("trainable.eval_batch_size and trainable.window_steps are at least 1")
-        if self.window_s < 0 or self.warmup_s < 0 or self.warmup_steps < 0:
-            raise ValueError("trainable.window_s, trainable.warmup_s and trainable.warmup_steps are at least 0")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"trainable.{name}={getattr(self, name)} is not at least {least}")

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import MethodType
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -15,8 +20,9 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
     after the other. A last ghost batch may be smaller.
     """
 
-    def __init__(self, num_features: int, *, size: int) -> None:
-        super().__init__(num_features)
+    def __init__(self, num_features: int, *, size: int, **options: Any) -> None:
+        """The options are those of `nn.BatchNorm2d`."""
+        super().__init__(num_features, **options)
         self.size = size
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
@@ -49,10 +55,28 @@ def convert_batch_norm(module: nn.Module, kind: str) -> nn.Module:
 
 def _with_ghosts(module: nn.Module, size: int) -> nn.Module:
     if isinstance(module, nn.BatchNorm2d):
-        ghost = GhostBatchNorm2d(module.num_features, size=size)
-        ghost.eps, ghost.momentum = module.eps, module.momentum
+        options = {name: getattr(module, name) for name in ("eps", "momentum", "affine", "track_running_stats")}
+        ghost = GhostBatchNorm2d(module.num_features, size=size, **options)
         ghost.load_state_dict(module.state_dict())
         return ghost
     for name, child in module.named_children():
         setattr(module, name, _with_ghosts(child, size))
     return module
+
+
+def synchronises(module: nn.Module) -> bool:
+    """Whether a forward pass in training waits for other ranks."""
+    return any(isinstance(child, nn.SyncBatchNorm) for child in module.modules())
+
+
+@contextmanager
+def own_statistics(module: nn.Module) -> Iterator[None]:
+    """Synchronised batch norm takes this rank's samples alone in this block: no pass of it waits for other ranks."""
+    synchronised = [child for child in module.modules() if isinstance(child, nn.SyncBatchNorm)]
+    for child in synchronised:
+        vars(child)["forward"] = MethodType(nn.BatchNorm2d.forward, child)
+    try:
+        yield
+    finally:
+        for child in synchronised:
+            del vars(child)["forward"]

@@ -53,6 +53,15 @@ def test_a_model_is_left_in_training_mode() -> None:
     assert model.training
 
 
+def test_a_models_own_hooks_are_called() -> None:
+    model, images, targets = material(5, dense=False)
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    gang = process_group.join(Context.alone())
+    Evaluation(images, targets, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2).score(model)
+    assert seen == [2, 2, 1]
+
+
 @pytest.mark.parametrize("dense", [False, True])
 def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
     model, images, targets = material(9, dense=dense)

@@ -3,7 +3,9 @@ import logging
 import pytest
 import torch
 
-from trainables import flops
+from tests.unit.trainables.ranks import Processes, rendezvous
+from trainables import flops, process_group
+from trainables.context import Context
 from trainables.flops import flops_per_sample, matrix_flops_per_s
 from trainables.precision import Precision
 
@@ -44,3 +46,14 @@ def test_smaller_matrices_do_where_the_training_left_no_memory(monkeypatch: pyte
 def test_the_rate_is_measured_once() -> None:
     rate = matrix_flops_per_s("cpu", Precision(), ranks=1)
     assert 1e8 < rate < 1e15 and matrix_flops_per_s("cpu", Precision(), ranks=1) == rate
+
+
+def count(rank: int, meet: str) -> float | None:
+    process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
+    return flops_per_sample({"name": "cnn10", "batch_norm": "sync"}, input_shape=(3, 8, 8), num_classes=10)
+
+
+def test_synchronised_batch_norm_is_counted_without_the_other_ranks(pair: Processes) -> None:
+    meet = rendezvous()
+    plain = flops_per_sample({"name": "cnn10"}, input_shape=(3, 8, 8), num_classes=10)
+    assert pair.call(count, (0, meet), (1, meet)) == [plain, plain]

@@ -143,6 +143,14 @@ def test_ghost_batch_norm_normalises_each_ghost_batch_like_a_batch_of_its_own() 
     assert torch.equal(ghost.eval()(x), plain.eval()(x))
 
 
+def test_ghost_batch_norm_has_the_options_of_what_it_replaces() -> None:
+    options = {"eps": 1e-3, "momentum": 0.3, "affine": False, "track_running_stats": False}
+    plain = nn.BatchNorm2d(3, **options)  # type: ignore[arg-type]
+    (ghost,) = convert_batch_norm(nn.Sequential(nn.BatchNorm2d(3, **options)), "ghost:8")  # type: ignore[arg-type]
+    x = torch.randn(8, 3, 4, 4, generator=torch.Generator().manual_seed(0))
+    assert torch.equal(ghost(x), plain(x)) and (ghost.momentum, dict(ghost.state_dict())) == (0.3, {})
+
+
 def test_conversion_keeps_parameters_and_their_names() -> None:
     module = build({"name": "cnn10"}, input_shape=CIFAR, num_classes=10)
     before = {key: value.clone() for key, value in module.state_dict().items()}

@@ -27,3 +27,11 @@ def test_one_rank_alone_is_a_single_process() -> None:
     settings = CONFIG | {"budget": {"steps": 5}}
     answers = [run(request(strategy=strategy, config=settings)) for strategy in ("single", "independent")]
     assert answers[0]["metrics"]["loss"] == answers[1]["metrics"]["loss"] and answers[1]["note"] == ""
+
+
+def test_independent_models_share_no_batch_norm(pair: Processes) -> None:
+    sections = {"model": {"name": "cnn10", "batch_norm": "sync"}}
+    place = {"gang_id": "independent sync", "rendezvous": rendezvous(), "strategy": "independent"}
+    asked = [request(rank=rank, shares=(8, 8), config=sections, **place) for rank in range(2)]
+    notes = [answer["note"] for answer in pair.call(run, *((each,) for each in asked))]
+    assert all("strategy=independent trains one on each" in note for note in notes), notes

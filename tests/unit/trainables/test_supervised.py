@@ -98,6 +98,7 @@ def test_every_precision_of_the_cpu_learns(precision: str) -> None:
         ("trainable", {"precision": "tf32"}, "format of GPUs"),
         ("trainable", {"compile": "fast"}, "trainable.compile='fast' is not one of off"),
         ("trainable", {"val_fraction": 1.5}, "val_fraction=1.5"),
+        ("trainable", {"window_steps": 0}, "trainable.window_steps=0 is not at least 1"),
         ("trainable", {"slow_down": {"rank": 0, "factor": 0.5}}, "is not a rank, and a factor of at least 1"),
         ("budget", {"epochs": 1, "steps": 3}, "exactly one of"),
         ("budget", {"steps": 0}, "budget.steps=0"),
