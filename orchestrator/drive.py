@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -105,12 +105,13 @@ class Drive:
     def end(self, planned: Plan) -> int:
         """Write and print the tables; the exit status."""
         ends, interrupt, console = self.ends(), self.interrupt, self.console
-        if interrupt.signal is not None:  # said before the tables, which a busy machine may have no time for
+        if interrupt.signal is not None and ends:  # said before the tables, which a busy machine may have no time for
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
             console.print(f"{waiting} planned trials have not run; the same command continues")
         damages = self.journal.damages
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
-        ending = Ending.of(self.request, self.layout, planned.trials, ends, driver=self._who, findings=findings)
+        with console.status("making the tables and the report …") if console.is_terminal else nullcontext():
+            ending = Ending.of(self.request, self.layout, planned.trials, ends, driver=self._who, findings=findings)
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": ending.missing})
         reached(Moment.SWEEP_ENDED)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
@@ -14,6 +16,8 @@ from orchestrator.record import TrialRecord
 from orchestrator.request import Request
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+
+_NUMBER = re.compile(r"\d+(\.\d+)?")
 
 if TYPE_CHECKING:
     from orchestrator.reporting import Reported
@@ -85,15 +89,23 @@ class Ending:
         ]
 
     def failures(self) -> list[str]:
-        """A line for each reason for which trials failed, with a place to look at; other ends are in the tables."""
+        """A line for each reason for which trials failed, with a place to look at; other ends are in the tables.
+
+        Reasons that differ in numbers only (a batch size, a shape) are one, told in the first one's words.
+        """
         failed = [record for record in self.ends if record.status is Status.FAILED]
         by_note: dict[str, list[TrialRecord]] = {}
         for record in failed:
-            by_note.setdefault(record.note, []).append(record)
+            by_note.setdefault(_NUMBER.sub("#", record.note), []).append(record)
         return [
-            f"{len(alike)} of {len(self.ends)} trials failed: {note} (see {self.layout.trial(alike[0].trial_id)})"
-            for note, alike in by_note.items()
+            f"{len(alike)} of {len(self.ends)} trials failed: {alike[0].note} (see {self._place(alike[0])})"
+            for alike in by_note.values()
         ]
+
+    def _place(self, record: TrialRecord) -> Path:
+        """Where there is most to read about a failed trial."""
+        trace = self.layout.trace(record.trial_id)
+        return trace if trace.exists() else self.layout.trial(record.trial_id)
 
     def show(self, console: Console) -> None:
         """Print all of it."""

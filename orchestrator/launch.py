@@ -72,7 +72,8 @@ _NEEDED: Mapping[str, Sequence[str]] = {
 
 def _mistakes(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
     if target not in TARGETS:
-        yield unknown("launch.target", target, TARGETS)
+        unset = f"launch.target is not set; valid: {', '.join(TARGETS)}"
+        yield unset if target is None else unknown("launch.target", target, TARGETS)
         return
     for key in _NEEDED.get(target, ()):
         if not section[key]:

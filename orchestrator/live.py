@@ -93,7 +93,7 @@ class Display:
         done = sum(self._ended.values())
         told = f"[{done}/{self._total}] {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.label}"
         figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
-        shown = "".join(f"  {name} {value:,.4g}" for name, value in figures.items() if value is not None)
+        shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
         style = "" if outcome.status is Status.OK else "bold red"
         return Text(told + shown + (f"  {outcome.note}" if outcome.note else ""), style=style)
 
@@ -122,7 +122,10 @@ class Display:
 
 
 def _figure(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, (int, float)) else ""
+    """Four significant digits; a thousand and more is whole, and never a power of ten as in 1.066e+04."""
+    if not isinstance(value, (int, float)):
+        return ""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:,.4g}"
 
 
 def _duration(seconds: float) -> str:

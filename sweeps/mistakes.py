@@ -16,7 +16,7 @@ class MistakesError(ValueError):
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """` (did you mean 'batch'?)`, or nothing where no valid name is close."""
-    close = difflib.get_close_matches(name, list(valid), n=2, cutoff=0.75)
+    close = difflib.get_close_matches(name, list(dict.fromkeys(valid)), n=2, cutoff=0.75)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 

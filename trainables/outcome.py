@@ -89,6 +89,8 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
+    if isinstance(error, SyntaxError):  # Python's own account begins with the place, and names the error lines below
+        return f"{type(error).__name__}: {error}"[:NOTE_LENGTH]
     text = "".join(traceback.format_exception_only(error)).strip()
     if type(error).__module__.startswith("trainables."):  # where one of ours is defined helps no reader
         text = text.removeprefix(f"{type(error).__module__}.")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 CHOICES = {
+    "precision": ("fp32", "tf32", "bf16", "fp16", "fp64"),
     "compile": ("off", "default", "max-autotune"),
     "cuda_graph": ("off", "on"),
     "micro_batch": ("off", "auto"),

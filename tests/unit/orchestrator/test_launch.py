@@ -68,6 +68,7 @@ def test_overrides_reach_the_sweep_as_they_were_given():
 @pytest.mark.parametrize(
     ("target", "given", "told"),
     [
+        (None, {}, "launch.target is not set; valid: slurm, kuberay, ray_up, ssh"),
         ("slrm", {}, "unknown launch.target 'slrm' (did you mean 'slurm'?); valid: slurm, kuberay, ray_up, ssh"),
         ("kuberay", {}, "launch.target=kuberay needs launch.image"),
         ("ssh", {}, "launch.target=ssh needs launch.hosts"),

@@ -46,3 +46,12 @@ def test_text_of_trials_is_never_markup():
         display.started(TRIALS[0])
         display.finished(TRIALS[0], Outcome(status=Status.FAILED, wall_s=0.0, note="[red]not markup[/]"))
     assert "[red]not markup[/]" in screen.file.getvalue()
+
+
+def test_large_figures_are_written_out():
+    screen = console(terminal=False)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        figures = {"samples_per_s": 10663.2, "val_accuracy": 0.97222}
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics=figures))
+    assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val 0.9722")

@@ -51,3 +51,9 @@ def test_a_note_is_one_short_line() -> None:
 def test_a_note_does_not_say_where_an_error_of_ours_is_defined() -> None:
     assert Ending.of(DivergedError("the loss is nan")).note == "DivergedError: the loss is nan"
     assert Ending.of(torch.OutOfMemoryError("CUDA")).note == "torch.OutOfMemoryError: CUDA"
+
+
+def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
+    with pytest.raises(SyntaxError) as caught:
+        compile("def train(config, context)\n    pass\n", "/somewhere/my_training.py", "exec")
+    assert Ending.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"

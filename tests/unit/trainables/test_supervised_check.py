@@ -16,6 +16,7 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({}, []),
         ({"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}, []),
         ({"trainable": {"compile": "fast"}}, ["trainable.compile='fast' is not one of off, default, max-autotune"]),
+        ({"trainable": {"precision": "fp61"}}, ["trainable.precision='fp61' is not one of fp32, tf32, bf16"]),
         ({"trainable": {"val_fraction": "much"}}, ["another type than it should be: '<=' not supported"]),
         ({"trainable": {"target_accuracy": 93}}, ["trainable.target_accuracy=93 is not a share of 1"]),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule: schedule.gamma=0.3 multiplies no batch by a whole number"]),
