@@ -8,6 +8,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ray.air._internal import usage
+from ray.tune.execution import tune_controller
+
+from orchestrator.ray_kept import KeptGangs
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -23,7 +26,7 @@ _TUNE = {
 @contextmanager
 def plain_tune(*, verbose: bool) -> Iterator[None]:
     """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`."""
-    with _environment(_TUNE), _quiet("ray.tune", not verbose), _callbacks_uncounted():
+    with _environment(_TUNE), _quiet("ray.tune", not verbose), _callbacks_uncounted(), _gangs_kept():
         yield
 
 
@@ -63,3 +66,14 @@ def _callbacks_uncounted() -> Iterator[None]:
         yield
     finally:
         usage.tag_callbacks = count
+
+
+@contextmanager
+def _gangs_kept() -> Iterator[None]:
+    """Controllers that are made meanwhile keep gangs by our rule; there is no setting for it."""
+    theirs = tune_controller._ObjectCache
+    tune_controller._ObjectCache = KeptGangs
+    try:
+        yield
+    finally:
+        tune_controller._ObjectCache = theirs

@@ -36,9 +36,10 @@ from orchestrator.agenda import Agenda  # noqa: E402
 from orchestrator.backend import Outcome  # noqa: E402
 from orchestrator.durations import Durations  # noqa: E402
 from orchestrator.ray_backend import RayBackend  # noqa: E402
-from sweeps.simulation import lower_bound_s  # noqa: E402
+from sweeps.simulation import lower_bound_s, simulate  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
+from sweeps.warmth import cold_starts  # noqa: E402
 from tests.contract.trials import trial  # noqa: E402
 
 
@@ -106,10 +107,14 @@ def main() -> None:
         cluster.shutdown()
     assert len(ends.outcomes) == len(trials) and all(each.status is Status.OK for each in ends.outcomes), ends.outcomes
     bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
+    stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
+    cold = cold_starts(stays, nodes)
     figures = {
         "about": {"machine": platform.platform(), "ray": version("ray"), "load_average": os.getloadavg()[0]},
         "trials": given.trials,
         "nodes": [vars(node) | {"node_id": ""} for node in nodes],
+        "gangs_started": len({each.metrics["pid"] for each in ends.outcomes}),
+        "gangs_needed": len(cold),
         "bound_s": bound_s,
         "makespan_s": ends.last_s - ends.first_s,
         "makespan_over_bound": (ends.last_s - ends.first_s) / bound_s,

@@ -1,0 +1,41 @@
+"""Gangs that are kept from one trial to the next: which ones, and for how long."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any
+
+from ray.tune.utils.object_cache import _ObjectCache
+
+
+class KeptGangs(_ObjectCache):  # type: ignore[misc]
+    """Keeps every gang whose trial has ended until the queue has had its turn to give it another one.
+
+    Tune drops it at once where it waits for any gang of another shape to start, which takes seconds: meanwhile one
+    gang after the other would have to be started anew, though the next trial is of its shape. A gang that was not
+    taken at the queue's next turn makes room for what waits; where nothing waits it needs none of what it holds.
+    """
+
+    def __init__(self, may_keep_one: bool = True) -> None:
+        super().__init__(may_keep_one=may_keep_one)
+        self._new: list[Any] = []
+
+    def cache_object(self, key: Any, obj: Any) -> bool:
+        """Keep it; always possible."""
+        self._cached_objects[key].append(obj)
+        self._num_cached_objects += 1
+        self._new.append(obj)
+        return True
+
+    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
+        """Those that are to end now: Tune asks after every turn of the queue."""
+        new, self._new = self._new, []
+        if not force_all and not any(self._max_num_objects.values()):
+            return
+        for key, kept in self._cached_objects.items():
+            wanted = 0 if force_all else self._max_num_objects[key]
+            old = [each for each in kept if force_all or not any(each is one for one in new)]
+            for each in old[: max(0, len(kept) - wanted)]:
+                kept.remove(each)
+                self._num_cached_objects -= 1
+                yield each
