@@ -61,8 +61,8 @@ def _yaml(path: Path, title: str) -> Iterator[str]:
 
 
 def _columns_page() -> Iterator[str]:
-    from orchestrator.collector import COLUMNS as TRIALS
-    from orchestrator.summary import COLUMNS, FURTHER
+    from orchestrator.collection.collector import COLUMNS as TRIALS
+    from orchestrator.collection.summary import COLUMNS, FURTHER
 
     yield "# Columns of the tables\n\nUnits are in the names. Empty means not measured, never 0."
     yield "[How they are made](../numbers.md)."

@@ -9,7 +9,7 @@ import sys
 
 def main() -> int:
     """The command line; returns the exit status."""
-    from orchestrator.interrupt import SIGNALS, end_at_once
+    from orchestrator.driver.interrupt import SIGNALS, end_at_once
 
     for number in SIGNALS:  # until a sweep runs, nothing has begun that would have to be ended
         if signal.getsignal(number) is not signal.SIG_IGN:

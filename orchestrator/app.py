@@ -17,17 +17,24 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from orchestrator.composition import PRIMARY, Composition, config_dir, hydra_config, is_search_path, with_search_path
-from orchestrator.interrupt import INTERRUPTED
-from orchestrator.modes import MODES, WITHOUT_SWEEP
-from orchestrator.multirun import saved_without_secrets
-from orchestrator.objective import objective_of
-from orchestrator.overrides import rewritten
-from orchestrator.trust import KEY, hydra_mistakes
+from orchestrator.command_line.composition import (
+    PRIMARY,
+    Composition,
+    config_dir,
+    hydra_config,
+    is_search_path,
+    with_search_path,
+)
+from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
+from orchestrator.command_line.multirun import saved_without_secrets
+from orchestrator.command_line.objective import objective_of
+from orchestrator.command_line.overrides import rewritten
+from orchestrator.config.trust import KEY, hydra_mistakes
+from orchestrator.driver.interrupt import INTERRUPTED
 from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:
-    from orchestrator.question import Question
+    from orchestrator.command_line.question import Question
 
 WRONG_REQUEST = 2
 """The exit status of a request that cannot be carried out; nothing was started."""
@@ -152,7 +159,7 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _checked(composition: Composition) -> Question:
-    from orchestrator.question import Question
+    from orchestrator.command_line.question import Question
 
     return Question.checked(composition)
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.layout import Layout
+from orchestrator.config.override_text import overrides_of
 from orchestrator.notebook_pictures import NotebookPictures
-from orchestrator.override_text import overrides_of
+from orchestrator.storage.layout import Layout
 from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.layout import Layout
+from orchestrator.storage.layout import Layout
 
 _IN_DOCUMENT = re.compile(r"!\[(?P<title>[^\]]*)\]\([^)]*?(?P<name>\w+)\.png\)")
 

@@ -8,11 +8,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from orchestrator import figures
-from orchestrator.baseline import FIXED_SIDE
+from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.report.lines import Lines, decade_axis, power_axis, with_lines, word
 from orchestrator.report.picture import Axis, Picture, Points
-from orchestrator.table_text import Row, name, varying
+from orchestrator.text import figures
+from orchestrator.text.rows import Row, name, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
 _OF_BASELINE = ("speedup", "efficiency")

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.figures import not_a_formula
+from orchestrator.text.figures import not_a_formula
 
 
 def csv_bytes(rows: Sequence[Mapping[str, Any]], *, most: int | None = None) -> bytes:

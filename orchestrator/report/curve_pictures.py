@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pandas as pd
 
-from orchestrator.baseline import FIXED_SIDE
+from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.report.lines import decade_axis, fewer, grouped, named, word
 from orchestrator.report.picture import MOST_PANELS, Axis, Panel, Picture, Series
-from orchestrator.table_text import in_order, name, varying
+from orchestrator.text.rows import in_order, name, varying
 from sweeps.status import Status
 
 MOST_POINTS = 200

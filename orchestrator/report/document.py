@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator import figures
-from orchestrator.accuracy_table import accuracy_markdown
 from orchestrator.report.material import Material
 from orchestrator.report.picture import Picture
 from orchestrator.report.table import provenance
-from orchestrator.speedup_table import speedup_markdown
-from orchestrator.table_text import not_ok, varying
+from orchestrator.tables.accuracy import accuracy_markdown
+from orchestrator.tables.speedup import speedup_markdown
+from orchestrator.text import figures
+from orchestrator.text.rows import not_ok, varying
 
 _MOST = 50
 """Lines of a list; the tables hold all."""

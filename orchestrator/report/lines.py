@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
 
-from orchestrator import figures
 from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Points, Series
-from orchestrator.table_text import Row, axis, in_order
+from orchestrator.text import figures
+from orchestrator.text.figures import one_line
+from orchestrator.text.rows import Row, axis, in_order
 
 _MOST_TICKS = 6
-_NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
-_CONTROL = dict.fromkeys([*range(32), *range(127, 160)], " ")
 
 WORDS: Mapping[str, str] = {
     "gpus": "GPUs",
@@ -126,7 +124,7 @@ def word(column: str, cells: pd.DataFrame) -> str:
 
 def named(column: str, value: Any, cells: pd.DataFrame) -> str:
     """A column and its value: `LR rule: linear`."""
-    return plain(f"{word(column, cells)}: {told(value)}")
+    return one_line(f"{word(column, cells)}: {told(value)}")
 
 
 def told(value: Any) -> str:
@@ -135,12 +133,6 @@ def told(value: Any) -> str:
     if isinstance(value, (int, float)) and not isinstance(value, bool):
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
     return str(value)
-
-
-def plain(text: str, most: int = 80) -> str:
-    """Text that XML can hold, on one line, and not too long for a legend."""
-    line = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text.translate(_CONTROL))
-    return line if len(line) <= most else f"{line[: most - 1]}…"
 
 
 def number(value: Any) -> float:
@@ -170,6 +162,6 @@ def _series(label: str, place: int, rows: Sequence[Row], lines: Lines) -> Series
         y=points(lines.y),
         lo=lo if banded else (),
         hi=hi if banded else (),
-        told=tuple(plain(lines.told(row), most=300) for row in rows),
+        told=tuple(one_line(lines.told(row), most=300) for row in rows),
         doubtful=tuple(lines.marks_invalid and not row["timing_valid"] for row in rows),
     )

@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pandas as pd
 
-from orchestrator.report.lines import number, plain
+from orchestrator.collection.scaling_loss import LOST
+from orchestrator.report.lines import number
 from orchestrator.report.picture import Axis, Bar, Picture
-from orchestrator.scaling_loss import LOST
-from orchestrator.table_text import in_order, name, short_names, varying
+from orchestrator.text.figures import one_line
+from orchestrator.text.rows import in_order, name, short_names, varying
 
 MOST_BARS = 24
 _LONGEST = 45
@@ -43,7 +44,7 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
     rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
     records = rows.to_dict("records")
     bars = [
-        Bar(label=plain(label, _LONGEST), parts=tuple(number(row[column]) for column in _PARTS))
+        Bar(label=one_line(label, _LONGEST), parts=tuple(number(row[column]) for column in _PARTS))
         for row, label in zip(records, short_names(records[:MOST_BARS], differing), strict=False)
     ]
     gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.recommendation import Recommendation
-from orchestrator.soundness import Finding
-from orchestrator.text_table import TextTable
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.journal.soundness import Finding
+from orchestrator.text.table import TextTable
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,14 +12,14 @@ from pathlib import Path
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from orchestrator.recommendation import Recommendation
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.journal.soundness import Finding
 from orchestrator.report import ink
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.drawing import bars_svg, panel_svg, swatch_svg
 from orchestrator.report.inline import StyleSheet, inlined
 from orchestrator.report.picture import Panel, Picture
 from orchestrator.report.table import Cell, Column, Table
-from orchestrator.soundness import Finding
 
 _HERE = Path(__file__).parent
 

@@ -9,11 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator import figures
-from orchestrator.recommendation import Recommendation
-from orchestrator.report.lines import number, plain, word
-from orchestrator.table_text import Row, in_order, name, status, varying
-from orchestrator.text_table import TextTable
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.report.lines import number, word
+from orchestrator.text import figures
+from orchestrator.text.figures import one_line
+from orchestrator.text.rows import Row, in_order, name, status, varying
+from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 MOST_ROWS = 300
@@ -101,7 +102,7 @@ def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:
     return Table(
         name=title,
         columns=filled,
-        rows=[[Cell(text=plain(column.text(row), 400), key=column.key(row)) for column in filled] for row in rows],
+        rows=[[Cell(text=one_line(column.text(row), 400), key=column.key(row)) for column in filled] for row in rows],
         more=max(0, len(frame) - MOST_ROWS),
     )
 
@@ -217,7 +218,7 @@ def provenance(trials: pd.DataFrame, driver: Mapping[str, Any]) -> list[tuple[st
     told |= dict(packages) if isinstance(packages, Mapping) else {}
     known = {key for key, _ in found}
     found += [(str(key).replace("_", " "), str(value)) for key, value in told.items() if key not in known and value]
-    return [(key, plain(value, 2000)) for key, value in found if value]
+    return [(key, one_line(value, 2000)) for key, value in found if value]
 
 
 def _distinct(column: pd.Series[Any]) -> str:

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pandas as pd
 
-from orchestrator.report.lines import plain
 from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Series
 from orchestrator.report.telemetry_rows import Samples
-from orchestrator.table_text import short_names, varying
+from orchestrator.text.figures import one_line
+from orchestrator.text.rows import short_names, varying
 from sweeps.status import Status
 
 _UNSAMPLED = "Not measured: no trial has samples of its devices."
@@ -68,7 +68,7 @@ def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples]
     differing = varying(cells)
     drawn = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
     told = short_names(drawn.to_dict("records"), differing)
-    names = dict(zip(drawn["cell_id"], map(plain, told), strict=True))
+    names = dict(zip(drawn["cell_id"], map(one_line, told), strict=True))
     legend: dict[str, int] = {}
     panels = [
         Panel(title=names.get(each.cell_id, each.cell_id), series=_series(each.frame, column, legend))
@@ -95,7 +95,7 @@ def _series(frame: pd.DataFrame, column: str, legend: dict[str, int]) -> list[Se
     for number, ((rank, device), rows) in enumerate(measured.groupby(["rank", "device"], sort=True)):
         if number == MOST_SERIES:
             break
-        label = plain(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
+        label = one_line(f"rank {rank}" if device == "cpu" else f"rank {rank}, {device}")
         if label not in legend and len(legend) == MOST_SERIES:
             continue
         place = legend.setdefault(label, len(legend))

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.layout import Layout
-from orchestrator.soundness import Finding
+from orchestrator.journal.soundness import Finding
+from orchestrator.storage.layout import Layout
 
 FILE = "telemetry.parquet"
 MOST_POINTS = 200

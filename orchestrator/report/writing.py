@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.durable import make_directory, write_whole
-from orchestrator.layout import Layout
+from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import cell_pictures, memory
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.curve_pictures import loss
@@ -23,8 +22,9 @@ from orchestrator.report.picture import Picture
 from orchestrator.report.table import cell_table, failed_table, front_table, provenance, text_table, trial_table
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
-from orchestrator.soundness import Finding
-from orchestrator.text_table import TextTable
+from orchestrator.storage.durable import make_directory, write_whole
+from orchestrator.storage.layout import Layout
+from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 _PICTURE_FILES = (".svg", ".png", ".csv")

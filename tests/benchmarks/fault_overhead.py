@@ -15,16 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.alarm import Alarm
-from orchestrator.backend import Outcome
-from orchestrator.interrupt import Interrupt
-from orchestrator.journal import Journal, Kind
-from orchestrator.journal_line import encode
-from orchestrator.layout import Layout
-from orchestrator.record import TrialRecord
-from orchestrator.secrets import Secrets
-from orchestrator.session import Session
-from orchestrator.watch import Limits
+from orchestrator.backends.alarm import Alarm
+from orchestrator.backends.watch import Limits
+from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.session import Session
+from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.line import encode
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.secrets import Secrets
 from sweeps.status import Status
 from tests.contract.trials import trial
 

@@ -28,13 +28,14 @@ from typing import Any
 
 from rich.console import Console
 
-from orchestrator.backend import Listener, Outcome
-from orchestrator.journal import Journal, Kind
-from orchestrator.layout import Layout
-from orchestrator.live import Display
-from orchestrator.lock import DirectoryLock
-from orchestrator.plan import Plan
-from orchestrator.session import Session
+from orchestrator.driver.live import Display
+from orchestrator.driver.session import Session
+from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.listener import Listener
+from orchestrator.journal.outcome import Outcome
+from orchestrator.plan.plan import Plan
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.lock import DirectoryLock
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.sweep import Setup, Sweep, trials
@@ -122,12 +123,12 @@ def measure(size: int) -> dict[str, Any]:
                 session = Session(layout, journal, display, Endless())  # type: ignore[arg-type]
                 backend.run(plan.to_run, layout.root, session)
             with stage("collect"):
-                from orchestrator.collector import collect
+                from orchestrator.collection.collector import collect
 
                 ends = list(journal.terminal().values())
                 frames = collect(ends, scaling="weak", reference_batch_size=32)
             with stage("tables"):
-                from orchestrator.tables import write_tables
+                from orchestrator.tables.files import write_tables
 
                 write_tables(layout, *frames)
         with stage("bare_fsyncs"):

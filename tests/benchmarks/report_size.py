@@ -19,14 +19,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.collector import collect
-from orchestrator.curves import curves_frame
-from orchestrator.journal_line import encode
-from orchestrator.layout import Layout
+from orchestrator.collection.collector import collect
+from orchestrator.collection.curves import curves_frame
+from orchestrator.journal.line import encode
+from orchestrator.journal.soundness import read_results
 from orchestrator.report.material import Material
 from orchestrator.report.writing import write_report
-from orchestrator.soundness import read_results
-from orchestrator.tables import write_tables
+from orchestrator.storage.layout import Layout
+from orchestrator.tables.files import write_tables
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 

@@ -27,9 +27,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from orchestrator.statistics import ratio
-from orchestrator.telemetry_gpu import Gpus
-from orchestrator.telemetry_sampler import TRAINING, Sampler, Sampling
+from orchestrator.statistics.means import ratio
+from orchestrator.telemetry.gpu import Gpus
+from orchestrator.telemetry.sampler import TRAINING, Sampler, Sampling
 from trainables import models
 
 WANTED = 0.995

@@ -8,7 +8,7 @@ before the window or from within it on. Spoiled is a window whose neighbours too
 their own account, or that had one on its GPU. Caught is one that the gate gives any reason against; wanted are at least
 95% of the spoiled ones caught, and at most 2% false alarms. What else runs on the machine spoils windows, too: run it
 on a quiet one. The foreign share of clean windows is told, so that it shows how quiet it was. About 5 minutes. Swap,
-throttling and clocks are fakes, in tests/unit/orchestrator/test_timing_gate.py and test_telemetry_*.py.
+throttling and clocks are fakes, in tests/unit/orchestrator/telemetry.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from typing import Any
 
 import torch
 
-from orchestrator.record import TrialRecord
-from orchestrator.telemetry_figures import figures
-from orchestrator.telemetry_sampler import WINDOW, Sampler, Sampling
-from orchestrator.timing_gate import FOREIGN_CPU, disturbed
+from orchestrator.journal.record import TrialRecord
+from orchestrator.telemetry.figures import figures
+from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed
 from sweeps.status import Status
 from tests.benchmarks.why_not_linear import Neighbour
 

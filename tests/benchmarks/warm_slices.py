@@ -27,7 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from orchestrator.statistics import ratio
+from orchestrator.statistics.means import ratio
 from tests.unit.trainables.ranks import request
 
 WANTED = 0.02
@@ -96,7 +96,7 @@ class Process:
 def _train(asked: Asked, earlier: int, core: int, steps: Any, in_window: Any) -> None:
     """Some trials as short as can be, and one whose window does not end."""
     os.sched_setaffinity(0, {core})
-    from orchestrator.telemetry_sampler import WINDOW, Sampler, Sampling
+    from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling
     from trainables import loop, rank
 
     take = loop.Loop.step

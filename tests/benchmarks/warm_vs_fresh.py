@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.statistics import ratio
+from orchestrator.statistics.means import ratio
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ("samples_per_s", "mfu")

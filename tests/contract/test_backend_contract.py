@@ -11,11 +11,11 @@ import psutil
 import pytest
 import ray
 
-from orchestrator.backend import Backend
-from orchestrator.conduct import Conduct, EarlyStopping
-from orchestrator.inprocess_backend import InProcessBackend
-from orchestrator.ray_backend import RayBackend
-from orchestrator.watch import Limits
+from orchestrator.backends.backend import Backend
+from orchestrator.backends.conduct import Conduct, EarlyStopping
+from orchestrator.backends.inprocess import InProcessBackend
+from orchestrator.backends.on_ray.backend import RayBackend
+from orchestrator.backends.watch import Limits
 from sweeps.feasibility import why_infeasible
 from sweeps.status import Status
 from tests.contract.trials import Recorder, beyond_reference, trial

@@ -9,9 +9,9 @@ import yaml
 from hydra._internal.utils import get_args_parser
 
 from orchestrator.app import main
-from orchestrator.composition import Composition, config_dir, with_search_path
-from orchestrator.init_project import FOLDER, kinds
-from orchestrator.overrides import rewritten
+from orchestrator.command_line.composition import Composition, config_dir, with_search_path
+from orchestrator.command_line.init_project import FOLDER, kinds
+from orchestrator.command_line.overrides import rewritten
 from sweeps.mistakes import MistakesError
 from tests.docs.commands import PAGES, ROOT, Block, blocks
 
@@ -123,8 +123,8 @@ def test_every_python_block_is_tested() -> None:
 
 
 def test_every_column_is_explained() -> None:
-    from orchestrator.collector import COLUMNS as TRIALS
-    from orchestrator.summary import COLUMNS, FURTHER
+    from orchestrator.collection.collector import COLUMNS as TRIALS
+    from orchestrator.collection.summary import COLUMNS, FURTHER
 
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 IMPORTED = (
-    *("orchestrator.app", "orchestrator.driver", "orchestrator.reporting", "orchestrator.report.page"),
-    *("orchestrator.inprocess_backend", "orchestrator.telemetry_figures", "orchestrator.telemetry_file"),
+    *("orchestrator.app", "orchestrator.driver.driver", "orchestrator.driver.reporting", "orchestrator.report.page"),
+    *("orchestrator.backends.inprocess", "orchestrator.telemetry.figures", "orchestrator.telemetry.file"),
     *(
-        "orchestrator.verify",
+        "orchestrator.verify.verify",
         "hydra.main",
         "hydra._internal.hydra",
         "matplotlib.figure",
@@ -80,8 +80,8 @@ def tell(path: Path, status: int) -> None:
 def prepared(request: dict[str, Any]) -> Any:
     """The question that these arguments ask, composed once, with other results."""
     from orchestrator import app
-    from orchestrator.composition import Composition
-    from orchestrator.overrides import rewritten
+    from orchestrator.command_line.composition import Composition
+    from orchestrator.command_line.overrides import rewritten
 
     key = tuple(request["arguments"])
     if key not in _questions:
@@ -111,10 +111,10 @@ def drive(request: dict[str, Any], question: Any) -> None:
     sys.path[:0] = paths(request["environment"])
     sys.argv = ["orchestrator", *request["arguments"]]
     random.seed()
-    from orchestrator import crash_point
     from orchestrator.__main__ import main as orchestrator
-    from orchestrator.interrupt import SIGNALS, end_at_once
-    from orchestrator.modes import MODES
+    from orchestrator.command_line.modes import MODES
+    from orchestrator.driver.interrupt import SIGNALS, end_at_once
+    from orchestrator.storage import crash_point
 
     for number in SIGNALS if question else ():  # as the program itself begins
         signal.signal(number, end_at_once)

@@ -11,11 +11,14 @@ import hydra
 import pytest
 from rich.console import Console
 
-from orchestrator import disk, driver, verify_files, verify_journal
-from orchestrator.composition import Composition, config_dir
-from orchestrator.journal import replay, terminal
-from orchestrator.layout import Layout
-from orchestrator.question import Question
+from orchestrator.command_line.composition import Composition, config_dir
+from orchestrator.command_line.question import Question
+from orchestrator.driver import driver
+from orchestrator.journal.journal import replay, terminal
+from orchestrator.storage import disk
+from orchestrator.storage.layout import Layout
+from orchestrator.verify import files as verify_files
+from orchestrator.verify import journal as verify_journal
 from orchestrator.verify import verify
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.cause import Cause
-from orchestrator.ray_backend import RayBackend
+from orchestrator.backends.on_ray.backend import RayBackend
+from orchestrator.journal.cause import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import Recorder, trial

@@ -25,14 +25,14 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator import session as session_module
-from orchestrator.backend import Outcome
-from orchestrator.cause import Cause
-from orchestrator.interrupt import Interrupt
-from orchestrator.journal import Journal, JournalError, Kind, replay, terminal
-from orchestrator.layout import Layout
-from orchestrator.session import Session
-from orchestrator.verify_journal import read
+from orchestrator.driver import session as session_module
+from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.session import Session
+from orchestrator.journal.cause import Cause
+from orchestrator.journal.journal import Journal, JournalError, Kind, replay, terminal
+from orchestrator.journal.outcome import Outcome
+from orchestrator.storage.layout import Layout
+from orchestrator.verify.journal import read
 from sweeps.feasibility import Node
 from sweeps.scheduler import Scheduler
 from sweeps.status import Status

@@ -8,8 +8,8 @@ import time
 import pandas as pd
 import pytest
 
-from orchestrator.journal import replay
-from orchestrator.journal_line import encode
+from orchestrator.journal.journal import replay
+from orchestrator.journal.line import encode
 from tests.drivers.place import TRAINING, Place, wait_for
 
 

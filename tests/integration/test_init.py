@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.app import main
-from orchestrator.init_project import kinds
+from orchestrator.command_line.init_project import kinds
 
 ROOT = Path(__file__).parents[2]
 

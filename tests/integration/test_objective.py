@@ -4,7 +4,7 @@ import pytest
 from hydra.experimental.callback import Callback
 
 from orchestrator.app import main
-from orchestrator.objective import objective_of
+from orchestrator.command_line.objective import objective_of
 
 RETURNED = []
 

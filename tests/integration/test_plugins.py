@@ -5,10 +5,10 @@ import sys
 import pytest
 import torch
 
-from orchestrator import plugins
-from orchestrator.setup import asked
-from orchestrator.versions import Versions
-from tests.unit.orchestrator.test_setup import config
+from orchestrator.config import plugins
+from orchestrator.config.setup import asked
+from orchestrator.config.versions import Versions
+from tests.unit.orchestrator.config.test_setup import config
 from trainables import data, models
 from trainables.options import PLUGINS
 

@@ -125,7 +125,7 @@ def test_wandb_has_an_offline_run_for_each_trial(folder, monkeypatch):
 def test_an_unreachable_package_is_told_before_anything_starts(folder, monkeypatch):
     from orchestrator import MistakesError
 
-    monkeypatch.setattr("orchestrator.tracking.importlib.util.find_spec", lambda name: None)
+    monkeypatch.setattr("orchestrator.trackers.tracking.importlib.util.find_spec", lambda name: None)
     with pytest.raises(MistakesError, match="needs the package wandb"):
         run_sweep(SMALL, "tracker.wandb.enabled=true")
     assert not (folder / "results").exists()

@@ -126,8 +126,8 @@ def test_a_program_may_have_imported_ray_before(folder):
 
 
 def test_a_result_has_the_figures_by_their_names(monkeypatch):
-    from orchestrator import ray_gang
-    from orchestrator.backend import Outcome
+    from orchestrator.backends.on_ray import gang as ray_gang
+    from orchestrator.journal.outcome import Outcome
     from sweeps.status import Status
 
     ended = Outcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": 80, "done": 1, "note": "text"})

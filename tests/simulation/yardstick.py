@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 from scipy.stats import t as student_t
 
-from orchestrator.bootstrap import mean_interval
-from orchestrator.censoring import median_time
-from orchestrator.choice import Contest, choose, shortfalls
-from orchestrator.equivalence import Difference
-from orchestrator.scaling_law import USL, Fit
-from orchestrator.statistics import Moments, welch
+from orchestrator.decision.choice import Contest, choose, shortfalls
+from orchestrator.statistics.bootstrap import mean_interval
+from orchestrator.statistics.censoring import median_time
+from orchestrator.statistics.equivalence import Difference
+from orchestrator.statistics.means import Moments, welch
+from orchestrator.statistics.scaling_law import USL, Fit
 from tests.simulation.worlds import CLEAN, Noise, World, usl
 
 

@@ -10,14 +10,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 OWNERS = {
-    "ray": ("orchestrator/ray_",),
-    "hydra": ("orchestrator/app.py", "orchestrator/composition.py"),
-    "omegaconf": ("orchestrator/app.py", "orchestrator/composition.py", "orchestrator/multirun.py"),
-    "pynvml": ("orchestrator/telemetry",),
-    "tensorboard": ("orchestrator/tracker_tensorboard.py",),
-    "mlflow": ("orchestrator/tracker_mlflow.py",),
-    "wandb": ("orchestrator/tracker_wandb.py",),
-    "optuna": ("orchestrator/search_optuna.py",),
+    "ray": ("orchestrator/backends/on_ray/",),
+    "hydra": ("orchestrator/app.py", "orchestrator/command_line/composition.py"),
+    "omegaconf": ("orchestrator/app.py", *(f"orchestrator/command_line/{n}.py" for n in ("composition", "multirun"))),
+    "pynvml": ("orchestrator/telemetry/",),
+    "tensorboard": ("orchestrator/trackers/tensorboard.py",),
+    "mlflow": ("orchestrator/trackers/mlflow.py",),
+    "wandb": ("orchestrator/trackers/wandb.py",),
+    "optuna": ("orchestrator/plan/search_optuna.py",),
     "torch": ("trainables/",),
     "torchvision": ("trainables/",),
     "trainables": ("trainables/",),
@@ -25,15 +25,24 @@ OWNERS = {
     "sweeps": ("sweeps/", "orchestrator/"),
     "pandas": ("orchestrator/",),
     "numpy": ("orchestrator/", "trainables/"),
-    "pyarrow": tuple(
-        f"orchestrator/{name}.py" for name in ("cloud", "curves", "telemetry_file", "report/telemetry_rows")
+    "pyarrow": (
+        *("orchestrator/storage/cloud.py", "orchestrator/collection/curves.py"),
+        *("orchestrator/telemetry/file.py", "orchestrator/report/telemetry_rows.py"),
     ),
     "matplotlib": ("orchestrator/report/drawing.py",),
     "jinja2": ("orchestrator/report/page.py",),
-    "orjson": ("orchestrator/json_line.py",),
+    "orjson": ("orchestrator/storage/json_line.py",),
     **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),  # state is JSON
 }
 """Who may import what: path prefixes within the checkout."""
+
+PACKAGES = (
+    *("storage", "journal", "telemetry", "config"),
+    *("statistics", "collection", "text", "decision"),
+    *("trackers", "backends", "launch", "plan", "tables", "report"),
+    *("driver", "verify", "command_line"),
+)
+"""Of the orchestrator, from the lowest: each imports only from itself and from those before it."""
 
 
 def imported(path):
@@ -53,6 +62,20 @@ def test_every_import_is_made_by_its_owner(room):
         if name in OWNERS and not path.relative_to(ROOT).as_posix().startswith(OWNERS[name])
     ]
     assert crossed == []
+
+
+def test_packages_of_the_orchestrator_only_import_from_those_below():
+    room = ROOT / "orchestrator"
+    assert {path.parent.name for path in room.glob("*/__init__.py")} == set(PACKAGES)
+    upwards = [
+        f"{path.relative_to(room)} imports {node.module}"
+        for height, package in enumerate(PACKAGES)
+        for path in sorted((room / package).rglob("*.py"))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("orchestrator")
+        if [*(node.module or "").split("."), ""][1] not in PACKAGES[: height + 1]
+    ]
+    assert upwards == []
 
 
 @pytest.mark.parametrize(

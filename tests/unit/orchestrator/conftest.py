@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.record import TrialRecord
+from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
 RecordOf = Callable[..., TrialRecord]

@@ -6,9 +6,9 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.journal import Journal, Kind
-from orchestrator.layout import Layout
-from orchestrator.record import TrialRecord
+from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.record import TrialRecord
+from orchestrator.storage.layout import Layout
 from sweeps.status import Status
 
 EVIL = "<script>alert('x')</script> $\\frac{ & \" 'é 漢字"

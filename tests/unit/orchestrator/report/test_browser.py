@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.collector import collect
-from orchestrator.curves import curves_frame
+from orchestrator.collection.collector import collect
+from orchestrator.collection.curves import curves_frame
 from orchestrator.report.material import Material
 from orchestrator.report.writing import write_report
-from orchestrator.scaling_table import scaling_tables
+from orchestrator.tables.scaling import scaling_tables
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 

@@ -4,11 +4,12 @@ from collections.abc import Callable
 import pandas as pd
 import pytest
 
-from orchestrator.collector import collect
-from orchestrator.record import TrialRecord
+from orchestrator.collection.collector import collect
+from orchestrator.journal.record import TrialRecord
 from orchestrator.report.cell_pictures import accuracy, efficiency, memory, speedup, time_to_target
-from orchestrator.report.lines import decade_axis, fewer, plain, power_axis
+from orchestrator.report.lines import decade_axis, fewer, power_axis
 from orchestrator.report.picture import Picture
+from orchestrator.text.figures import one_line
 from tests.unit.orchestrator.report import demo
 
 RecordOf = Callable[..., TrialRecord]
@@ -107,8 +108,8 @@ def test_axes_hold_all_values() -> None:
 
 
 def test_text_that_xml_cannot_hold_is_replaced() -> None:
-    assert plain("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
-    assert len(plain("x" * 500)) == 80
+    assert one_line("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
+    assert len(one_line("x" * 500)) == 80
 
 
 def test_a_panel_of_baselines_alone_is_told_and_not_drawn(record_of: RecordOf) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.collector import collect
+from orchestrator.collection.collector import collect
 from orchestrator.report.drawing import bars_svg
 from orchestrator.report.loss_of_efficiency import why_not_linear
 from tests.unit.orchestrator.report import demo

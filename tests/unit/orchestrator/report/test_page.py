@@ -10,15 +10,15 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.collector import collect
-from orchestrator.curves import curves_frame
-from orchestrator.layout import Layout
-from orchestrator.recommendation import FrontPoint, MoreSeeds, Recommendation
+from orchestrator.collection.collector import collect
+from orchestrator.collection.curves import curves_frame
+from orchestrator.decision.recommendation import FrontPoint, MoreSeeds, Recommendation
+from orchestrator.journal.soundness import Finding
 from orchestrator.report.material import Material
 from orchestrator.report.writing import write_report
-from orchestrator.scaling_table import scaling_tables
-from orchestrator.soundness import Finding
-from orchestrator.text_table import TextTable
+from orchestrator.storage.layout import Layout
+from orchestrator.tables.scaling import scaling_tables
+from orchestrator.text.table import TextTable
 from tests.unit.orchestrator.report import demo
 
 RECOMMENDATION = Recommendation(

@@ -1,14 +1,14 @@
 """Golden LaTeX and Markdown: what other people's papers and repositories take over."""
 
-from orchestrator.collector import collect
-from orchestrator.latex_table import latex_table
+from orchestrator.collection.collector import collect
+from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
 from orchestrator.report.material import Material
 from orchestrator.report.writing import pictures_of
-from orchestrator.soundness import Finding
-from orchestrator.speedup_table import speedup_frame
+from orchestrator.tables.speedup import speedup_frame
+from orchestrator.text.latex import latex_table
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 

@@ -1,0 +1,34 @@
+"""What every back end offers: the nodes it has, and trials run on them. The contract suite holds each to it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from orchestrator.journal.listener import Listener
+from sweeps.feasibility import Node
+from sweeps.trial import TrialSpec
+
+if TYPE_CHECKING:
+    from orchestrator.backends.agenda import Agenda
+
+RANK_ENTRY = "trainables.rank:run"
+"""The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
+
+
+class Backend(Protocol):
+    """Where trials run."""
+
+    def nodes(self) -> tuple[Node, ...]:
+        """What there is to run on, now."""
+
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+        """Run the trials as the agenda says, and tell the listener; trials without an agenda make one of their own.
+
+        `results_dir/trials/<trial_id>/` is where the ranks write their logs. Returns when every trial was reported as
+        finished, or when the listener asked to stop and nothing runs any more; a trial given up so is not finished.
+        """
+
+    def close(self) -> None:
+        """Give everything back; nothing of this back end is left running."""

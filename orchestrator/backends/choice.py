@@ -1,0 +1,89 @@
+"""The choice of a back end."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+from orchestrator.backends.backend import Backend
+from orchestrator.backends.conduct import GIVEN_UP, Conduct, EarlyStopping
+from orchestrator.backends.on_ray.token import require_token, show_token_if_any
+from orchestrator.backends.watch import Limits
+from orchestrator.config.request import Request
+from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from orchestrator.telemetry.machine import this_machine
+from orchestrator.telemetry.sampler import Sampling
+from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
+
+REACH_S = 10.0
+"""How long a cluster's head may take to accept a connection: Ray itself would try for a quarter of an hour."""
+
+
+def check_extensions(request: Request) -> None:
+    """MistakesError if a callback or the searcher of the config's section `tune` cannot be made."""
+    if request.tune["callbacks"]:
+        from orchestrator.backends.on_ray.extensions import Extensions
+
+        Extensions.of(request.tune)
+    if request.tune["searcher"]:
+        from orchestrator.backends.on_ray.search import searcher_of
+
+        searcher_of(request.tune["searcher"])
+
+
+def check_reachable(request: Request) -> None:
+    """MistakesError if nothing listens at a `host:port` that was given; `auto` is for Ray to find."""
+    host, _, port = (request.address or "").rpartition(":")
+    if request.backend != "ray" or not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+    except OSError as error:
+        raise MistakesError([f"cluster.address={request.address}: no cluster answers there ({error})"]) from error
+
+
+def known_nodes(request: Request) -> tuple[Node, ...] | None:
+    """What there will be to run on, where nothing has to be started to know it; None where a cluster is asked."""
+    if request.backend == "inprocess":
+        return make_backend(request).nodes()
+    return None if request.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
+
+
+def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
+    """The back end the user chose, started; MistakesError if no cluster answers at the address that was given.
+
+    `secrets` are kept from whatever looks on.
+    """
+    after = request.early_stop_after
+    conduct = Conduct(
+        early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
+        workers=request.workers,
+        limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
+        sampling=Sampling(hz=request.telemetry_hz),
+    )
+    if request.backend == "inprocess":
+        from orchestrator.backends.inprocess import InProcessBackend
+
+        return InProcessBackend(conduct)
+    if request.address or os.environ.get("RAY_ADDRESS"):
+        show_token_if_any()
+    else:
+        require_token()
+    from orchestrator.backends.on_ray.backend import RayBackend
+    from orchestrator.backends.on_ray.extensions import Extensions
+
+    here = this_machine()
+    try:
+        return RayBackend(
+            address=request.address,
+            dashboard=request.dashboard,
+            labels=request.labels,
+            verbose=request.verbose,
+            cpus=int(here.cpus),
+            gpus=int(here.gpus),
+            conduct=conduct,
+            extensions=Extensions.of(request.tune, secrets),
+        )
+    except ConnectionError as error:
+        raise MistakesError([f"cluster.address: {error}"]) from error

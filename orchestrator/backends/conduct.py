@@ -1,0 +1,33 @@
+"""How every attempt at a trial is run, whichever trial it is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from orchestrator.backends.watch import NO_LIMITS, Limits
+from orchestrator.telemetry.sampler import Sampling
+
+GIVEN_UP = 3
+"""A first seed that falls short of the baseline by so many margins ends with its training, and is not timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EarlyStopping:
+    """Which trials are hopeless within their training, and end there."""
+
+    after: float
+    """Share of its budget that a trial may have in any case."""
+    behind: float
+    """By how much its validation accuracy has to fall short of the best one's that is as fast."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conduct:
+    """What a back end keeps to in all attempts."""
+
+    workers: str = "warm"
+    """warm: a gang's processes serve trial after trial; fresh: every trial gets new ones."""
+    limits: Limits = NO_LIMITS
+    sampling: Sampling = field(default_factory=Sampling)
+    early_stopping: EarlyStopping | None = None
+    """None: every trial has its whole budget."""

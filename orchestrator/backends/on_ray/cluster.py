@@ -1,0 +1,145 @@
+"""A Ray cluster to run on: one that is started here, for as long as it is needed, or one that runs already."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import signal
+import sys
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import psutil
+import ray
+from ray._private import ray_logging
+from ray._private import utils as ray_utils
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.job_config import JobConfig
+
+from orchestrator.backends.on_ray.code import CODE, stage
+from orchestrator.backends.on_ray.notice import leaving
+from orchestrator.backends.on_ray.token import keep_token_private, token_file
+from sweeps.feasibility import Node
+
+_LOCAL = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray would run the trials at a lower priority than everything around them
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the coming default, and else a warning in every log
+}
+_END_S = 5.0
+_ACCELERATOR = "accelerator_type:"
+
+
+class Cluster:
+    """A connection to Ray. `address` None starts a cluster on this machine, unless RAY_ADDRESS names one."""
+
+    def __init__(self, *, address: str | None, dashboard: bool, verbose: bool, cpus: int | None, gpus: int | None):
+        logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
+        if not verbose:  # Ray prints every process that dies, log_to_driver or not
+            ray_logging.stdout_deduplicator.skip_re = re.compile("")
+        shared: dict[str, Any] = {
+            "log_to_driver": verbose,
+            "logging_level": logging.INFO if verbose else logging.ERROR,
+        }
+        _read_authentication_again()
+        before = set(psutil.Process().children())
+        address = address or os.environ.get("RAY_ADDRESS")
+        with handler_kept(signal.SIGTERM), _signals_left_to_us():
+            if address:
+                context = _connect(address, shared)
+            else:
+                local = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": dashboard}
+                context = _start(local | shared)
+        self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
+        self._started = set(psutil.Process().children()) - before
+
+    def nodes(self, labels: Mapping[str, str]) -> tuple[Node, ...]:
+        """The nodes that are alive, are to stay and have these labels, and all they have."""
+        under_notice = leaving()
+        return tuple(
+            Node(
+                name=node["NodeManagerHostname"],
+                cpus=node["Resources"].get("CPU", 0.0),
+                gpus=node["Resources"].get("GPU", 0.0),
+                gpu_type=_gpu_type(node["Resources"]),
+                node_id=node["NodeID"],
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+            and node["NodeID"] not in under_notice
+            and labels.items() <= (node.get("Labels") or {}).items()
+        )
+
+    def close(self) -> None:
+        """Leave the cluster, and end it where it was started here: afterwards none of its processes is left."""
+        ours = {child for started in self._started for child in _family(started)}
+        ray.shutdown()
+        _, alive = psutil.wait_procs(list(ours), timeout=_END_S)
+        for process in alive:
+            process.kill()
+
+
+def _read_authentication_again() -> None:
+    """Ray reads whether there is a token as it is imported, and a program may have done so before it came to us."""
+    if not ray.is_initialized():
+        Config.initialize("")
+        AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _connect(address: str, options: Mapping[str, Any]) -> Any:
+    with tempfile.TemporaryDirectory() as staged:
+        return ray.init(address=address, runtime_env=stage(Path(staged), Path.cwd(), os.environ), **options)
+
+
+def _start(options: Mapping[str, Any]) -> Any:
+    os.environ.update(_LOCAL)
+    keep_token_private(token_file())
+    imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
+    return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+
+
+def _own_folders() -> list[str]:
+    """Where the driver finds code that is not installed: the folder of a script, say, which is not where one stands.
+
+    The last comes first: workers put one after the other in front of what they have.
+    """
+    installed = (sys.prefix, sys.base_prefix)
+    return [path for path in reversed(sys.path) if path and os.path.isdir(path) and not path.startswith(installed)]
+
+
+@contextmanager
+def handler_kept(number: int) -> Iterator[None]:
+    """Undo what Ray does to the driver's handler of this signal; only the main thread can, and there only Ray does."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
+
+
+@contextmanager
+def _signals_left_to_us() -> Iterator[None]:
+    """Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind."""
+    install = ray_utils.set_sigterm_handler
+    ray_utils.set_sigterm_handler = lambda handler: None
+    try:
+        yield
+    finally:
+        ray_utils.set_sigterm_handler = install
+
+
+def _gpu_type(resources: Mapping[str, float]) -> str:
+    return next((name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)), "")
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

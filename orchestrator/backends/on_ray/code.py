@@ -1,0 +1,31 @@
+"""The code that travels to the nodes of a cluster that runs already: nothing of it has to be installed there."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from orchestrator.config.source_files import python_files
+
+CODE = Path(__file__).parents[3]
+"""The folder that the three rooms are imported from."""
+
+_ROOMS = ("sweeps", "trainables", "orchestrator")
+
+
+def stage(target: Path, here: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Copy what travels into `target`; returns the runtime_env that ships it.
+
+    That is the three rooms and, from the user's folder `here`, the Python files: no hidden file or folder, no virtual
+    environment, no data and no results. A submitted job has its own folder on the nodes already.
+    """
+    submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in environment
+    for file in () if submitted else python_files(here):
+        copy = target / file.relative_to(here)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    for room in _ROOMS:
+        shutil.copytree(CODE / room, target / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return {"py_modules": [str(target / room) for room in _ROOMS]} if submitted else {"working_dir": str(target)}

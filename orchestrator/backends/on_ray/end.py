@@ -1,0 +1,61 @@
+"""How a rank ended whose process did not answer: Ray's account of it, the kernel's, and the rank's own log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
+
+from orchestrator.backends.gang_end import RankEnd
+from orchestrator.journal.cause import Cause
+from sweeps.status import Status
+
+NODE_S = 40.0
+"""How long Ray may take to say what became of a rank that it cannot reach: it misses a node after some 15 s."""
+
+NOTE_LENGTH = 200
+
+
+def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
+    """What Ray comes to say of a rank that it could not reach; `ask(timeout_s)` calls the rank once more."""
+    until = time.monotonic() + NODE_S
+    while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:
+        try:
+            ask(left_s)
+        except GetTimeoutError:
+            break
+        except RayError as further:
+            error = further
+            time.sleep(0.2)
+        else:  # it is there, and the call is lost all the same
+            break
+    return error
+
+
+def end_by(error: RayError, rank: int, trial_dir: Path, *, oom_killed: bool) -> RankEnd:
+    """The end of this rank; `oom_killed`: the kernel killed somebody on this node meanwhile."""
+    account = str(error)
+    last = account.strip().splitlines()[-1]
+    if isinstance(error, RayTaskError):
+        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
+    if isinstance(error, OutOfMemoryError):
+        return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
+    if "node has died" in account or "preempted" in account:
+        return RankEnd.lost(rank, "its node was lost", account, cause=Cause.NODE)
+    crash = _crash(trial_dir / f"rank{rank}.log")
+    if crash:
+        return RankEnd.lost(rank, crash.splitlines()[0], crash)
+    if oom_killed:
+        return RankEnd.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
+    if "End of file" in last:  # all that Ray sees of a process that goes without a word
+        return RankEnd.lost(rank, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer", account)
+    return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)
+
+
+def _crash(log: Path) -> str:
+    """Python's own report of a fatal signal at the end of the log, if there is one."""
+    text = log.read_text(errors="replace") if log.exists() else ""
+    _, found, report = text.rpartition("Fatal Python error: ")
+    return report.strip() if found else ""

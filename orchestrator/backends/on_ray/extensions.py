@@ -1,0 +1,69 @@
+"""What users of Ray Tune bring along: callbacks of their own, and a place for Tune's own copy of the results."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+from ray.tune import Callback
+
+from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from orchestrator.trackers.tracking import numbers, run_of
+from sweeps.mistakes import MistakesError
+from sweeps.trial import TrialSpec
+
+RESERVED = ("rows", "outcome", "done", "config")
+"""Keys of a result that mean something to Tune or to us."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Extensions:
+    """For one run of Tune."""
+
+    callbacks: Sequence[Callback] = ()
+    storage_path: str | None = None
+    """A folder or URI; None: Tune's copy goes to a scratch folder."""
+    secrets: Secrets = NO_SECRETS
+    """What neither the callbacks nor the copy may tell."""
+
+    @staticmethod
+    def of(section: Mapping[str, Any], secrets: Secrets = NO_SECRETS) -> Extensions:
+        """From the config's section `tune`; MistakesError with everything that cannot be made of it."""
+        callbacks, mistakes = [], []
+        for index, given in enumerate(section["callbacks"]):
+            key = f"tune.callbacks[{index}]"
+            try:
+                made = resolve_name(given["_target_"])(**{name: v for name, v in given.items() if name != "_target_"})
+            except Exception as error:
+                mistakes.append(f"{key}={given['_target_']!r}: {type(error).__name__}: {error}")
+                continue
+            callbacks.append(made)
+            if not isinstance(made, Callback):
+                mistakes.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, and no ray.tune.Callback")
+        if mistakes:
+            raise MistakesError(mistakes)
+        return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)
+
+    def name(self, results_dir: Path) -> str:
+        """Of Tune's experiment: where it is kept, another one for every run of the sweep."""
+        return f"{results_dir.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}" if self.storage_path else "sweep"
+
+
+def _place(path: str | None) -> str | None:
+    """Tune takes no relative folders."""
+    return path if path is None or "://" in path else str(Path(path).expanduser().absolute())
+
+
+def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
+    """What Tune's loggers and frames show of a trial."""
+    return {"params": dict(run_of(trial, secrets).params)}
+
+
+def plain_result(rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The last row's figures and those of the whole trial, as Tune's callbacks know results: names and numbers."""
+    told = {**numbers(rows[-1] if rows else {}), **numbers(metrics)}
+    return {name: value for name, value in told.items() if name not in RESERVED}

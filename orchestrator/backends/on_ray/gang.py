@@ -1,0 +1,197 @@
+"""A gang, as a Tune trial: a supervisor without resources, and a rank actor in every bundle of its placement group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.exceptions import RayError
+from ray.tune import PlacementGroupFactory, Trainable
+
+from orchestrator.backends.conduct import Conduct
+from orchestrator.backends.gang_end import RankEnd, outcome_of
+from orchestrator.backends.memory import oom_kills
+from orchestrator.backends.on_ray.end import end_by, settled
+from orchestrator.backends.on_ray.extensions import plain_result
+from orchestrator.backends.on_ray.notice import Notice
+from orchestrator.backends.on_ray.rank import WATCH
+from orchestrator.backends.on_ray.seats import Seats
+from orchestrator.backends.on_ray.watch import RankWatch
+from orchestrator.journal.outcome import Outcome
+from orchestrator.telemetry.outcome import with_telemetry
+from orchestrator.telemetry.sampler import Readings
+from sweeps.feasibility import Node
+from sweeps.status import Status
+from sweeps.trial import Gang, TrialSpec
+
+POLL_S = 0.5
+"""How often a running gang is asked for rows; its end is noticed at once."""
+LAST_WORDS_S = 2.0
+"""How long the others may still say what they saw after one rank failed, before they are killed."""
+NOTICE_S = 15.0
+"""How long ranks may take for their checkpoint once their node is known to go."""
+STOP_S = 2.0
+"""How long ranks that were asked to stop may take before they are killed."""
+
+
+NODE_ID = "ray.io/node-id"
+"""The label by which Ray tells nodes apart, several of one host, too."""
+
+
+def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
+    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first.
+
+    `nodes` are those of the ranks, one by one; without them Ray chooses.
+    """
+    each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
+    chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
+    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
+
+
+class Supervisor(Trainable):  # type: ignore[misc]
+    """Runs one trial after another on its gang of ranks, and never imports what they compute with.
+
+    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. The last of
+    its results carries the trial's "outcome", and every one the "rows" reported since the one before; their figures
+    stand beside them, for Tune's own callbacks.
+    """
+
+    def setup(self, config: dict[str, Any]) -> None:
+        """Start the first trial."""
+        self._seats = Seats(kept=config["conduct"].workers == "warm")
+        self._notice = Notice()
+        self._start(config)
+
+    def reset_config(self, new_config: dict[str, Any]) -> bool:
+        """Start the next trial, of a shape that has room here."""
+        self._start(new_config)
+        return True
+
+    def step(self) -> dict[str, Any]:
+        """Wait until all ranks have ended, but not longer than a poll; returns what is new."""
+        ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
+        for answer in ended:
+            self._hear(self._running.pop(answer), answer)
+        self._look_after_ranks()
+        if not self._running or time.monotonic() > self._deadline:
+            rows, outcome = self._new_rows(), self._finish()
+            return {**plain_result(rows, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
+        rows = self._new_rows()
+        return {**plain_result(rows, {}), "rows": rows}
+
+    def cleanup(self) -> None:
+        """Give up a trial that still runs, and end the ranks."""
+        if self._running:
+            self._ask_to_stop()
+            ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
+        self._seats.close()
+
+    def _start(self, config: Mapping[str, Any]) -> None:
+        self.config: dict[str, Any] = {}  # Tune would send it back with every result
+        self._started = time.monotonic()
+        self._trial: TrialSpec = config["trial"]
+        self._trial_dir = Path(config["trial_dir"])
+        self._conduct: Conduct = config["conduct"]
+        self._ends: list[RankEnd] = []
+        self._readings: list[Readings] = []
+        self._deadline = float("inf")
+        self._leaving: Sequence[str] = ()
+        self._given_up = ""
+        self._heeded = False
+        self._rows: list[dict[str, Any]] | None = None
+        self._seen = 0
+        self._oom_kills = oom_kills()
+        self._ranks = self._seats.take(self._trial, config["lost"])
+        self._watch = RankWatch(self._ranks, self._conduct.limits)
+        shared = {"gang_id": self._seats.gang_id, "trial_dir": str(self._trial_dir)}
+        # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
+        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
+        self._running = {
+            actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
+                self._trial.rank_request(rank) | shared, meeting, self._conduct.sampling
+            ): rank
+            for rank, actor in enumerate(self._ranks)
+        }
+
+    def give_up(self, trial_id: str, why: str) -> None:
+        """End the trial within its training, if it still runs."""
+        if self._running and self._trial.trial_id == trial_id:
+            self._given_up = why
+            self._ask_to_stop()
+
+    def _look_after_ranks(self) -> None:
+        """Give up a trial that has had its time, or whose node is about to go: its last words have been said."""
+        if self._running and not self._leaving:
+            self._leave(self._notice.of(self._seats.nodes[: len(self._ranks)]))
+        overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
+        if overdue is not None:
+            rank = min(self._running.values()) if overdue.rank is None else overdue.rank
+            self._ends.append(RankEnd.overdue(rank, overdue, self._watch.stacks(rank)))
+            self._deadline = time.monotonic()
+
+    def _leave(self, nodes: Collection[str]) -> None:
+        """Ask all ranks to write a checkpoint and end, if some of their nodes are about to be taken away."""
+        self._leaving = sorted(nodes)
+        if nodes:
+            self._ask_to_stop()
+            self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
+
+    def _ask_to_stop(self) -> None:
+        for rank in self._ranks:
+            rank.stop.options(concurrency_group=WATCH).remote()
+
+    def _hear(self, rank: int, answer: Any) -> None:
+        """Take down how a rank ended; the first that failed sets the others a deadline."""
+        try:
+            told, rows, readings = ray.get(answer)
+            end = RankEnd.told(told)
+            self._heeded |= told["stopped"]
+            self._readings.append(readings)
+            if rank == 0:
+                self._rows = rows
+        except RayError as error:
+            known = settled(error, lambda timeout_s: self._ask_again(rank, timeout_s))
+            end = end_by(known, rank, self._trial_dir, oom_killed=oom_kills() > self._oom_kills)
+        self._ends.append(end)
+        self._watch.ended(rank)
+        if end.status is not Status.OK:
+            self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
+
+    def _ask_again(self, rank: int, timeout_s: float) -> None:
+        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(), timeout=timeout_s)
+
+    def _new_rows(self) -> list[dict[str, Any]]:
+        if self._rows is not None:
+            rows = self._rows[self._seen :]
+        else:
+            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._seen)
+            try:
+                rows = ray.get(asked, timeout=POLL_S)
+            except RayError:  # too busy to answer, and then asked again; or dead, and then `run` says so
+                rows = []
+        self._seen += len(rows)
+        return rows
+
+    def _finish(self) -> Outcome:
+        wall_s = time.monotonic() - self._started
+        complete = len(self._ends) == len(self._ranks)
+        if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
+            self._seats.end()
+        self._running = {}
+        if self._leaving:
+            self._seats.close()
+            self._ends = [RankEnd.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
+        outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        if self._given_up and self._heeded and outcome.status is Status.OK:
+            outcome = _given_up(outcome, self._given_up)
+        return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
+
+
+def _given_up(outcome: Outcome, why: str) -> Outcome:
+    """That of a trial that ended within its training; what half a training comes to on the test set is no figure."""
+    metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
+    return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

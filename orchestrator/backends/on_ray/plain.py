@@ -1,0 +1,79 @@
+"""Tune without what it does beside running trials."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+
+from ray.air._internal import usage
+from ray.tune.execution import tune_controller
+
+from orchestrator.backends.on_ray.kept import KeptGangs
+
+_TUNE = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # the journal decides what is done, not Tune's experiment state
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # TrialQueue holds trials back, not Tune
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+
+
+@contextmanager
+def plain_tune(*, verbose: bool) -> Iterator[None]:
+    """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`."""
+    with _environment(_TUNE), _quiet("ray.tune", not verbose), _callbacks_uncounted(), _gangs_kept():
+        yield
+
+
+@contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these environment variables for a while."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def _quiet(name: str, quiet: bool) -> Iterator[None]:
+    """Silence a logger for a while: every end it reports reaches the listener anyway."""
+    logger = logging.getLogger(name)
+    level = logger.level
+    logger.setLevel(logging.CRITICAL if quiet else level)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+
+
+@contextmanager
+def _callbacks_uncounted() -> Iterator[None]:
+    """To tell Ray's makers who uses their callbacks, Tune imports Comet, MLflow and W&B where they are, for seconds."""
+    count = usage.tag_callbacks
+    usage.tag_callbacks = lambda callbacks: False
+    try:
+        yield
+    finally:
+        usage.tag_callbacks = count
+
+
+@contextmanager
+def _gangs_kept() -> Iterator[None]:
+    """Controllers that are made meanwhile keep gangs by our rule; there is no setting for it."""
+    theirs = tune_controller._ObjectCache
+    tune_controller._ObjectCache = KeptGangs
+    try:
+        yield
+    finally:
+        tune_controller._ObjectCache = theirs

@@ -1,0 +1,125 @@
+"""The agenda's trials, handed to Tune one by one, each when it may start and to where it may."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+
+from ray.tune import Experiment
+from ray.tune.experiment import Trial
+from ray.tune.search import SearchAlgorithm
+
+from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.on_ray.attempt import Attempt, Starting
+from orchestrator.backends.on_ray.extensions import plain_config
+from orchestrator.backends.on_ray.gang import bundles
+from orchestrator.journal.cause import Cause
+from sweeps.feasibility import Node
+from sweeps.scheduler import Start
+from sweeps.trial import TrialSpec
+
+LOOK_EVERY_S = 2.0
+"""How often the cluster is asked for its nodes: some may be lost, and others come."""
+
+
+class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
+    """Tune's source of trials.
+
+    Tune starts what it is given in whatever order its resources come free, and keeps idle actors only for trials it
+    already knows. So it is given a trial no sooner than the trial could start: order and waiting stay ours, and an idle
+    gang is taken by the next trial of its shape, or gives way at once to one of another shape. On several nodes Ray is
+    told which ones, because the agenda counts on it.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        nodes: Callable[[], Sequence[Node]],
+        starting: Starting,
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`stopping`: whether the sweep is to end. Tune asks nobody else while it waits for a first trial to start."""
+        self._stopping = stopping
+        self._agenda = agenda
+        self._nodes = nodes
+        self._starting = starting
+        self._given: list[tuple[Attempt, Start]] = []
+        self._taken_back: set[str] = set()
+        self._count = 0
+        self._looked_s = time.monotonic()
+        self._tell_nodes()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Tune writes a copy of whatever it is given into a state that nobody reads."""
+        return {}
+
+    @property
+    def total_samples(self) -> int:
+        """How many trials there are in all."""
+        return len(self._agenda) + self._count
+
+    def add_configurations(self, experiments: list[Experiment]) -> None:
+        """Take Tune's word for where its trials belong."""
+        self._experiment = experiments[0]
+
+    def next_trial(self) -> Attempt | None:
+        """The next trial, if it may start now."""
+        now_s = time.monotonic()
+        for trial, start in [each for each in self._given if each[0].is_finished()]:
+            self._given.remove((trial, start))
+            self._ended(trial, start.trial, now_s)
+        if self._stopping():
+            return None
+        if now_s - self._looked_s > LOOK_EVERY_S:
+            self._tell_nodes()
+        next_start = self._agenda.next(now_s)
+        if next_start is None:
+            return None
+        trial = self._trial(next_start)
+        self._given.append((trial, next_start))
+        self._count += 1
+        return trial
+
+    def stranded(self) -> list[Trial]:
+        """Trials that have not begun, and were to on a node that is gone; they wait for their turn once more."""
+        alive = {node.node_id for node in self._alive}
+        found = [
+            trial
+            for trial, start in self._given
+            if trial.status == Trial.PENDING and not {node.node_id for node in start.nodes} <= alive
+        ]
+        self._taken_back.update(trial.trial_id for trial in found)
+        return found
+
+    def is_finished(self) -> bool:
+        """Whether no further trial will come."""
+        return self._finished or self._agenda.over or self._stopping()
+
+    def _ended(self, trial: Attempt, spec: TrialSpec, now_s: float) -> None:
+        outcome = trial.outcome
+        self._agenda.ended(spec.trial_id, now_s, outcome)
+        if trial.trial_id in self._taken_back:
+            self._agenda.again(spec)
+        elif outcome is None or outcome.cause is Cause.NODE:
+            self._looked_s = -math.inf  # the next attempt is not to go where nothing is any more
+
+    def _tell_nodes(self) -> None:
+        self._looked_s = time.monotonic()
+        self._alive = self._nodes()
+        self._agenda.on(self._alive, self._looked_s)
+
+    def _trial(self, start: Start) -> Attempt:
+        spec = start.trial
+        warm = self._starting.conduct.workers == "warm"
+        place = self._agenda.seats(start) if warm else spec.gang
+        nodes = start.nodes[:1] * place.ranks if place != spec.gang else start.nodes
+        return Attempt(
+            self._experiment.spec["run"],
+            spec,
+            given=self._starting.given(spec),
+            shown=plain_config(spec, self._starting.secrets),
+            trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
+            storage=self._experiment.storage,
+            placement_group_factory=bundles(place, nodes if len(self._alive) > 1 else ()),
+        )

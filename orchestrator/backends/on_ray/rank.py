@@ -1,0 +1,160 @@
+"""One rank of a gang, as a Ray actor: one process with its own devices, serving trial after trial."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import ray
+
+from orchestrator.backends.backend import RANK_ENTRY
+from orchestrator.backends.quarantine import of_node, take
+from orchestrator.journal.cause import Cause
+from orchestrator.telemetry.sampler import Readings, Sampler, Sampling
+
+WATCH = "watch"
+"""The concurrency group of the methods that answer while a trial runs.
+
+With it, Ray calls every other method in one further thread, always the same, which is not the main thread.
+"""
+
+PROCESS_GROUP = "trainables.process_group"
+"""Who connects a trial's ranks; where no trial has imported it there is nothing to leave."""
+
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+_RENDEZVOUS_PORTS = range(20_000, 30_000)
+"""Outside of what the kernel and Ray give out by themselves, so that nothing takes the port before rank 0 listens."""
+
+
+class Rank:
+    """The actor's class; it imports nothing that computes before its environment is as it should be."""
+
+    def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        self._gpus = _take_gpus(lost) if gpus >= 1 else []
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
+        faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
+        self._rows: list[dict[str, Any]] = []
+        self._stopping = threading.Event()
+        self._heeded = False
+        self._moves = 0
+
+    def rendezvous(self) -> str:
+        """`tcp://host:port` of a free port of this rank's node."""
+        host = ray.util.get_node_ip_address()
+        return f"tcp://{host}:{_free_port(host)}"
+
+    def run(
+        self, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
+    ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
+        """Run one trial; returns the rank's outcome, all its rows, and what was seen of it meanwhile.
+
+        Its output goes to the log in its trial's folder.
+
+        The outcome also has `stopped`: whether the trainable was told, when it asked, to end early.
+
+        Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
+        """
+        self._rows, self._moves, self._stopping, self._heeded = [], 0, threading.Event(), False
+        with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
+            entry = resolve_name(RANK_ENTRY)
+            asked = {**request, "rendezvous": rendezvous}
+            with Sampler.on(sampling, request) as sampler:
+                outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
+            sys.stderr.write(outcome["trace"])
+            outcome["stopped"] = self._heeded
+            if outcome["cause"] == Cause.DEVICE:
+                outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
+            readings = sampler.readings()
+        return outcome, self._rows, readings
+
+    def _emit(self, row: dict[str, Any]) -> None:
+        self._moves += 1
+        self._rows.append(row)
+
+    def _should_stop(self) -> bool:
+        self._moves += 1
+        self._heeded = self._stopping.is_set()
+        return self._heeded
+
+    def part(self) -> None:
+        """Leave the ranks of the last trial: the next one has others, or fewer."""
+        if PROCESS_GROUP in sys.modules:
+            sys.modules[PROCESS_GROUP].leave()
+
+    def moves(self) -> int:
+        """How often the running trial took a step, or reported: it moves as long as this grows."""
+        return self._moves
+
+    def stacks(self) -> str:
+        """Where every thread of this process is."""
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            return file.read()
+
+    def rows(self, since: int) -> list[dict[str, Any]]:
+        """The rows of the running trial from number `since` on."""
+        return self._rows[since:]
+
+    def stop(self) -> None:
+        """Ask the running trial to end early."""
+        self._stopping.set()
+
+
+def _node_id() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _take_gpus(lost: Collection[str]) -> list[str]:
+    """The names of the GPUs that this process uses from now on."""
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    node_id = _node_id()
+    here = of_node(lost, node_id)
+    mine = [each["Resources"] for each in ray.nodes() if each["NodeID"] == node_id] if here else []
+    count = sum(int(each.get("GPU", 0)) for each in mine)
+    try:
+        taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}")
+    except OSError:  # nobody can be told then; what Ray gave is this process' own anyway
+        return given
+    if taken != given:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+    return taken
+
+
+def _free_port(host: str) -> int:
+    """A port nothing listens on. OSError if a hundred tries find none."""
+    for port in random.SystemRandom().sample(_RENDEZVOUS_PORTS, 100):
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) != 0:
+                return port
+    raise OSError(f"no free port in {_RENDEZVOUS_PORTS} on {host}")
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Send everything written to stdout and stderr, also by C code, to the end of this file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    for stream in kept:
+        os.dup2(log, stream)
+    os.close(log)
+    try:
+        yield
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)

@@ -1,0 +1,96 @@
+"""The processes in the bundles of a placement group: each starts when it is first needed, and serves trial after trial.
+
+A trial takes the first of them, as many as it has ranks; the others idle meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+from uuid import uuid4
+
+import ray
+from ray.exceptions import RayError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from orchestrator.backends.on_ray.rank import WATCH, Rank
+from sweeps.trial import TrialSpec
+
+PART_S = 10.0
+"""How long processes may take to give up their connection before one of them is replaced."""
+
+
+class Seats:
+    """Rank actors, rank i in bundle i: a supervisor's empty bundle is not part of the placement group."""
+
+    def __init__(self, *, kept: bool = True) -> None:
+        """`kept`: whether they serve several trials."""
+        self._kept = kept
+        self._actors: dict[int, Any] = {}
+        self._connected = 0
+        self.gang_id = ""
+        """Of the processes that compute together now: as long as it stays their connection does."""
+        self.nodes: Sequence[str] = ()
+        """The id of the node of each bundle, as the gang began: a lost node's bundles move."""
+
+    def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
+        """The trial's ranks; they talk to one another and to no one else, and use no GPU that is `lost`."""
+        ranks = range(trial.gang.ranks)
+        if len(ranks) != self._connected:
+            self._part()
+            self._connected, self.gang_id = len(ranks), uuid4().hex
+        if not self._actors:
+            self.nodes = _nodes_of_bundles()
+        for rank in ranks:
+            if rank not in self._actors:
+                self._actors[rank] = _start(trial, rank, self._name(trial, rank), lost)
+        return [self._actors[rank] for rank in ranks]
+
+    def end(self) -> None:
+        """End the processes of the last trial; whoever sat idle may serve the next."""
+        for rank in range(self._connected):
+            ray.kill(self._actors.pop(rank))
+        self._connected = 0
+
+    def close(self) -> None:
+        """End all processes."""
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._actors, self._connected = {}, 0
+
+    def _name(self, trial: TrialSpec, rank: int) -> str:
+        """For people who look at Ray's dashboard, where every call of it has the name of its own trial."""
+        return f"{trial.label}{' and following' if self._kept else ''}/rank{rank}/{uuid4().hex[:6]}"
+
+    def _part(self) -> None:
+        """Give up the connection, all ranks at once: a rank that left alone would leave the others waiting for it."""
+        leaving = {self._actors[rank].part.remote(): rank for rank in range(self._connected)}
+        if not leaving:
+            return
+        left, late = ray.wait(list(leaving), num_returns=len(leaving), timeout=PART_S)
+        for answer in [*late, *(each for each in left if not _answered(each))]:
+            ray.kill(self._actors.pop(leaving[answer]))
+
+
+def _answered(answer: Any) -> bool:
+    try:
+        ray.get(answer)
+    except RayError:
+        return False
+    return True
+
+
+def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any:
+    gang, group = trial.gang, ray.util.get_current_placement_group()
+    actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
+    return actor.options(
+        name=name,
+        num_cpus=gang.cpus_per_rank,
+        num_gpus=gang.gpus_per_rank,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
+    ).remote(gang.cpus_per_rank, gang.gpus_per_rank, lost)
+
+
+def _nodes_of_bundles() -> list[str]:
+    nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
+    return [nodes[index] for index in sorted(nodes)]

@@ -1,0 +1,1 @@
+"""From records to frames: a row a trial, a row a cell, a row an epoch."""

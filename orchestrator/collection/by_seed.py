@@ -1,0 +1,70 @@
+"""The trials' values by cell and seed, and the differences between cells."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.statistics.bootstrap import mean_interval
+from orchestrator.statistics.equivalence import Difference
+from orchestrator.statistics.means import Array, Interval, Moments, welch
+
+
+def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
+    """A row for each of these cells with its seeds' values, NaN for those that others have more."""
+    place = ok.groupby("cell_id").cumcount()
+    table = ok[["cell_id", column]].assign(place=place).pivot(index="cell_id", columns="place", values=column)
+    return np.asarray(table.reindex(cell_ids).to_numpy(dtype="float64"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """A column's mean in each cell less that in its other one: of pairs with the same seed where both have the same."""
+
+    paired: Array
+    """Rows are cells; of the seeds that both have."""
+    own: Moments
+    other: Moments
+
+    @staticmethod
+    def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
+        """Of the ok trials; `others` has the `cell_id` that each cell is compared with."""
+        seeds = ok[["cell_id", "seed", column]]
+        pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
+            seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
+        )
+        return Differences(
+            paired=by_cell(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
+            own=Moments.of(by_cell(cell_ids, ok, column)),
+            other=Moments.of(by_cell(others, ok, column)),
+        )
+
+    @property
+    def same_seeds(self) -> npt.NDArray[np.bool_]:
+        """Of each cell, whether the comparison is paired."""
+        n = Moments.of(self.paired).n
+        return np.asarray((n == self.own.n) & (n == self.other.n))
+
+    def interval(self) -> Interval:
+        """Of each cell; Welch's where the seeds are not the same."""
+        by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
+        ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
+        return Interval(**ends)
+
+    def tested(self) -> list[Difference]:
+        """Of each cell, as the tests of equivalence see it; not bootstrapped, because they need a standard error."""
+        pairs, same = Moments.of(self.paired), self.same_seeds
+        with np.errstate(invalid="ignore", divide="ignore"):
+            parts = self.own.variance / self.own.n, self.other.variance / self.other.n
+            freedom = sum(parts) ** 2 / (parts[0] ** 2 / (self.own.n - 1) + parts[1] ** 2 / (self.other.n - 1))
+            error = np.sqrt(np.where(same, pairs.variance / pairs.n, sum(parts)))
+        point = np.where(same, pairs.mean, self.own.mean - self.other.mean)
+        freedom = np.where(same, pairs.n - 1, np.where(np.isnan(freedom), self.own.n + self.other.n - 2, freedom))
+        return [
+            Difference(point=float(p), error=float(e), freedom=float(f))
+            for p, e, f in zip(point, error, freedom, strict=True)
+        ]

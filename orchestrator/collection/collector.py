@@ -1,0 +1,156 @@
+"""Records to frames: one row a trial, and one row a cell."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence, Set
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.collection import summary
+from orchestrator.collection.baseline import Comparison
+from orchestrator.collection.cotenants import cotenants
+from orchestrator.collection.straggler import stragglers
+from orchestrator.collection.summary import summary_frame
+from orchestrator.config.request import Request
+from orchestrator.journal.record import TrialRecord
+from orchestrator.telemetry import timing_gate
+from sweeps.lr_rule import RULES
+from sweeps.status import Status
+from sweeps.sweep import STANDARD_AXES
+
+MEASURED = (
+    *("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "window_s", "window_steps"),
+    *("accuracy", "val_accuracy", "loss", "time_to_target_s", "epochs", "samples", "steps"),
+    *("energy_j", "energy_j_per_sample", "peak_memory_gb", "gpu_util", "power_w", "n_params", "mfu"),
+)
+"""Metrics that are columns of every sweep, measured or not."""
+
+COLUMNS = (
+    *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
+    *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
+    *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
+)
+"""Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
+
+_FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
+
+_RESERVED = frozenset((*COLUMNS, *summary.COLUMNS, *summary.FURTHER))
+
+
+def collect(
+    records: Sequence[TrialRecord],
+    *,
+    scaling: str,
+    baseline: Mapping[str, Any] | None = None,
+    reference_batch_size: int | None = None,
+    price_per_gpu_hour: float | None = None,
+    margin: float = summary.MARGIN,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The trials and the cells of a sweep, from each trial's last record; the tables are made of these two.
+
+    `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
+    Accuracies that differ by less than `margin` are equivalent.
+    ValueError if it names an axis that no record has.
+    """
+    comparison = Comparison(
+        scaling=scaling,
+        baseline=baseline or {},
+        reference_batch_size=reference_batch_size,
+        axis_columns=axis_columns(records),
+    )
+    in_order = sorted(records, key=_grid_place)  # else the tables would follow the order of the trials' ends
+    trials = trials_frame(in_order)
+    return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin)
+
+
+def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same, compared as the request says."""
+    return collect(
+        records,
+        scaling=request.scaling,
+        baseline=request.baseline,
+        reference_batch_size=request.reference_batch_size,
+        price_per_gpu_hour=request.price_per_gpu_hour,
+        margin=request.margin,
+    )
+
+
+def _grid_place(record: TrialRecord) -> tuple[Any, ...]:
+    """Numbers by size, rules in the order of their definition with those of later versions last."""
+    rule = list(RULES).index(record.lr_rule) if record.lr_rule in RULES else len(RULES)
+    return record.gpus, record.device_batch_size, record.global_batch_size, rule, record.lr_multiplier, record.seed
+
+
+def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """The column of each axis that any record has beyond the standard ones."""
+    names = dict.fromkeys(axis for record in records for axis in record.axes if axis not in STANDARD_AXES)
+    return {axis: f"axes.{axis}" if axis in _RESERVED else axis for axis in names}
+
+
+def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row a record, in their order: `COLUMNS`, further axes, other metrics, then `provenance.…`.
+
+    `device` is the GPU's model, or `cpu`; empty for a trial that ended before it could tell, `cuda` for one that is ok
+    and yet does not. `device_model` is also the CPU's. `timing_valid` is empty for a trial that is not ok, and false
+    with a reason in `note` for a timing that does not count. Metrics that are no numbers are empty.
+    """
+    axes = axis_columns(records)
+    metrics = _metric_columns(records, {*_RESERVED, *axes.values()})
+    provenance = {
+        name: f"provenance.{name}" for record in records for name in record.provenance if name != "device_model"
+    }
+    rows = [
+        _fields(record)
+        | {axes[axis]: _cell(value) for axis, value in record.axes.items() if axis in axes}
+        | {metrics[name]: _cell(value) for name, value in record.metrics.items()}
+        | {provenance[name]: _cell(value) for name, value in record.provenance.items() if name in provenance}
+        for record in records
+    ]
+    columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
+    frame = pd.DataFrame(rows, columns=list(columns))
+    for column in MEASURED:
+        frame[column] = _finite(frame[column])
+    frame["co_tenants"] = cotenants(records)
+    return _judged(frame, records)
+
+
+def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
+    names = dict.fromkeys(name for record in records for name in record.metrics)
+    return {name: f"metrics.{name}" if name in taken and name not in MEASURED else name for name in names}
+
+
+def _fields(record: TrialRecord) -> dict[str, Any]:
+    told = record.provenance.get("device_model")
+    model = told if isinstance(told, str) else None
+    named = record.device == "cpu" or (record.status is Status.OK and not model)
+    device = record.device if named else model
+    given = {name: getattr(record, name) for name in _FIELDS}
+    return given | {"status": record.status.value, "device": device, "device_model": model}
+
+
+def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """The frame with `timing_valid`, and behind any note the reasons against it, and who was a straggler."""
+    against, slow = timing_gate.judged(records), stragglers(records)
+    reasons = [against.get(trial_id) for trial_id in frame["trial_id"]]
+    frame["timing_valid"] = pd.array([None if found is None else not found for found in reasons], dtype="boolean")
+    frame["note"] = [
+        "; ".join(filter(None, [note, *(found or []), slow.get(trial_id)]))
+        for trial_id, note, found in zip(frame["trial_id"], frame["note"], reasons, strict=True)
+    ]
+    return frame
+
+
+def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
+    """As numbers; what is none, or infinite, was not measured."""
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    return numbers.where(numbers.abs() < math.inf)
+
+
+def _cell(value: Any) -> Any:
+    """A value that fits into a table's cell: as text where it is a list, a mapping, or a number of over 64 bits."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
+    return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value

@@ -1,0 +1,27 @@
+"""The frames of a results directory, from its journal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from orchestrator.config.request import Request
+from orchestrator.journal.history import ends_under, latest
+from orchestrator.journal.journal import replay
+from orchestrator.storage.layout import Layout
+from sweeps.mistakes import MistakesError
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """Trials and cells, compared as the request says. MistakesError where there are no results."""
+    if not layout.journal.exists():
+        raise MistakesError([f"there are no results in {layout.root}"])
+    found = replay(layout.journal)
+    ends = ends_under(found.records, latest(found.records) or {})
+    if not ends:
+        raise MistakesError([f"no trial has ended yet in {layout.root}"])
+    from orchestrator.collection.collector import collect_for
+
+    return collect_for(request, list(ends.values()))

@@ -1,0 +1,178 @@
+"""Trials to cells: what the seeds of a cell have in common, and how it compares with its baseline."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.baseline import MIXED, Comparison
+from orchestrator.collection.by_seed import Differences, by_cell
+from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
+from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
+from orchestrator.collection.timed import counts, only_sound
+from orchestrator.statistics.bootstrap import mean_interval
+from orchestrator.statistics.means import Interval, logs
+from sweeps.status import Status
+
+COLUMNS = (
+    *("sweep", "cell_id", "baseline_cell_id", "gpus", "device", "strategy", "global_batch_size", "device_batch_size"),
+    *("lr_rule", "lr_multiplier", "lr", "status", "n_seeds", "n_ok"),
+    *("first_epoch_s", "epoch_s", "epoch_s_lo", "epoch_s_hi", "train_s"),
+    *("samples_per_s", "samples_per_s_lo", "samples_per_s_hi", "speedup", "speedup_lo", "speedup_hi"),
+    *("efficiency", "efficiency_lo", "efficiency_hi", "scaling", "accuracy", "accuracy_lo", "accuracy_hi"),
+    *("val_accuracy", "time_to_target_s", "speedup_to_target", "wall_s", "energy_j", "energy_j_per_sample", "cost"),
+    *("peak_memory_gb", "gpu_util", "power_w", "timing_valid", "note"),
+)
+"""Columns of `summary.csv` that other people's scripts rely on."""
+
+FURTHER = (
+    *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
+    *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
+    *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants"),
+)
+"""Columns behind those; then the further axes."""
+
+MARGIN = 0.01
+"""By how much accuracies may differ where nobody says otherwise."""
+
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "wall_s")
+_MEANS = ("accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
+_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy")
+_ORDER = {status.value: order for order, status in enumerate(Status)}
+
+
+def summary_frame(
+    trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None, margin: float = MARGIN
+) -> pd.DataFrame:
+    """One row a cell, in the order of their first trials: `COLUMNS`, `FURTHER`, the further axes.
+
+    Figures are those of the cell's ok seeds. Times and rates are geometric means and compared by ratios, so that
+    `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means; memory is the
+    largest. Intervals are Student's t below 10 seeds and bootstrapped from there on; those of comparisons are paired by
+    seed where both cells have the same ok seeds, else Welch's.
+    A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
+    `cost` is what one trial of the cell costs, evaluation included.
+    Seeds without a valid timing are left out of what is timed where others have one: `n_timed` are left.
+    """
+    ok = only_sound(trials)[trials["status"] == Status.OK.value]
+    ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
+    cells = _cells(trials, comparison)
+    _add_figures(cells, ok)
+    _add_speedup(cells, ok, comparison)
+    _add_accuracy_difference(cells, ok, comparison)
+    hours = cells["wall_s"] / 3600 * cells["gpus"].where(cells["device"] != "cpu")
+    cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    add_equivalence(cells, ok, margin)
+    add_target(cells, ok, price_per_gpu_hour)
+    add_scaling_loss(cells, ok)
+    cells["note"] = _notes(cells, trials)
+    return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
+
+
+def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
+    """What is known of each cell without its figures, indexed by `cell_id`."""
+    groups = trials.groupby("cell_id", sort=False)
+    cells = groups.first()
+    models = groups["device_model"].agg(lambda seeds: " + ".join(sorted(set(seeds.dropna()))))
+    cells["device_model"] = models.where(models != "", cells["device"])
+    cells["device"] = cells["device_model"].where(cells["device"] != "cpu", "cpu")
+    cells[MIXED] = groups["device_model"].nunique() > 1
+    cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
+    cells["n_seeds"] = groups.size()
+    ok = trials["status"] == Status.OK.value
+    told = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
+    for column, true in told.items():
+        cells[column] = true.groupby(trials["cell_id"]).sum()
+    cells["scaling"] = comparison.scaling
+    return cells.rename_axis(index=None).assign(cell_id=cells.index)
+
+
+def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
+    means = {column: mean_interval(by_cell(cells.index, ok, column)) for column in _MEANS}
+    means |= {column: mean_interval(by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    for column, interval in means.items():
+        cells[column] = interval.point
+        if column in _WITH_INTERVAL:
+            cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
+    groups = ok.groupby("cell_id")
+    cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
+    cells["epochs"] = groups["epochs"].min()
+    cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
+    cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
+    cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
+    cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
+    valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
+    cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
+
+
+def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
+    """A column that not all sweeps have."""
+    found = trials[column] if column in trials else pd.Series(np.nan, index=trials.index)
+    return pd.to_numeric(found, errors="coerce").astype("float64")
+
+
+def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    baseline = comparison.baselines(cells)
+    cells["baseline_cell_id"] = baseline
+    differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
+    speedup = differences.interval().map(np.exp)
+    growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
+    _put(cells, "speedup", speedup)
+    _put(cells, "efficiency", speedup.map(lambda times: times / growth))
+    compared = ~np.isnan(speedup.lo) & (baseline != cells.index).to_numpy(dtype=bool)
+    cells["speedup_paired"] = pd.Series(differences.same_seeds, index=cells.index).astype("boolean").where(compared)
+    at_baseline = cells["time_to_target_s"].reindex(baseline).to_numpy()
+    cells["speedup_to_target"] = at_baseline / cells["time_to_target_s"]
+
+
+def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    reference = comparison.references(cells)
+    cells["reference_cell_id"] = reference
+    _put(cells, "accuracy_difference", Differences.of(ok, "accuracy", cells.index, reference).interval())
+
+
+def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
+    cells[column], cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.point, interval.lo, interval.hi
+
+
+def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
+    """What there is to say about each cell, worst first."""
+    valid_at_baseline = cells["timing_valid"].reindex(cells["baseline_cell_id"]).to_numpy(dtype=object)
+    parts = (
+        _seed_notes(trials).reindex(cells.index).fillna(""),
+        np.where(cells[MIXED], "seeds ran on different device models", ""),
+        [
+            f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
+            for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
+        ],
+        [
+            f"timing of {timed} of {n_ok} ok seeds: the others' is not valid" if timed < n_ok else ""
+            for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
+        ],
+        np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
+        ["the baseline's timing is not valid" if valid is False else "" for valid in valid_at_baseline],
+    )
+    return ["; ".join(filter(None, told)) for told in zip(*parts, strict=True)]
+
+
+def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
+    """For each cell, a note of each status of its seeds, worst first: `1 of 3 seeds oom: CUDA out of memory`."""
+    noted = trials[["cell_id", "status"]].assign(
+        order=trials["status"].map(_ORDER),
+        size=trials.groupby("cell_id")["status"].transform("size"),
+        note=trials["note"].where(trials["note"] != ""),
+    )
+    ends = noted.groupby(["cell_id", "order"]).agg(
+        status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
+    )
+    told = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
+    joined = pd.Series(told, index=ends.index, dtype="object").groupby("cell_id")
+    return joined.agg(lambda notes: "; ".join(filter(None, notes)))
+
+
+def _seed_note(status: str, note: str, count: int, size: int) -> str:
+    if status == Status.OK.value or count == size:
+        return note
+    return f"{count} of {size} seeds {status}" + (f": {note}" if note else "")

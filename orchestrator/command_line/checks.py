@@ -1,0 +1,248 @@
+"""What is wrong with a config whatever nodes there are, a line each."""
+
+from __future__ import annotations
+
+import math
+import pkgutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
+from orchestrator.config.published import published_mistakes
+from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
+from orchestrator.config.trust import UNSET
+from orchestrator.decision.claim import Claim
+from orchestrator.decision.recommendation import OBJECTIVES
+from orchestrator.plan.search import search_mistakes
+from orchestrator.storage.cloud import is_uri, uri_mistakes
+from orchestrator.trackers.tracking import tracker_mistakes
+from sweeps.axes import Axes
+from sweeps.mistakes import nearest, unknown
+
+REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "mode": (*MODES, *WITHOUT_SWEEP),
+    "backend": ("ray", "inprocess"),
+    "workers": ("warm", "fresh"),
+    "rerun": ("none", "failed", "all"),
+    "sweep.scaling": ("auto", "weak", "strong"),
+    "plan.format": ("table", "json"),
+    "objective.best": ("max", "min"),
+    "report.objective": OBJECTIVES,
+}
+"""Keys that say what to do, and whose value is one of a few words."""
+
+SETUP_CHOICES: Mapping[str, tuple[str, ...]] = {
+    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),
+    "resources.device": ("auto", "cuda", "cpu"),
+    "resources.timing": ("auto", "device", "exclusive", "shared"),
+}
+"""The same of keys that say what a trial is."""
+
+
+def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    """Of the part of the config that says what to do."""
+    yield from _choices(config, REQUEST_CHOICES)
+    name = config["sweep"].get("name")
+    if not isinstance(name, str) or not _is_folder_name(name):
+        yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
+    if is_uri(str(config["results_dir"])):
+        yield from uri_mistakes("results_dir", config["results_dir"])
+    if is_uri(str(config["local_results_dir"])):
+        yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
+    if value_at(config, "report.price_per_gpu_hour") is not None:
+        yield from _number(config, "report.price_per_gpu_hour", at_least=0)
+    yield from _number(config, "report.margin", above=0)
+    yield from _predict(config)
+    yield from _claims(config)
+    yield from _number(config, "retries", at_least=0, whole=True)
+    for key in ("hang_s", "time_limit_s"):
+        if config[key] is not None:
+            yield from _number(config, key, above=0)
+    yield from _number(config, "telemetry.hz", at_least=0)
+    yield from _number(config, "rerun_invalid", at_least=0)
+    if not isinstance(value_at(config, "report.html"), bool):
+        yield f"report.html must be true or false, not {value_at(config, 'report.html')!r}"
+    if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
+        yield "backend=inprocess uses no cluster: leave cluster.address out"
+    if config["sweep"]["phases"] not in (None, list(PHASES)):
+        yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
+    yield from search_mistakes(config["sweep"])
+    yield from _early_stop(config)
+    yield from _limit(config)
+    yield from _cluster(config["cluster"])
+    yield from tracker_mistakes(config.get("tracker") or {})
+    yield from _tune(config)
+    yield from _baseline(config["sweep"]["baseline"] or {}, axes)
+    if value_at(config, "sweep.published") is not None:
+        yield from published_mistakes(config["sweep"]["published"])
+
+
+def _is_folder_name(name: str) -> bool:
+    """Whether a folder of this name lies where it is made, and is seen there."""
+    return 0 < len(name) <= 100 and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
+
+
+def _claims(config: Mapping[str, Any]) -> Iterator[str]:
+    if value_at(config, "claims.fail_on") not in (None, "refuted", "inconclusive"):
+        yield unknown("claims.fail_on", value_at(config, "claims.fail_on"), ("null", "refuted", "inconclusive"))
+    given = config["sweep"].get("claims") or []
+    for claim in given if isinstance(given, list) else [given]:
+        try:
+            Claim.of(claim)
+        except ValueError as error:
+            told = claim.get("expression") if isinstance(claim, Mapping) else claim
+            yield f"sweep.claims: {told!r}: {error}"
+
+
+def _tune(config: Mapping[str, Any]) -> Iterator[str]:
+    callbacks, path = config["tune"]["callbacks"], config["tune"]["storage_path"]
+    if not isinstance(callbacks, list) or not all(
+        isinstance(each, Mapping) and "_target_" in each for each in callbacks
+    ):
+        yield f"tune.callbacks must be a list of {{_target_: package.module.Class, …}}, not {callbacks!r}"
+    if path is not None and not isinstance(path, str):
+        yield f"tune.storage_path must be a folder or URI, not {path!r}"
+    searcher = config["tune"]["searcher"]
+    if searcher is not None and not (isinstance(searcher, Mapping) and "_target_" in searcher):
+        yield f"tune.searcher must be {{_target_: package.module.Class, …}}, not {searcher!r}"
+    if (searcher is not None) != (config["sweep"]["search"] == "tune"):
+        yield "tune.searcher and sweep.search=tune belong together: give both or neither"
+    if config["backend"] == "inprocess" and (callbacks or path):
+        yield "backend=inprocess has no Tune: leave the section tune out"
+
+
+def _early_stop(config: Mapping[str, Any]) -> Iterator[str]:
+    asked = config["sweep"]["early_stop"]
+    if asked not in (None, "asha"):
+        yield f"sweep.early_stop must be null or asha, not {asked!r}"
+    elif asked and config["backend"] == "inprocess":
+        yield "sweep.early_stop=asha needs Ray Tune: leave backend=inprocess out"
+    after = value_at(config, "sweep.early_stop_after")
+    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 < after < 1:
+        yield f"sweep.early_stop_after must be a number between 0 and 1, not {after!r}"
+
+
+def _predict(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("predict.gpus_per_node", "predict.bandwidth_gb_s", "predict.latency_s"):
+        if value_at(config, key) is not None:
+            yield from _number(config, key, above=0)
+    counts = value_at(config, "predict.gpus")
+    sound = isinstance(counts, list) and all(isinstance(n, (int, float)) and n > 0 for n in counts)
+    if not sound or (config["mode"] == "predict" and not counts):
+        yield f"predict.gpus takes GPU counts like [8,16,32], not {counts!r}"
+
+
+def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    """Of how the sweep is written down, before its axes can be looked at as axes."""
+    for entry in config["sweep"]["exclude"]:
+        if not isinstance(entry, Mapping):
+            yield f"sweep.exclude takes combinations like {{gpus: 2, lr_rule: linear}}, not {entry!r}"
+    for group in config["sweep"]["zip"]:
+        if not isinstance(group, list):
+            yield f"sweep.zip takes lists of axes like [gpus, global_batch_size], not {group!r}"
+    for axis in axes:
+        section = axis.partition(".")[0]
+        if section in OWN_SECTIONS and section not in IDENTIFYING:
+            yield f"axis {axis!r} changes no trial"
+
+
+def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
+    """Of the part of the config that says what a trial is; `runs_checks`: also what the trainable's own code says."""
+    yield from _choices(config, SETUP_CHOICES)
+    yield from _number(config, "warmup_epochs", at_least=0)
+    yield from _number(config, "grad_accum_steps", at_least=1, whole=True)
+    for key in ("resources.gpus_per_worker", "resources.cpus_per_worker"):
+        if value_at(config, key) != "auto":
+            yield from _number(config, key, above=0, whole=key.endswith("cpus_per_worker"))
+    yield from _budget(config)
+    target = value_at(config, "trainable._target_")
+    if target == UNSET:
+        yield "trainable._target_ is not set: package.module:function"
+    elif not isinstance(target, str) or not all(target.partition(":")):
+        yield f"trainable._target_ must be package.module:function, not {target!r}"
+    yield from _trainables_own(config, runs_checks)
+
+
+def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[str]:
+    """What the trainable itself finds wrong: a config may name a function for that, which starts nothing."""
+    own = value_at(config, "trainable.strategy")
+    if own and config["strategy"] not in ("auto", own):
+        yield f"strategy={config['strategy']} does not fit this trainable, which needs {own}: leave it at auto"
+    if not runs_checks:
+        return
+    yield from _unset({key: value for key, value in config.items() if key not in OWN_SECTIONS})
+    if check := value_at(config, "trainable._check_"):
+        try:
+            yield from pkgutil.resolve_name(check)(config)
+        except (ImportError, AttributeError, ValueError) as error:
+            yield f"trainable._check_={check!r}: {error}"
+
+
+def _unset(value: Any, key: str = "") -> Iterator[str]:
+    """A line for every key that waits for a value of the user's, but for those of which more can be said."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _unset(item, f"{key}.{name}" if key else str(name))
+    elif value == UNSET and key not in ("trainable._target_", "trainable.argv"):
+        yield f"{key} is not set: {key}=…"
+
+
+def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
+    for key, valid in choices.items():
+        if value_at(config, key) not in valid:
+            yield unknown(key, value_at(config, key), valid)
+
+
+def _limit(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in ("gpu_hours", "wall_s", "cost"):
+        if config["sweep"]["budget"].get(key) is not None:
+            yield from _number(config, f"sweep.budget.{key}", at_least=0)
+    if config["sweep"]["budget"].get("cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
+        yield "sweep.budget.cost needs report.price_per_gpu_hour"
+
+
+def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
+    yield from _number({"cluster": cluster}, "cluster.wait_s", at_least=0)
+    types = cluster["gpu_type"]
+    if types is not None and not (types and all(isinstance(each, str) for each in _listed(types))):
+        yield f"cluster.gpu_type must be a name like H100, or a list of names, not {types!r}"
+    if not isinstance(cluster["labels"], Mapping) or not all(
+        isinstance(each, str) for pair in cluster["labels"].items() for each in pair
+    ):
+        yield f"cluster.labels must be {{label: value}} in text, not {cluster['labels']!r}"
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [value]
+
+
+def _baseline(baseline: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    cell_axes = [axis for axis in axes if axis != "seed"]
+    for axis in baseline:
+        if axis not in cell_axes:
+            told = ", ".join(cell_axes)
+            yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {told}"
+
+
+def _budget(config: Mapping[str, Any]) -> Iterator[str]:
+    budget = {key: value for key, value in (config.get("budget") or {}).items() if value is not None}
+    if "budget" in config and len(budget) != 1:
+        told = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
+        yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {told}"
+    for key in budget:
+        yield from _number(config, f"budget.{key}", above=0, whole=key != "seconds" and key != "epochs")
+
+
+def _number(
+    config: Mapping[str, Any],
+    key: str,
+    *,
+    above: float = -math.inf,
+    at_least: float = -math.inf,
+    whole: bool = False,
+) -> Iterator[str]:
+    value = value_at(config, key)
+    fits = isinstance(value, int) or (isinstance(value, float) and not whole)
+    if not fits or isinstance(value, bool) or value <= above or value < at_least:
+        bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}"
+        yield f"{key} must be a {'whole ' if whole else ''}number{bound}, not {value!r}"

@@ -1,0 +1,89 @@
+"""A composed config as the question it asks: what to do, and with which trials on given nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
+from orchestrator.command_line.composition import Composition, config_dir
+from orchestrator.config.request import READING, Request
+from orchestrator.config.setup import asked, setup, with_gpus
+from orchestrator.config.trust import trust_mistakes
+from orchestrator.config.versions import Versions
+from orchestrator.telemetry.machine import this_machine
+from sweeps.axes import Point
+from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
+from sweeps.sweep import STANDARD_AXES, Setup, Sweep, trials
+from sweeps.trial import TrialSpec
+
+_SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
+"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
+
+
+class Question:
+    """Reads a composition; MistakesError if it names no sweep at all."""
+
+    def __init__(self, composition: Composition) -> None:
+        self._composition = composition
+        self._versions = Versions()
+        self._config = composition.config
+        self.secrets = composition.secrets
+        if self._config["sweep"].get("name") in (None, "???"):
+            choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
+            raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
+        self.request = Request.of(self._config, composition.axes(), composition.arguments)
+
+    @staticmethod
+    def checked(composition: Composition) -> Question:
+        """One that makes sense, as far as can be known before anything is started; else MistakesError."""
+        question = Question(composition)
+        question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
+        return question
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config."""
+        return self._config
+
+    def check(self, nodes: Sequence[Node]) -> None:
+        """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
+        mistakes = list(request_mistakes(self._config, self.request.axes))
+        if self.request.mode not in READING:
+            try:
+                self.trials_on(nodes)
+            except MistakesError as error:
+                mistakes += error.mistakes
+        _raise(mistakes)
+
+    def asked(self) -> dict[str, Any]:
+        """What is asked outside the axes, by its content: what a continued sweep must not change."""
+        return asked(self._config, self._versions, self.secrets)
+
+    def trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
+        """The sweep's trials on these nodes; MistakesError with everything that is wrong with any of them."""
+        request = self.request
+
+        def setup_of(config_axes: Point) -> Setup:
+            config = self._composition.variant(config_axes) if config_axes else self._config
+            _raise(self._setup_mistakes(config))
+            return setup(config, nodes, self._versions, self.secrets)
+
+        # Where keys of the config are axes, only a variant shows whether what the trainable needs is there.
+        whole = all(axis in STANDARD_AXES for axis in request.axes)
+        _raise([*axis_mistakes(self._config, request.axes), *self._setup_mistakes(self._config, whole=whole)])
+        axes = with_gpus(request.axes, self._config, nodes)
+        return trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
+
+    def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:
+        """Nothing that a config names is imported or called unless all of it is trusted, and the config `whole`."""
+        distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
+        yield from distrusted
+        yield from setup_mistakes(config, runs_checks=whole and not distrusted)
+
+
+def _raise(mistakes: Iterable[str]) -> None:
+    found = list(mistakes)
+    if found:
+        raise MistakesError(found)

@@ -1,0 +1,136 @@
+"""From a point's resolved config and the nodes there are to what its trials share."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+from orchestrator.config.command_source import command_version
+from orchestrator.config.plugins import plugins_in
+from orchestrator.config.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, gpu_types
+from orchestrator.config.versions import Versions
+from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from sweeps.axes import Axes
+from sweeps.feasibility import Node
+from sweeps.identity import digest, without
+from sweeps.sweep import Setup
+
+_CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+
+def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, secrets: Secrets = NO_SECRETS) -> Setup:
+    """The setup in a resolved config, its `auto`s settled by the nodes. ValueError where a setting is missing."""
+    trainable = config["trainable"]
+    for key in ("_target_", "lr", "reference_batch_size"):
+        if trainable.get(key) is None:
+            raise ValueError(f"trainable.{key} is not set")
+    resources = config["resources"]
+    device = _device(resources["device"], nodes)
+    timing = resources["timing"]
+    sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+    if config.get("data"):
+        sections["data"] = _with_absolute_paths(config["data"])
+    if "source_dir" in trainable:
+        sections["trainable"] = {**trainable, "source_dir": str(source_dir(trainable))}
+    return Setup(
+        trainable=trainable["_target_"],
+        config=sections,
+        reference_lr=trainable["lr"],
+        reference_batch_size=trainable["reference_batch_size"],
+        optimizer=_optimizer(config),
+        strategy=_strategy(config),
+        device=device,
+        gpus_per_worker=_given(resources["gpus_per_worker"]),
+        gpu_types=gpu_types(config) if device == "cuda" else (),
+        cpus_per_worker=_given(resources["cpus_per_worker"]),
+        cores_per_gpu=_cores_per_gpu(nodes),
+        timing=timing if timing != "auto" else ("device" if device == "cuda" else "exclusive"),
+        grad_accum_steps=config["grad_accum_steps"],
+        uneven_batch=config["uneven_batch"],
+        warmup_epochs=config["warmup_epochs"],
+        identity={"asked": digest(asked(config, versions, secrets)), "device": device},
+    )
+
+
+def _strategy(config: Mapping[str, Any]) -> str:
+    """The one asked for; for `auto` the one that the trainable names, if it names any."""
+    asked_for: str = config["strategy"]
+    return asked_for if asked_for != "auto" else config["trainable"].get("strategy") or "auto"
+
+
+def source_dir(trainable: Mapping[str, Any]) -> Path:
+    """The folder that a command's files lie in: where the user stands, unless the config says otherwise."""
+    return Path(trainable["source_dir"] or ".").expanduser().absolute()
+
+
+def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
+    """All that identifies a trial besides its point: the config as asked for, and the content of sources and data.
+
+    Without secrets: they go into the journal no more than they change a result.
+    """
+    sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
+    found = {
+        "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
+        **{key: config[key] for key in IDENTIFYING},
+        "source": {path: versions.source(path) for path in sorted(_code_in(sections) | plugins_in(sections))}
+        | _command_source(config),
+        "data": versions.data(config.get("data") or {}),
+    }
+    # As the journal will give it back: keys that are numbers become text.
+    return cast(dict[str, Any], json.loads(json.dumps(found)))
+
+
+def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
+    """The version of the files that a command line runs, where the trainable is one."""
+    trainable = config["trainable"]
+    if "argv" not in trainable:
+        return {}
+    return {"argv": command_version(trainable["argv"], source_dir(trainable))}
+
+
+def _code_in(value: Any) -> set[str]:
+    """Every `package.module:name` in a config: the trainable, and a model, data set or optimizer of the user's own."""
+    if isinstance(value, Mapping):
+        return set().union(*(_code_in(item) for item in value.values()))
+    return {value} if isinstance(value, str) and _CODE.fullmatch(value) else set()
+
+
+def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:
+    """The axes with `gpus: auto` spelled out: 1, 2, 4 … up to what the nodes have, or the one fraction asked for."""
+    if axes.get("gpus") != AUTO_GPUS:
+        return axes
+    share = _given(config["resources"]["gpus_per_worker"]) or 1
+    if share < 1:
+        return {**axes, "gpus": [share]}
+    device = _device(config["resources"]["device"], nodes)
+    cores = _given(config["resources"]["cpus_per_worker"]) or 1
+    most = int(sum(node.gpus if device == "cuda" else node.cpus // cores for node in nodes))
+    return {**axes, "gpus": [share * 2**power for power in range(max(1, most // share).bit_length())]}
+
+
+def _with_absolute_paths(data: Mapping[str, Any]) -> dict[str, Any]:
+    """A relative path is relative to where the user stands, and a rank's process may stand elsewhere."""
+    found = {key: Path(data[key]).expanduser().absolute() for key in ("root", "path") if data.get(key)}
+    return {**data, **{key: str(path) for key, path in found.items()}}
+
+
+def _device(asked: str, nodes: Sequence[Node]) -> str:
+    return asked if asked != "auto" else ("cuda" if any(node.gpus for node in nodes) else "cpu")
+
+
+def _given(value: Any) -> Any:
+    return None if value == "auto" else value
+
+
+def _cores_per_gpu(nodes: Sequence[Node]) -> int:
+    """A GPU's fair share of its node's cores, on the node where that is least."""
+    return max(1, min((int(node.cpus // node.gpus) for node in nodes if node.gpus), default=1))
+
+
+def _optimizer(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The config of the optimizer that rules look at: what a trainable says of itself stands before the section."""
+    said = config["trainable"].get("optimizer")
+    return {"name": said} if said else config.get("optimizer") or {"name": "unknown"}

@@ -1,0 +1,178 @@
+"""Which of several cells is best by an objective, without being shown to lose accuracy, and how sure that is.
+
+Objectives are compared by their logarithms, accuracies by their differences from the baseline's. What a seed does to
+all cells alike is taken out first, and the variances that are left are shrunk towards what the cells have in common
+(`shrinkage`); shrinking those of the differences instead would count the baseline's error as often as there are cells.
+The probabilities are those of drawing each cell's true value from its moderated t around its mean: a flat prior on the
+means. "Best" means that no cell within the margin is more than TIE better, as in ranking and selection (Bechhofer, "A
+single-sample multiple decision procedure …", Annals of Mathematical Statistics 25, 1954): cells that do the same work
+must not split the probability between them.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.decision.recommendation import SURE
+from orchestrator.statistics.means import Array, Moments, logs
+from orchestrator.statistics.shrinkage import shrunken
+
+TIE = 0.02
+"""Cells whose objectives differ by less than this part are as good as each other."""
+
+DRAWS = 20_000
+_MOST_DRAWN = 2_000_000
+"""Values drawn for all cells together: with over 100 cells the draws are fewer, and still 2,000 for 1,000 cells."""
+
+SHOWN = 0.05
+"""A cell is shown to lose accuracy where the chance of being within the margin is below this."""
+
+_NORMAL = 1e9
+"""Degrees of freedom from which t is the normal distribution, for all a draw can tell."""
+
+MOST_SEEDS = 30
+"""More seeds than this settle nothing in practice."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contest:
+    """What is known of the cells: rows are cells, columns are seeds, NaN is missing."""
+
+    objective: Array
+    """Above 0; less is better."""
+    accuracy: Array
+    """On the validation split; all NaN where it is not measured."""
+    baseline: int | None
+    """The row that accuracies are compared with."""
+    margin: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Means:
+    """Estimates of each cell's true value: draws are `point + error · t(freedom)`; an error of NaN is unknown."""
+
+    point: Array
+    n: Array
+    error: Array
+    freedom: Array
+
+    def draws(self, generator: np.random.Generator) -> Array:
+        """Shape (draws, cells)."""
+        known = self.error > 0
+        shape = (max(1_000, min(DRAWS, _MOST_DRAWN // max(1, len(known)))), len(known))
+        freedom = np.where(known, np.minimum(self.freedom, _NORMAL), _NORMAL)
+        return self.point + np.where(known, self.error, 0.0) * generator.standard_t(freedom, shape)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """The outcome of a contest. Arrays are by cell."""
+
+    chosen: int | None
+    level: Means
+    """Of the logarithms of the objective."""
+    shortfall: Means
+    """Of the differences in accuracy from the baseline; points are NaN where accuracy was not compared."""
+    p_within: Array
+    p_best: Array
+    all_tie: bool
+    """Whether the objective tells no cell within the margin from another, so that accuracy chose."""
+
+
+def choose(contest: Contest, generator: np.random.Generator) -> Choice:
+    """The cell of least objective among those more likely than not to be within the margin of the baseline.
+
+    That leaves out more than those shown to be worse: a cell whose mean misses the margin is named as what further
+    seeds may bring in, but not recommended. NaN probabilities where no cell has a second seed.
+    """
+    level, shortfall = _levels(contest.objective), shortfalls(contest)
+    times, losses = level.draws(generator), shortfall.draws(generator)
+    compared = ~np.isnan(shortfall.point)
+    within = np.where(compared, losses >= -contest.margin, True)
+    unknown = compared & np.isnan(shortfall.error)
+    p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
+    passes = np.where(compared, np.where(unknown, shortfall.point >= -contest.margin, p_within >= 0.5), True)
+    standing = passes & ~np.isnan(level.point)
+    if not standing.any():
+        return Choice(
+            chosen=None,
+            level=level,
+            shortfall=shortfall,
+            p_within=p_within,
+            p_best=np.full(len(standing), np.nan),
+            all_tie=False,
+        )
+    least = np.where(within & ~np.isnan(level.point), times, np.inf)
+    best = within & (times <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
+    p_best = np.where(np.isnan(level.error) | unknown | np.isnan(level.point), np.nan, best.mean(axis=0))
+    points = np.where(standing, level.point, np.inf)
+    all_tie = bool(standing.sum() > 1 and level.point[standing].max() <= points.min() + math.log1p(TIE))
+    accuracy = Moments.of(contest.accuracy).mean
+    by = np.where(standing, -accuracy, np.inf) if all_tie and compared.any() else points
+    return Choice(
+        chosen=int(np.argmin(by)), level=level, shortfall=shortfall, p_within=p_within, p_best=p_best, all_tie=all_tie
+    )
+
+
+def seeds_to_settle(gap: float, variance: float) -> int | None:
+    """Seeds at which a difference of this size is known to have its sign with probability SURE; None beyond MOST_SEEDS.
+
+    `variance` is of the difference between one seed's values; n ≥ t(SURE, n − 1)² · variance / gap².
+    """
+    from scipy.special import stdtrit
+
+    for n in range(2, MOST_SEEDS + 1):
+        if stdtrit(n - 1, SURE) * math.sqrt(variance / n) <= abs(gap):
+            return n
+    return None
+
+
+def _levels(objective: Array) -> Means:
+    values = logs(objective)
+    return _means(Moments.of(values), _own_variances(values))
+
+
+def shortfalls(contest: Contest) -> Means:
+    """Of each cell less the baseline, whose own error is in all of them."""
+    accuracy, base = contest.accuracy, contest.baseline
+    if base is None or np.isnan(accuracy[base]).all():
+        nothing = np.full(len(accuracy), np.nan)
+        return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
+    own = _means(Moments.of(accuracy), _own_variances(accuracy))
+    error = np.sqrt(own.error**2 + own.error[base] ** 2)
+    differences = Moments.of(accuracy - accuracy[base])
+    # Two rules may ask for the same training, as all do at the reference batch: the same figures with every seed.
+    twins = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
+    itself = twins | (np.arange(len(accuracy)) == base)
+    return Means(
+        point=own.point - own.point[base],
+        n=np.minimum(own.n, own.n[base]),
+        error=np.where(itself, 0.0, error),
+        freedom=np.where(itself, np.inf, np.minimum(own.freedom, own.freedom[base])),
+    )
+
+
+def _own_variances(values: Array) -> Array:
+    """Between seeds, without what a seed does to all cells alike where all have the same seeds.
+
+    That is taken as the median over the cells, which one wild cell does not move; it takes about .43/C of a normal
+    cell's own variance with it (1 − 2/C + π/2C). Of two cells the median is the mean, and takes half.
+    """
+    known = ~np.isnan(values)
+    cells = len(values)
+    complete = known.any(axis=0)
+    if cells < 2 or not np.array_equal(known, np.broadcast_to(complete, known.shape)):
+        return Moments.of(values).variance
+    deviations = values[:, complete] - values[:, complete].mean(axis=1, keepdims=True)
+    kept = 0.5 if cells == 2 else 1 - (2 - math.pi / 2) / cells
+    return Moments.of(deviations - np.median(deviations, axis=0)).variance / kept
+
+
+def _means(moments: Moments, variance: Array) -> Means:
+    pooled, freedom = shrunken(variance, moments.n - 1)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        error = np.where(freedom > 0, np.sqrt(pooled / moments.n), np.nan)
+    return Means(point=moments.mean, n=moments.n, error=error, freedom=freedom)

@@ -1,0 +1,44 @@
+"""A claim about a sweep, as its config has it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.decision.claim_expression import Claimed
+
+KEYS = ("sentence", "expression", "margin", "about", "needs_seeds", "needs_epochs")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claim:
+    """What somebody says of the sweep."""
+
+    sentence: str
+    expression: str
+    margin: float = 0.0
+    """In the units of the two sides."""
+    about: str = ""
+    """Whom it is about, or who said so."""
+    needs_seeds: int = 2
+    needs_epochs: float = 0.0
+
+    @staticmethod
+    def of(given: Any) -> Claim:
+        """The claim in a config. ValueError with what is wrong with it."""
+        if not isinstance(given, Mapping):
+            raise ValueError(f"a claim has {', '.join(KEYS)}, and is not {given!r}")
+        unknown = [key for key in given if key not in KEYS]
+        if unknown:
+            raise ValueError(f"a claim has no {unknown[0]!r}; it has {', '.join(KEYS)}")
+        if not given.get("sentence") or not given.get("expression"):
+            raise ValueError("a claim needs a sentence and an expression")
+        claim = Claim(**{key: value for key, value in given.items() if value is not None})
+        for key in ("margin", "needs_seeds", "needs_epochs"):
+            value = getattr(claim, key)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+                raise ValueError(f"{key} must be a number of at least 0, not {value!r}")
+        if Claimed.parse(str(claim.expression)).order == "==" and claim.margin <= 0:
+            raise ValueError("a claim of equality needs a margin above 0")
+        return claim

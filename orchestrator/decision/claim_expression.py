@@ -1,0 +1,154 @@
+"""The language of claims: comparisons and arithmetic over the cells of a summary. Nothing is ever evaluated by Python.
+
+    speedup(gpus=4) >= 3.5
+    accuracy(lr_rule=linear, global_batch_size=512) >= accuracy(global_batch_size=32)
+    min(efficiency(gpus=2)) > 0.9
+    epoch_s(gpus=2) / epoch_s(gpus=1) == 0.5
+
+A column's name with a selection in brackets stands for its value in the one cell that the selection leaves; axes with a
+dot go as `**{"optimizer.momentum": 0.9}`. min, max, mean and median take a selection that leaves several. Python's own
+parser reads it, and what is not listed here is refused.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.statistics.means import Array
+
+Lookup = Callable[[str, Mapping[str, Any]], "Array"]
+"""From a column and a selection to values: rows are the selected cells, columns are seeds, NaN is missing."""
+
+ORDERS: Mapping[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="}
+
+_ARITHMETIC: Mapping[type[ast.operator], Callable[[Any, Any], Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+}
+_OVER_CELLS = ("min", "max", "mean", "median")
+_LONGEST = 1_000
+
+
+class ExpressionError(ValueError):
+    """An expression that is not in the language, or selects what is not there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Claimed:
+    """Two sides and how they are said to compare."""
+
+    left: ast.expr
+    order: str
+    right: ast.expr
+
+    @staticmethod
+    def parse(text: str) -> Claimed:
+        """ExpressionError for what is not in the language."""
+        if len(text) > _LONGEST:
+            raise ExpressionError(f"is longer than {_LONGEST} characters")
+        try:
+            body = ast.parse(text.strip(), mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            raise ExpressionError(f"is no expression: {error}") from None
+        if not isinstance(body, ast.Compare) or len(body.ops) != 1 or type(body.ops[0]) not in ORDERS:
+            raise ExpressionError(f"must be one comparison with one of {', '.join(ORDERS.values())}")
+        claimed = Claimed(left=body.left, order=ORDERS[type(body.ops[0])], right=body.comparators[0])
+        for side in (claimed.left, claimed.right):
+            _check(side)
+        return claimed
+
+    @property
+    def columns(self) -> set[str]:
+        """The columns it names."""
+        return {column for side in (self.left, self.right) for column, _ in _references(side)}
+
+    def difference(self, lookup: Lookup) -> Array:
+        """Left side less right side, by seed. ExpressionError where a selection does not fit."""
+        import numpy as np  # to check a claim needs none
+
+        return np.asarray(_value(self.left, lookup) - _value(self.right, lookup), dtype=np.float64).ravel()
+
+
+def _references(node: ast.expr) -> Iterator[tuple[str, ast.Call]]:
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id not in _OVER_CELLS:
+            yield inner.func.id, inner
+
+
+def _check(node: ast.expr) -> None:
+    """Whether every part of it is in the language."""
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
+        return
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return _check(node.operand)
+    if isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
+        _check(node.left)
+        return _check(node.right)
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        if node.func.id not in _OVER_CELLS:
+            _selection(node)
+            return None
+        if len(node.args) == 1 and not node.keywords and _is_reference(node.args[0]):
+            return _check(node.args[0])
+        raise ExpressionError(f"{node.func.id} takes one column with its selection, as {node.func.id}(speedup(gpus=2))")
+    raise ExpressionError(
+        f"{ast.unparse(node)!r} is not in the language of claims: numbers, + - * /, column(axis=value)"
+    )
+
+
+def _is_reference(node: ast.expr) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in _OVER_CELLS
+
+
+def _selection(call: ast.Call) -> dict[str, Any]:
+    """{axis: value} in the brackets of a column; a bare word is its own text, and null selects what has no value."""
+    if call.args:
+        raise ExpressionError(f"{ast.unparse(call)!r}: a selection is axis=value")
+    found: dict[str, Any] = {}
+    for keyword in call.keywords:
+        if keyword.arg is not None:
+            found[keyword.arg] = _constant(keyword.value)
+        elif isinstance(keyword.value, ast.Dict):
+            for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
+                found[str(_constant(key))] = _constant(value)
+        else:
+            raise ExpressionError(f"{ast.unparse(call)!r}: ** takes a dictionary")
+    return found
+
+
+def _constant(node: ast.expr | None) -> Any:
+    if isinstance(node, ast.Constant) and isinstance(node.value, (int, float, str, bool, type(None))):
+        return node.value
+    if isinstance(node, ast.Name):
+        return None if node.id == "null" else node.id
+    raise ExpressionError(f"{ast.unparse(node) if node else '**'!r} is no plain value of an axis")
+
+
+def _value(node: ast.expr, lookup: Lookup) -> Any:
+    import numpy as np
+
+    if isinstance(node, ast.Constant):
+        return node.value
+    if isinstance(node, ast.UnaryOp):
+        return -_value(node.operand, lookup)
+    if isinstance(node, ast.BinOp):
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return _ARITHMETIC[type(node.op)](_value(node.left, lookup), np.asarray(_value(node.right, lookup), float))
+    assert isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    if node.func.id in _OVER_CELLS:
+        inner = node.args[0]
+        assert isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name)
+        return getattr(np, node.func.id)(lookup(inner.func.id, _selection(inner)), axis=0)
+    values = lookup(node.func.id, _selection(node))
+    if len(values) != 1:
+        raise ExpressionError(
+            f"{ast.unparse(node)} selects {len(values)} cells: narrow it, or take min, max, mean, median"
+        )
+    return values[0]

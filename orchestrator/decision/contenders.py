@@ -1,0 +1,154 @@
+"""The cells that a recommendation chooses from, with their values by seed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.collector import axis_columns, collect_for
+from orchestrator.collection.measure import Measure, measured
+from orchestrator.collection.timed import only_sound
+from orchestrator.config.request import Request
+from orchestrator.config.terms import Terms
+from orchestrator.decision.choice import Choice, Contest, choose
+from orchestrator.decision.front import pareto_front
+from orchestrator.decision.recommendation import FrontPoint
+from orchestrator.journal.record import TrialRecord
+from orchestrator.statistics.means import Array, Moments, logs
+from orchestrator.text.rows import name, varying
+from sweeps.lr_rule import plainness
+from sweeps.status import Status
+from sweeps.sweep import STANDARD_AXES
+
+_SEED = 0
+"""Of the draws behind the probabilities: the same frames give the same recommendation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contenders:
+    """What there is to choose from, and the choice.
+
+    Rows are cells: the candidates, and the baseline even where its own objective is not known, or its timing not valid.
+    """
+
+    cells: pd.DataFrame
+    """Rows of the summary, numbered from 0."""
+    seeds: Sequence[Sequence[int]]
+    """Of each cell, whatever became of them."""
+    names: Sequence[str]
+    measure: Measure
+    contest: Contest
+    choice: Choice
+    left_out: Sequence[str]
+    """A line for each reason for which other cells cannot be chosen."""
+    front: tuple[FrontPoint, ...]
+    cost_unit: str
+
+    @property
+    def candidates(self) -> pd.DataFrame:
+        """The cells that may be chosen."""
+        return self.cells[~np.isnan(self.choice.level.point)]
+
+    @property
+    def at_reference(self) -> bool:
+        """Whether the baseline is at the reference batch."""
+        row = self.contest.baseline
+        return row is not None and self.cells["cell_id"][row] == self.cells["reference_cell_id"][row]
+
+    @staticmethod
+    def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
+        """In the middle of a sweep: those of the trials that are ok by now."""
+        return Contenders.of(*collect_for(request, ok), Terms.of(request, axis_columns(ok)))
+
+    @staticmethod
+    def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
+        """The ok cells whose objective is known; of those with valid timings, if there are such."""
+        trials = only_sound(trials)
+        found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
+        trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
+        kept, left_out = _sound(cells, trials)
+        baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
+        rows = kept | (cells.index == baseline)
+        own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
+        contest = Contest(
+            objective=np.where(candidates[:, None], _by_seed(trials, own, "objective"), np.nan),
+            accuracy=_by_seed(trials, own, "val_accuracy"),
+            baseline=None if baseline is None else int(rows[:baseline].sum()),
+            margin=terms.margin,
+        )
+        differing = varying(cells)
+        names = [name(row, differing) for row in own.to_dict("records")]
+        front, unit = _front(trials, own[candidates], [names[i] for i in np.flatnonzero(candidates)], terms)
+        seeds = trials.groupby("cell_id")["seed"].agg(list)
+        return Contenders(
+            cells=own,
+            seeds=list(seeds.reindex(own["cell_id"])),
+            names=names,
+            measure=found,
+            contest=contest,
+            choice=choose(contest, np.random.default_rng(_SEED)),
+            left_out=left_out,
+            front=front,
+            cost_unit=unit,
+        )
+
+
+def baseline_row(cells: pd.DataFrame, axis_columns: Sequence[str] = ()) -> int | None:
+    """The label of the row that accuracies are compared with: of the cells at the reference batch, the plainest.
+
+    That is rule `none`, the multiplier nearest 1 and the fewest GPUs; where the sweep has further axes (models,
+    optimizers), among those the highest mean validation accuracy, because a bad reference would let anything pass. For
+    the same reason it is the highest of all where no cell is known to be at the reference batch.
+    """
+    known = cells[cells["val_accuracy"].notna()]
+    references = known[known["cell_id"] == known["reference_cell_id"]]
+    if references.empty:
+        return None if known.empty else int(known.index.to_numpy()[known["val_accuracy"].to_numpy().argmax()])
+    further = any(column not in STANDARD_AXES for column in axis_columns)
+    order = references.assign(
+        plainness=pd.Series(map(plainness, references["lr_rule"], references["lr_multiplier"]), references.index),
+        accuracy=-references["val_accuracy"].fillna(-np.inf) if further else 0.0,
+    )
+    return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """`1 cell`, `3 cells`; nothing for 0."""
+    return f"{count} {one if count == 1 else many}" if count else ""
+
+
+def _sound(cells: pd.DataFrame, trials: pd.DataFrame) -> tuple[pd.Series[Any], list[str]]:
+    ok = cells["status"] == Status.OK.value
+    known = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+    valid = known & cells["timing_valid"].astype("boolean").fillna(False).astype(bool)
+    kept = valid if valid.any() else known
+    told = [
+        counted(int((~ok).sum()), "cell is not ok", "cells are not ok"),
+        counted(int((ok & ~known).sum()), "cell has no value of it", "cells have no value of it"),
+        counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
+    ]
+    return kept, [line for line in told if line]
+
+
+def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
+    """Rows are cells, columns are seeds; NaN where a cell has no such ok seed."""
+    ok = trials[trials["status"] == Status.OK.value]
+    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
+    return np.asarray(table.reindex(cells["cell_id"]).to_numpy(dtype="float64"))
+
+
+def _front(
+    trials: pd.DataFrame, cells: pd.DataFrame, names: Sequence[str], terms: Terms
+) -> tuple[tuple[FrontPoint, ...], str]:
+    times, costs = (measured(trials, each, terms.target, terms.price_per_gpu_hour) for each in ("time", "cost"))
+    figures = trials.assign(time=times.values, cost=costs.values)
+    time_s, cost = (np.exp(Moments.of(logs(_by_seed(figures, cells, each))).mean) for each in ("time", "cost"))
+    points = [
+        FrontPoint(cell_id=str(row["cell_id"]), name=names[i], time_s=t, val_accuracy=row["val_accuracy"], cost=price)
+        for i, (row, t, price) in enumerate(zip(cells.to_dict("records"), time_s.tolist(), cost.tolist(), strict=True))
+    ]
+    return pareto_front(points), costs.unit

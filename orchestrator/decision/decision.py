@@ -1,0 +1,118 @@
+"""From the frames of a sweep to its recommendation."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.config.terms import Terms
+from orchestrator.decision import words
+from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.further_seeds import command, with_more
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, MoreSeeds, Recommendation, is_sure
+
+_MOST_RIVALS = 3
+"""Cells besides the chosen one and its baseline that more seeds are asked for."""
+
+
+def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Recommendation:
+    """The recommendation of a sweep with these frames, as of `collector.collect`."""
+    found = Contenders.of(trials, cells, terms)
+    chosen, baseline = found.choice.chosen, found.contest.baseline
+    common: dict[str, Any] = {
+        "objective": terms.objective,
+        "measure": found.measure.told,
+        "margin": terms.margin,
+        "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
+        "front": found.front,
+        "cost_unit": found.cost_unit,
+    }
+    if chosen is None:
+        return Recommendation(sentence=words.nothing(found), provisional=True, **common)
+    doubts = words.doubts(found, chosen)
+    return Recommendation(
+        cell_id=str(found.cells["cell_id"][chosen]),
+        name=found.names[chosen],
+        sentence=words.sentence(found, chosen, doubts),
+        provisional=bool(doubts),
+        p_best=float(found.choice.p_best[chosen]),
+        p_within_margin=float(found.choice.p_within[chosen]),
+        reasons=tuple(words.reasons(found)),
+        would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
+        more_seeds=tuple(_more_seeds(found, chosen, terms)),
+        **common,
+    )
+
+
+def _more_seeds(found: Contenders, chosen: int, terms: Terms) -> list[MoreSeeds]:
+    """For the chosen cell, its baseline, and the cells that may yet beat it; all get as many, to be paired by seed."""
+    choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
+    sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
+    few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
+    if sure and not few:
+        return []
+    settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
+    rivals = [row for row, seeds in settled.items() if seeds is not None]
+    margin = _settles_margin(found, chosen) if compared else None
+    needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
+    baseline = found.contest.baseline
+    asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
+    return [more for row in asked if (more := _more_of(found, row, needed, terms))]
+
+
+def _unsettled(found: Contenders, chosen: int) -> list[str]:
+    """The rivals that no practical number of seeds tells from the chosen cell."""
+    alike = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
+    told = ", nor ".join(found.names[row] for row in alike)
+    return [f"Up to {MOST_SEEDS} seeds would not tell it from {told}: take either."] if alike else []
+
+
+def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
+    """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
+    p_best, level = found.choice.p_best, found.choice.level.point
+    misses = found.choice.shortfall.point < -found.contest.margin
+    open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
+    others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
+    return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
+
+
+def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
+    """Seeds that tell these two apart by the objective."""
+    level = found.choice.level
+    variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
+    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
+
+
+def _settles_margin(found: Contenders, chosen: int) -> int | None:
+    loss = found.choice.shortfall
+    return _seeds(float(loss.point[chosen]) + found.contest.margin, float(loss.error[chosen] ** 2 * loss.n[chosen]))
+
+
+def _seeds(gap: float, variance: float) -> int | None:
+    """0 where nothing is known yet, None where no practical number settles it."""
+    if math.isnan(gap) or math.isnan(variance):
+        return 0
+    return seeds_to_settle(gap, variance)
+
+
+def _more_of(found: Contenders, row: int, needed: int, terms: Terms) -> MoreSeeds | None:
+    cell, seeds = found.cells.loc[row], found.seeds[row]
+    more = needed - len(seeds)
+    if more <= 0:
+        return None
+    axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
+    return MoreSeeds(
+        cell_id=str(cell["cell_id"]),
+        name=found.names[row],
+        seeds=more,
+        command=command(terms.arguments, axes, with_more(seeds, more)),
+    )
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

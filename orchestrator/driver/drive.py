@@ -1,0 +1,175 @@
+"""A sweep that this driver has taken up: its plan, its trials and its end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, nullcontext
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.arrival import ARRIVAL_S, arrived
+from orchestrator.backends.backend import Backend
+from orchestrator.backends.choice import known_nodes, make_backend
+from orchestrator.backends.on_ray.token import token_file
+from orchestrator.config.request import Request
+from orchestrator.driver.ending import Ending
+from orchestrator.driver.hardware import Hardware, check_hardware, hardware_of
+from orchestrator.driver.interrupt import Interrupt, end_at_once
+from orchestrator.driver.live import Display
+from orchestrator.driver.origin import origin
+from orchestrator.driver.rounds import Rounds
+from orchestrator.driver.session import Session
+from orchestrator.journal.history import difference, ends_under, latest, probes_under, spent_gpu_s
+from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.soundness import Finding
+from orchestrator.plan.plan import Plan, TrialsOn
+from orchestrator.storage.crash_point import Moment, reached
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.secrets import Secrets
+from orchestrator.trackers.tracking import TrackedListener, Tracker
+from sweeps.feasibility import Node
+from sweeps.limit import Allowance
+from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drive:
+    """A sweep whose directory and journal are this driver's, for as long as they are."""
+
+    request: Request
+    asked: Mapping[str, Any]
+    console: Console
+    secrets: Secrets
+    layout: Layout
+    journal: Journal
+    interrupt: Interrupt
+
+    def check(self) -> None:
+        """Tell of damages; MistakesError if the journal answers another question."""
+        for damage in self.journal.damages:
+            self.console.print(f"journal: {damage}; moved to {self.layout.journal.name}.quarantine", style="red")
+        if _check_unchanged(self.request, self.journal, self.asked):
+            self.console.print("what ran here before was asked otherwise, and all of it failed: it is left out")
+
+    def trials(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
+        """Plan, and run what is to run; the plan."""
+        request = self.request
+        with ExitStack() as started:
+            known = known_nodes(request)
+            backend, nodes = (None, known) if known else self._start(started)
+            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
+            self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
+            if planned.finished:
+                self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
+            began_s = time.monotonic()
+            with Display(self.console, waiting=len(planned.to_run)) as display:
+                session = self._session(display)
+                for trial, reason in () if request.wait_s else planned.without_room:
+                    session.found_infeasible(trial, reason)
+                rounds = Rounds(request, planned, session, self)
+                if rounds:
+                    backend = backend or self._start(started)[0]
+                    listener = TrackedListener(session, trackers, self.secrets)
+                    started.callback(listener.close)
+                    started.callback(session.settle)
+                    agenda = self._agenda(rounds, planned, began_s)
+                    backend.run(agenda, self.layout.root, listener)
+                    if agenda.deserted:
+                        self.console.print("there is no node left to run anything on", style="bold red")
+        return planned
+
+    def _start(self, started: ExitStack) -> tuple[Backend, Sequence[Node]]:
+        """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""
+        request, interrupt = self.request, self.interrupt
+        backend = _started(request, started, self.console, self.secrets)
+        within_s = max(ARRIVAL_S, request.wait_s)
+        nodes = arrived(backend.nodes, request, within_s=within_s, stopping=lambda: interrupt.signal is not None)
+        if not nodes and interrupt.signal is not None:
+            end_at_once(interrupt.signal)  # without nodes there is no plan, and nothing runs that could end cleanly
+        return backend, nodes
+
+    def _take_up(self, hardware: Hardware) -> None:
+        """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
+        check_hardware(self.request, self.journal.records, hardware)
+        told = {"asked": self.asked, "rerun": self.request.rerun, "driver": self._who, "hardware": hardware}
+        self.journal.append(Kind.SWEEP, told)
+        reached(Moment.SWEEP_TAKEN_UP)
+
+    def end(self, planned: Plan) -> int:
+        """Write and print the tables; the exit status."""
+        ends, interrupt, console = self.ends(), self.interrupt, self.console
+        if interrupt.signal is not None and ends:  # said before the tables, which a busy machine may have no time for
+            waiting = sum(trial.trial_id not in ends for trial in planned.trials)
+            console.print(f"{waiting} planned trials have not run; the same command continues")
+        damages = self.journal.damages
+        findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
+        with console.status("making the tables and the report …") if console.is_terminal else nullcontext():
+            ending = Ending.of(self.request, self.layout, planned.trials, ends, driver=self._who, findings=findings)
+        reached(Moment.TABLES_WRITTEN)
+        self.journal.append(Kind.ENDED, {"missing": ending.missing})
+        reached(Moment.SWEEP_ENDED)
+        ending.show(console)
+        return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
+
+    def ends(self) -> dict[str, TrialRecord]:
+        """How each trial ended, as far as that stands."""
+        return ends_under(self.journal.records, self.asked)
+
+    def probes(self) -> dict[str, Mapping[str, Any]]:
+        """What each probe found, by the speed it tried out."""
+        return probes_under(self.journal.records, self.asked)
+
+    @cached_property
+    def _who(self) -> Any:
+        return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
+
+    def _session(self, display: Display) -> Session:
+        retries, secrets = self.request.retries, self.secrets
+        return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
+
+    def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
+        spent = Allowance(
+            limit=self.request.limit,
+            gpu_s=spent_gpu_s(self.journal.records),
+            wall_s=time.monotonic() - began_s,
+        )
+        return Agenda(
+            rounds.first,
+            durations=planned.durations,
+            allowance=spent,
+            wait_s=self.request.wait_s,
+            rounds=rounds,
+        )
+
+
+def _started(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
+    """The back end, which ends with `started`; starting one takes seconds, and so it is announced."""
+    if request.backend == "ray":
+        console.print("connecting to Ray …" if request.address else "starting Ray …")
+    backend = make_backend(request, secrets)
+    started.callback(backend.close)
+    if url := getattr(backend, "dashboard_url", ""):
+        console.print(f"Ray dashboard: {url} (it asks for the token in {token_file()})", soft_wrap=True)
+    return backend
+
+
+_NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
+"""Ends that say nothing of the training: whoever mends the cause asks no other question of it."""
+
+
+def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
+    """MistakesError if there are answers to another question; whether there are only failures to answer it."""
+    before, ends = latest(journal.records), journal.terminal()
+    changes = difference(before, asked) if before is not None and ends else []
+    answered = any(end.status not in _NO_ANSWER for end in ends.values())
+    if changes and answered and not request.allow_changed:
+        heading = f"{request.results_dir} holds results of another configuration or other code:"
+        raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])
+    return bool(changes) and not answered

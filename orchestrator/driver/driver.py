@@ -1,0 +1,94 @@
+"""Drives a sweep from its plan to its tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.backends.choice import check_extensions, check_reachable
+from orchestrator.config.request import Request
+from orchestrator.driver.drive import Drive
+from orchestrator.driver.ending import Ending
+from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.orphans import Watcher
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.soundness import read_results
+from orchestrator.plan.plan import TrialsOn
+from orchestrator.storage.crash_point import Moment, reached
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.lock import DirectoryLock
+from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from orchestrator.trackers.tracking import make_trackers
+from sweeps.mistakes import MistakesError
+
+
+def run(
+    request: Request,
+    asked: Mapping[str, Any],
+    trials_on: TrialsOn,
+    console: Console,
+    secrets: Secrets = NO_SECRETS,
+) -> int:
+    """Run or continue the sweep, write and print its tables; the exit status.
+
+    `asked` is the config outside the axes: the journal of another question is refused with a MistakesError, one that
+    another driver owns with a LockedError. `secrets` are kept out of everything that is written.
+    """
+    check_reachable(request)
+    check_extensions(request)
+    layout = Layout(request.results_dir)
+    trackers = make_trackers(request.trackers, request.name, layout.root)
+    try:
+        layout.create()
+    except OSError as error:
+        raise MistakesError([f"results_dir={request.results_dir} cannot be made: {error.strerror}"]) from error
+    with (
+        DirectoryLock(layout),
+        _copying(request, layout, console),
+        Journal.open(layout.journal) as journal,
+        Interrupt() as interrupt,
+        Watcher(layout.root),
+    ):
+        drive = Drive(
+            request=request,
+            asked=asked,
+            console=console,
+            secrets=secrets,
+            layout=layout,
+            journal=journal,
+            interrupt=interrupt,
+        )
+        drive.check()
+        planned = drive.trials(trials_on, trackers)
+        reached(Moment.ALL_RAN)
+        return drive.end(planned)
+
+
+def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:
+    """Meanwhile the results lie in the store, too, that the request names."""
+    if request.store is None:
+        return nullcontext()
+    from orchestrator.storage.copying import Copying  # pyarrow, which folders do without
+
+    return Copying(request.store, layout, console)
+
+
+def report(request: Request, console: Console) -> int:
+    """Rebuild the tables and the report from the journal as far as it is sound, running nothing; the exit status."""
+    layout = Layout(request.results_dir)
+    with _copying(request, layout, console):
+        return _report(request, layout, console)
+
+
+def _report(request: Request, layout: Layout, console: Console) -> int:
+    if not layout.journal.exists():
+        kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
+        told = f"; what was made of it before is still there: {', '.join(kept)}" if kept else ""
+        raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{told}"])
+    found = read_results(layout)
+    ending = Ending.of(request, layout, (), found.ends, driver=found.driver, findings=found.findings)
+    ending.show(console)
+    return ending.exit_status

@@ -1,0 +1,134 @@
+"""What a person sees while the sweep runs: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.journal.outcome import Outcome
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+
+class Display:
+    """Counts what happens, and draws it. Nothing here is ever pickled or read back."""
+
+    def __init__(self, console: Console, waiting: int) -> None:
+        self._console = console
+        self._total = self._waiting = waiting
+        self._running: dict[str, tuple[TrialSpec, float]] = {}
+        self._latest: dict[str, Mapping[str, Any]] = {}
+        self._ended: Counter[Status] = Counter()
+        self._best: tuple[float, str] | None = None
+        self._began = time.monotonic()
+        self._bar = Progress(TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+        self._task = self._bar.add_task("trials", total=waiting)
+        self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
+
+    def __enter__(self) -> Display:
+        if self._live:
+            self._live.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._live:
+            self._live.stop()
+
+    def started(self, trial: TrialSpec) -> None:
+        """A trial runs."""
+        self._waiting -= 1
+        self._running[trial.trial_id] = (trial, time.monotonic())
+
+    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+        """A trial has got further."""
+        self._latest[trial.trial_id] = rows[-1]
+
+    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """A trial is over; without a terminal this is a line, on one only what is not ok is."""
+        self._running.pop(trial.trial_id, None)
+        self._latest.pop(trial.trial_id, None)
+        self._ended[outcome.status] += 1
+        self._bar.advance(self._task)
+        accuracy = outcome.metrics.get("val_accuracy")
+        if outcome.status is Status.OK and accuracy is not None and (self._best is None or accuracy > self._best[0]):
+            self._best = (accuracy, trial.label)
+        if not self._live or outcome.status is not Status.OK:
+            self._console.print(self._line(trial, outcome), soft_wrap=True)
+        self.refresh()
+
+    def tried_again(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """An attempt failed, and the trial waits for its next one."""
+        self._running.pop(trial.trial_id, None)
+        self._latest.pop(trial.trial_id, None)
+        self._waiting += 1
+        self._console.print(Text(f"to be tried again: {trial.label}  {outcome.note}", style="yellow"), soft_wrap=True)
+        self.refresh()
+
+    def once_more(self, trials: Sequence[TrialSpec]) -> None:
+        """Trials that are over wait again, because something spoiled their timing."""
+        self._waiting += len(trials)
+        self._total += len(trials)
+        self._bar.update(self._task, total=self._total)
+        which = "one trial: it runs" if len(trials) == 1 else f"{len(trials)} trials: they run"
+        self._console.print(f"something spoiled the timing of {which} once more, alone")
+
+    def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """A trial that never started is a line, and counts for nothing else."""
+        self._console.print(Text(f"{outcome.status}  {trial.label}  {outcome.note}"), soft_wrap=True)
+
+    def refresh(self) -> None:
+        """Draw the table anew."""
+        if self._live:
+            self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)
+
+    def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
+        done = sum(self._ended.values())
+        told = f"[{done}/{self._total}] {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.label}"
+        figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
+        shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
+        style = "" if outcome.status is Status.OK else "bold red"
+        return Text(told + shown + (f"  {outcome.note}" if outcome.note else ""), style=style)
+
+    def _table(self) -> Table:
+        table = Table("running", "epoch", "loss", "val accuracy", "s", title=self._counts(), title_justify="left")
+        for trial, began in self._running.values():
+            row = self._latest.get(trial.trial_id, {})
+            figures = (_figure(row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
+            table.add_row(Text(trial.label), *figures, f"{time.monotonic() - began:.0f}")
+        return table
+
+    def _counts(self) -> str:
+        ended = ", ".join(f"{count} {status}" for status, count in sorted(self._ended.items()))
+        return f"{len(self._running)} running, {self._waiting} waiting" + (f", {ended}" if ended else "")
+
+    def _footer(self) -> Text:
+        left = self.left_s()
+        told = f"about {_duration(left)} left" if left is not None else "time left unknown"
+        best = f"; best validation accuracy so far {self._best[0]:.4f} ({self._best[1]})" if self._best else ""
+        return Text(told + best)
+
+    def left_s(self) -> float | None:
+        """Seconds until the end at the pace so far; None before the first trial is over."""
+        done = sum(self._ended.values())
+        return (time.monotonic() - self._began) / done * (self._total - done) if done else None
+
+
+def _figure(value: object) -> str:
+    """Four significant digits; a thousand and more is whole, and never a power of ten as in 1.066e+04."""
+    if not isinstance(value, (int, float)):
+        return ""
+    return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:,.4g}"
+
+
+def _duration(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,207 @@
+"""From the ends of trials to everything written about them: the tables first, because nothing may lose those."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pandas as pd
+
+from orchestrator.collection.collector import axis_columns, collect_for
+from orchestrator.collection.curves import curves_frame
+from orchestrator.config.published import Published
+from orchestrator.config.request import Request
+from orchestrator.config.terms import Terms
+from orchestrator.decision.claim import Claim
+from orchestrator.decision.claims import Verdict
+from orchestrator.decision.decision import decide
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.soundness import Finding
+from orchestrator.storage import disk
+from orchestrator.storage.durable import write_durably, write_whole
+from orchestrator.storage.layout import Layout
+from orchestrator.tables.claims import claims_markdown, claims_table, verdicts
+from orchestrator.tables.curve_distance import distance_table
+from orchestrator.tables.files import accuracy_markdown, speedup_markdown, write_curves, write_latex, write_tables
+from orchestrator.tables.published import published_markdown, published_table
+from orchestrator.tables.recommendation import recommendation_markdown
+from orchestrator.tables.scaling import scaling
+from orchestrator.text.table import TextTable
+from sweeps.status import Status
+
+Made = TypeVar("Made")
+
+_WITH_CURVE = (Status.OK, Status.DIVERGED)
+"""Ends that leave a curve."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Known:
+    """What is known of a results directory beside the ends of its trials."""
+
+    driver: Mapping[str, Any] = field(default_factory=dict)
+    """Who took the sweep up last, as of `origin.origin`."""
+    findings: Sequence[Finding] = ()
+
+
+CLAIMS = "claims.md"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Further:
+    """What a sweep has beside the figures of its cells."""
+
+    file: str
+    text: str
+    """Markdown."""
+    tables: Sequence[TextTable]
+    """The same for the page and the terminal; none where it only says why there is nothing."""
+    printed: bool = True
+    """Whether it is among what a sweep prints at its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What was made of the ends."""
+
+    cells: pd.DataFrame
+    recommendation: Recommendation | None
+    decision: str
+    """The recommendation as Markdown; empty where there is none."""
+    findings: Sequence[Finding]
+    judged: Sequence[Verdict] | None
+    """The sweep's claims; None where they could not be judged."""
+    further: Sequence[Further]
+    """The claims, the figures that others published beside these, the scaling laws: where there are any."""
+    has_page: bool
+    """Whether report.html is of these ends."""
+    troubles: Sequence[str]
+    """What could not be made, and where to read why."""
+
+    def markdown(self) -> list[str]:
+        """The tables for people, as in the files, the recommendation first."""
+        first = [each.text for each in self.further if each.file == CLAIMS]
+        last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
+        tables = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
+        return [table for table in tables if table]
+
+    def tables(self) -> list[TextTable]:
+        """Those of `further` that are printed."""
+        return [table for each in self.further if each.printed for table in each.tables]
+
+    def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
+        """Sentences of the claims that let the sweep fail."""
+        failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[fail_on]
+        if self.judged is None:
+            return ("the claims could not be judged",) if failing else ()
+        return tuple(each.claim.sentence for each in self.judged if each.verdict in failing)
+
+
+def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:
+    """Write the tables, the recommendation and the report of at least one end.
+
+    OSError where the tables cannot be written, or the disk takes nothing more. What else fails is a trouble to be told,
+    and loses nothing beside it.
+    """
+    trials, cells = collect_for(request, records)
+    attempts = _Attempts(layout)
+    terms = Terms.of(request, axis_columns(list(records)), known.driver.get("arguments"))
+    recommendation = attempts.at("recommendation.md", lambda: decide(trials, cells, terms))
+    decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
+    claims = [Claim.of(claim) for claim in request.claims]
+    judged = attempts.at("claims.md", lambda: verdicts(claims, trials, cells)) if claims else []
+    further = [
+        _claimed(judged, request.name) if judged else None,
+        attempts.at("published.md", lambda: _beside(request, cells)),
+        attempts.at("scaling.md", lambda: _laws(trials, cells)),
+    ]
+    texts = {"recommendation.md": decision} | {each.file: each.text for each in further if each}
+    write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
+    attempts.at("the LaTeX tables", lambda: write_latex(layout, cells))
+    unsound = None
+    read = attempts.at("curves.parquet", lambda: _curves(layout, trials)) if request.html else None
+    if read:
+        curves, findings = read
+        known = replace(known, findings=[*known.findings, *findings])
+        further.append(attempts.at("loss_distance.md", lambda: _distances(layout, trials, cells, curves)))
+        tables = [table for each in further if each for table in each.tables]
+        material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": curves}
+        unsound = attempts.at("report.html", lambda: _written(layout, material | {"further": tables}, decision, known))
+    return Reported(
+        cells=cells,
+        recommendation=recommendation,
+        decision=decision,
+        judged=judged,
+        further=[each for each in further if each],
+        findings=[*known.findings, *(unsound or [])],
+        has_page=unsound is not None,
+        troubles=attempts.troubles,
+    )
+
+
+def _claimed(judged: Sequence[Verdict], sweep: str) -> Further:
+    return Further(file=CLAIMS, text=claims_markdown(judged, sweep), tables=[claims_table(judged)])
+
+
+def _beside(request: Request, cells: pd.DataFrame) -> Further | None:
+    if not request.published:
+        return None
+    published = Published.of(request.published)
+    text, table = published_markdown(published, cells), published_table(published, cells)
+    return Further(file="published.md", text=text, tables=[table])
+
+
+def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:
+    text, tables = scaling(trials, cells)
+    return Further(file="scaling.md", text=text, tables=tables)
+
+
+def _curves(layout: Layout, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
+    """Read and write the curves; and what of them is not sound."""
+    with_curve = trials.loc[trials["status"].isin([status.value for status in _WITH_CURVE]), "trial_id"]
+    curves, findings = curves_frame(layout, with_curve)
+    write_curves(layout, curves)
+    return curves, findings
+
+
+def _distances(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame) -> Further | None:
+    table = distance_table(trials, cells, curves)
+    if table is None:
+        return None
+    text = "\n".join([f"# {table.title}", "", *table.markdown()])
+    write_durably(layout.table("loss_distance.md"), text.encode())
+    return Further(file="loss_distance.md", text=text, tables=[table], printed=False)
+
+
+def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Known) -> list[Finding]:
+    """Write the report; what in the directory is not sound beside what was known."""
+    from orchestrator.report.material import Material  # half a second of matplotlib, which tables do without
+    from orchestrator.report.writing import write_report
+
+    material = Material(**frames, driver=known.driver, findings=known.findings)
+    return write_report(material, layout, decision)[0]
+
+
+class _Attempts:
+    """Steps of which none may take the others down."""
+
+    def __init__(self, layout: Layout) -> None:
+        self._layout = layout
+        self.troubles: list[str] = []
+
+    def at(self, what: str, step: Callable[[], Made]) -> Made | None:
+        """What the step makes; None if it fails, which is a trouble with its trace in a file. OSError of a disk."""
+        try:
+            return step()
+        except Exception as error:  # whatever it is, the figures are worth more than the page about them
+            if isinstance(error, OSError) and disk.fails(error):
+                raise  # the tables are there by now, and the user has to know what the disk needs
+            trace = self._layout.report_trace
+            self.troubles.append(f"{what} could not be made: {type(error).__name__}: {error} (see {trace})")
+            with suppress(OSError):  # the line above tells it all the same
+                write_whole(trace, traceback.format_exc().encode(errors="replace"))
+        return None

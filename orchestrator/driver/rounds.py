@@ -1,0 +1,127 @@
+"""What a sweep runs, round by round: what was planned, further seeds where the answer is open, spoiled trials again."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from orchestrator.config.request import Request
+from orchestrator.driver.session import Session
+from orchestrator.driver.spoiled import once_more
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
+from orchestrator.plan import phases, search
+from orchestrator.plan.memory_share import MemoryShares
+from orchestrator.plan.plan import Plan
+from orchestrator.plan.prospects import Prospects
+from sweeps.trial import TrialSpec
+
+Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
+"""What is to run next, and how a trial ends that never is."""
+
+
+class History(Protocol):
+    """What the journal holds by now, as far as it stands."""
+
+    def ends(self) -> Mapping[str, TrialRecord]:
+        """How each trial ended."""
+
+    def probes(self) -> Mapping[str, Mapping[str, Any]]:
+        """What each probe found, by the speed it tried out."""
+
+
+class Rounds:
+    """The source of an agenda's trials; a round begins when nothing of the one before runs or waits."""
+
+    def __init__(self, request: Request, planned: Plan, session: Session, history: History) -> None:
+        self._request = request
+        self._planned = planned
+        self._session = session
+        self._history = history
+        self._checked = False
+        self._later: Sequence[TrialSpec] = self._to_run()
+        self.first: Sequence[TrialSpec] = self._placed(self._first())
+        """What the first round runs."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(self.first or self._later)
+
+    def again(self) -> Sequence[TrialSpec]:
+        """Trials whose attempt failed, and which are to have another."""
+        return self._session.to_run_again()
+
+    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+        """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
+        if self._session.stopping():
+            return ()
+        for trial, outcome in left_out:
+            self._session.left_out(trial, outcome)
+        return self._placed(self._chosen() or self._spoiled())
+
+    def _first(self) -> Sequence[TrialSpec]:
+        probes = phases.probes(self._later, self._history.probes()) if self._request.phases else ()
+        return probes or self._chosen()
+
+    def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
+        """The trials, those that share a GPU with as much of it as they are known to need."""
+        known = self._memory()
+        return [known.placed(trial) for trial in trials]
+
+    def _memory(self) -> MemoryShares:
+        return MemoryShares.of(self._history.ends().values(), self._history.probes().values())
+
+    def _to_run(self) -> list[TrialSpec]:
+        """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
+        waiting = [trial for trial, _ in self._planned.without_room] if self._request.wait_s else []
+        stops, ends = self._request.early_stop_after and self._request.rerun == "none", self._history.ends()
+        hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"}
+        return [trial for trial in [*self._planned.to_run, *waiting] if trial.trial_id not in hopeless]
+
+    def _chosen(self) -> Sequence[TrialSpec]:
+        """What is to run next by phases or by a search; where that is nothing, the rest is skipped.
+
+        Without either it is all, but that of trials that are to share GPUs, one of each size runs alone before.
+        """
+        if not self._later:
+            return ()
+        to_run, skipped = self._choice()
+        asked = {trial.trial_id for trial in to_run}
+        self._later = [trial for trial in self._later if trial.trial_id not in asked]
+        if not to_run:
+            for trial in self._later:
+                self._session.left_out(trial, skipped(trial))
+            self._later = ()
+        return to_run
+
+    def _choice(self) -> Choice:
+        if self._request.phases:
+            return self._by_phases()
+        if self._request.search:
+            return self._by_search()
+        everything = self._later
+        return self._memory().unknown(everything) or everything, _never_skipped
+
+    def _by_phases(self) -> Choice:
+        ends, probed = self._history.ends(), self._history.probes()
+        prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
+        return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
+
+    def _by_search(self) -> Choice:
+        to_run = search.next_trials(self._request, self._planned.trials, self._later, self._history.ends())
+        return to_run, lambda trial: search.skipped(self._request)
+
+    def _spoiled(self) -> Sequence[TrialSpec]:
+        """Once: of the trials that ran those whose timing something spoiled."""
+        if self._checked:
+            return ()
+        self._checked = True
+        share, count = self._request.rerun_invalid, len(self._planned.trials)
+        spoiled = once_more(self._planned.to_run, self._history.ends(), share=share, planned=count)
+        if spoiled:
+            self._session.found_spoiled(spoiled)
+        return spoiled
+
+
+def _never_skipped(trial: TrialSpec) -> Outcome:
+    raise RuntimeError(f"{trial.label}: whatever is left of a grid runs")

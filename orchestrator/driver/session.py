@@ -1,0 +1,214 @@
+"""One driver's time with a sweep: everything that happens goes into the journal first, and then onto the screen."""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.driver import kept
+from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.live import Display
+from orchestrator.driver.retry import is_tried_again, tried_before
+from orchestrator.journal.cause import Cause
+from orchestrator.journal.durations import speed
+from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
+from orchestrator.plan.memory_share import MEASURED, size
+from orchestrator.storage import curve
+from orchestrator.storage.crash_point import Moment, reached
+from orchestrator.storage.durable import write_whole
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from orchestrator.storage.trial_files import digests, hide_in_logs
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+
+class Session:
+    """The listener of a back end's trials."""
+
+    def __init__(
+        self,
+        layout: Layout,
+        journal: Journal,
+        display: Display,
+        interrupt: Interrupt,
+        *,
+        retries: int = 0,
+        secrets: Secrets = NO_SECRETS,
+    ) -> None:
+        self._secrets = secrets
+        self._layout = layout
+        self._journal = journal
+        self._display = display
+        self._interrupt = interrupt
+        self._retries = retries
+        self._attempts = journal.attempts()
+        self._tried = tried_before(journal.records)
+        ends = journal.terminal()
+        self._ended = set(ends)
+        self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
+        self._again: list[TrialSpec] = []
+        self._first_rows: set[str] = set()
+        self._spoiled: set[str] = set()
+        self.settle()
+
+    def settle(self) -> None:
+        """Give trials that were ended in the course of a further attempt the files of the row that stands."""
+        kept.settle(self._layout, self._journal.records)
+
+    def to_run_again(self) -> list[TrialSpec]:
+        """The trials whose attempt failed since this was asked last, and which are to have another."""
+        again, self._again = self._again, []
+        return again
+
+    def started(self, trial: TrialSpec) -> None:
+        """Journal the attempt, and make the trial's own folder ready for it.
+
+        An attempt after an interruption or a failure finds the checkpoint of the one before; one that was asked for
+        although the trial had ended does not.
+        """
+        self._layout.refuse_links(trial.trial_id)
+        if trial.probes:
+            self._display.started(trial)
+            return
+        attempt = self._attempts.get(trial.trial_id, 0) + 1
+        self._attempts[trial.trial_id] = attempt
+        self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
+        reached(Moment.TRIAL_STARTED)
+        if trial.trial_id in self._spoiled:
+            kept.put_aside(self._layout.trial(trial.trial_id))
+        if trial.trial_id in self._ended:
+            shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+        metrics = self._layout.metrics(trial.trial_id)
+        if attempt == 1 or trial.trial_id in self._ended or not metrics.exists():
+            curve.begin(metrics)
+        else:
+            self._first_rows.add(trial.trial_id)
+        self._ended.discard(trial.trial_id)
+        write_whole(self._layout.config(trial.trial_id), _as_yaml(self._secrets.value(asdict(trial))).encode())
+        self._display.started(trial)
+        reached(Moment.TRIAL_PREPARED)
+
+    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Extend the learning curve; a probe has none."""
+        if trial.probes:
+            return
+        metrics = self._layout.metrics(trial.trial_id)
+        if trial.trial_id in self._first_rows:
+            self._first_rows.discard(trial.trial_id)
+            curve.take_back(metrics, rows[0].get("epoch"))
+        curve.extend(metrics, self._secrets.value(rows))
+        self._display.reported(trial, rows)
+        reached(Moment.ROWS_ADDED)
+
+    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """Journal the end of the attempt: once this returns a trial that has ended is never run again.
+
+        OSError where the disk is full for the trial, too: it has not failed, it waits for room.
+        """
+        if outcome.cause is Cause.DISK:
+            raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
+        outcome = replace(outcome, note=self._secrets.text(outcome.note), trace=self._secrets.text(outcome.trace))
+        hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)
+        if trial.probes:
+            self._probed(trial, outcome)
+            return
+        if outcome.trace:
+            write_whole(self._layout.trace(trial.trial_id), outcome.trace.encode())
+            reached(Moment.TRACE_WRITTEN)
+        tried = self._tried.setdefault(trial.trial_id, [])
+        if is_tried_again(outcome.cause, tried, self._retries):
+            tried.append(outcome.cause)
+            self._journal.append(Kind.RETRIED, self._retried(trial, outcome))
+            self._again.append(trial)
+            self._display.tried_again(trial, outcome)
+            reached(Moment.TRIAL_RETRIED)
+        else:
+            self._end(trial, outcome)
+            if outcome.status.is_result() or outcome.skipped_by:
+                # After the journal: what is lost in between can still go on from it.
+                shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+            self._display.finished(trial, outcome)
+            reached(Moment.TRIAL_FINISHED)
+
+    def found_infeasible(self, trial: TrialSpec, reason: str) -> None:
+        """Journal that no placement of this trial exists on these nodes."""
+        self.left_out(trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+
+    def left_out(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """Journal why this trial was not started, unless the journal says so already."""
+        known = self._left_out.get(trial.trial_id)
+        if known == (outcome.status, outcome.note):
+            return
+        self._end(trial, outcome)
+        self._display.skipped(trial, outcome)
+
+    def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
+        """Journal that something spoiled the timing of these trials, which are to run once more, alone."""
+        self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
+        self._spoiled |= {trial.trial_id for trial in trials}
+        self._display.once_more(trials)
+
+    def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
+        told = {
+            "trial_id": trial.trial_id,
+            "probes": trial.probes,
+            "speed": speed(trial.axes),
+            "size": size(trial.axes, trial.batch.device_batch_size),
+            "gpus": trial.gpus,
+            "wall_s": outcome.wall_s,
+        }
+        ended = {"status": outcome.status.value, "note": outcome.note}
+        found = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
+        self._journal.append(Kind.PROBED, self._secrets.value(told | ended | found))
+        self._display.finished(trial, outcome)
+
+    def _retried(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any]:
+        attempt = self._attempts.get(trial.trial_id, 0)
+        told = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
+        return {"trial_id": trial.trial_id, "attempt": attempt, **told}
+
+    def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        attempt = self._attempts.get(trial.trial_id, 0)
+        record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
+        folder = self._layout.trial(trial.trial_id)
+        if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
+            kept.bring_back(folder)
+        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
+        if trial.trial_id in self._spoiled:
+            self._spoiled.discard(trial.trial_id)
+            kept.drop(folder)
+        self._ended.add(trial.trial_id)
+        self._tried.pop(trial.trial_id, None)
+
+    def ticked(self) -> None:
+        """Let the clocks on the screen go on."""
+        self._display.refresh()
+
+    def stopping(self) -> bool:
+        """Whether a signal asked for the end."""
+        return self._interrupt.signal is not None
+
+
+_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where PyYAML was built with it
+
+
+def _as_yaml(value: Any) -> str:
+    return str(yaml.dump(value, Dumper=_DUMPER, sort_keys=False))
+
+
+def _of_the_disk(note: str, place: Path) -> OSError:
+    """The error that a trial met with, as the driver's own."""
+    number = re.search(r"\[Errno (\d+)\]", note)
+    return OSError(int(number[1]) if number else errno.ENOSPC, note, str(place))

@@ -1,0 +1,33 @@
+"""How one attempt at a trial ended, whatever it ran on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from orchestrator.journal.cause import Cause
+from sweeps.status import Status
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """How one attempt at a trial ended."""
+
+    status: Status
+    cause: Cause = Cause.NONE
+    """What was at the root of it, for whoever decides whether to try again."""
+    note: str = ""
+    """One line for the tables: empty for a plain `ok`."""
+    trace: str = ""
+    """The whole traceback of the rank at the root of a failure."""
+    wall_s: float
+    """From the moment the gang was asked to start this trial to its last rank's answer; monotonic."""
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    """The trial's figures by their column names in `tables/trials.csv`; absent means not measured."""
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    """The hardware and software that produced them."""
+    skipped_by: str = ""
+    """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `search`."""
+    lost_devices: Sequence[str] = ()
+    """Of cause DEVICE: the GPUs that are not to be used any more, as `orchestrator.backends.quarantine` names them."""

@@ -1,0 +1,83 @@
+"""The terminal record of a trial: one line of the journal, one row of `tables/trials.csv`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from orchestrator.journal.outcome import Outcome
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrialRecord:
+    """How a trial ended, with everything the tables need, so that they can be rebuilt from the journal alone."""
+
+    trial_id: str
+    cell_id: str
+    sweep: str
+    attempt: int
+    status: Status
+    note: str
+    axes: Mapping[str, Any]
+    gpus: float
+    ranks: int
+    device: str
+    strategy: str
+    timing: str
+    global_batch_size: int
+    device_batch_size: int
+    grad_accum_steps: int
+    lr_rule: str
+    lr_multiplier: float
+    lr: float
+    seed: int
+    wall_s: float
+    finished_at: str
+    """UTC, ISO 8601: for people; durations never come from it."""
+    metrics: Mapping[str, Any]
+    provenance: Mapping[str, Any]
+    skipped_by: str = ""
+    """The rule of the sweep that skipped the trial."""
+
+    @staticmethod
+    def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:
+        """The record of this end of this trial."""
+        return TrialRecord(
+            trial_id=trial.trial_id,
+            cell_id=trial.cell_id,
+            sweep=trial.sweep,
+            attempt=attempt,
+            status=outcome.status,
+            note=outcome.note,
+            axes=dict(trial.axes),
+            gpus=trial.gpus,
+            ranks=trial.gang.ranks,
+            device=trial.device,
+            strategy=trial.strategy,
+            timing=trial.timing,
+            global_batch_size=trial.batch.global_batch_size,
+            device_batch_size=trial.batch.device_batch_size,
+            grad_accum_steps=trial.batch.grad_accum_steps,
+            lr_rule=trial.lr.rule,
+            lr_multiplier=trial.lr.multiplier,
+            lr=trial.lr.value,
+            seed=trial.seed,
+            wall_s=outcome.wall_s,
+            finished_at=finished_at,
+            metrics=dict(outcome.metrics),
+            provenance=dict(outcome.provenance),
+            skipped_by=outcome.skipped_by,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The record as JSON values."""
+        return asdict(self) | {"status": self.status.value}
+
+    @staticmethod
+    def from_json(value: Mapping[str, Any]) -> TrialRecord:
+        """The record back from JSON; fields of other versions are left out, and fields it does not have are empty."""
+        known = [key for key in TrialRecord.__dataclass_fields__ if key in value]
+        return TrialRecord(**{key: value[key] for key in known} | {"status": Status(value["status"])})

@@ -1,0 +1,69 @@
+"""A RayJob for KubeRay: a cluster of its own that ends with the sweep."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+import yaml
+
+from orchestrator.launch.launch import Launch
+
+RESULTS = "/results"
+
+
+def text(launch: Launch) -> str:
+    """For `kubectl create -f`; the results go to a volume that outlives the cluster."""
+    workers = {
+        "groupName": "gpu" if launch.gpus_per_node else "cpu",
+        "replicas": launch.nodes,
+        "minReplicas": launch.nodes,
+        "maxReplicas": launch.nodes,
+        "rayStartParams": {},
+        "template": _worker(launch),
+    }
+    rayjob = {
+        "apiVersion": "ray.io/v1",
+        "kind": "RayJob",
+        "metadata": {"generateName": f"{launch.name.lower().replace('_', '-')}-"},
+        "spec": {
+            "entrypoint": launch.command("cluster.address=auto", f"results_dir={RESULTS}", "cluster.wait_s=600"),
+            "shutdownAfterJobFinishes": True,
+            "ttlSecondsAfterFinished": 600,
+            "backoffLimit": 3,
+            "rayClusterSpec": {
+                "rayVersion": version("ray"),
+                "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": _head(launch)},
+                "workerGroupSpecs": [workers],
+            },
+        },
+    }
+    return str(yaml.safe_dump(rayjob, sort_keys=False, width=1000))
+
+
+def _head(launch: Launch) -> dict[str, Any]:
+    """Where the driver runs, and no trial."""
+    return _pod(launch, {"cpu": "2", "memory": "8Gi"})
+
+
+def _worker(launch: Launch) -> dict[str, Any]:
+    memory_gb = launch.memory_gb_per_node or 4 * launch.cpus_per_node
+    limits = {"cpu": str(launch.cpus_per_node), "memory": f"{memory_gb:g}Gi"}
+    pod = _pod(launch, limits | ({"nvidia.com/gpu": str(launch.gpus_per_node)} if launch.gpus_per_node else {}))
+    if launch.gpus_per_node and launch.gpu_type:
+        pod["spec"]["nodeSelector"] = {"nvidia.com/gpu.product": launch.gpu_type}
+    return pod
+
+
+def _pod(launch: Launch, limits: dict[str, str]) -> dict[str, Any]:
+    ray = {
+        "name": "ray",
+        "image": launch.image,
+        "resources": {"limits": dict(limits), "requests": dict(limits)},
+        "volumeMounts": [{"name": "results", "mountPath": RESULTS}, {"name": "shm", "mountPath": "/dev/shm"}],
+    }
+    volumes = [
+        {"name": "results", "persistentVolumeClaim": {"claimName": launch.claim}},
+        {"name": "shm", "emptyDir": {"medium": "Memory"}},
+    ]
+    return {"spec": {"containers": [ray], "volumes": volumes}}

@@ -1,0 +1,90 @@
+"""Files that start a cluster and the sweep on it, from the same config: `mode=launch launch.target=slurm`."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from sweeps.mistakes import MistakesError, unknown
+
+TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
+PORT = 6379
+"""Of the cluster's head, where every user has a network namespace or machine of their own."""
+_OF_THIS_COMMAND = ("mode=", "launch.", "cluster.address=")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launch:
+    """What is to be started, and on what."""
+
+    name: str
+    """Of the sweep."""
+    overrides: Sequence[str]
+    """What the user asked for, without what only concerns this launch."""
+    nodes: int
+    gpus_per_node: int
+    cpus_per_node: int
+    memory_gb_per_node: float | None
+    gpu_type: str | None
+    time_limit: str | None
+    partition: str | None
+    setup: Sequence[str]
+    """Shell commands that every node needs first: to activate an environment, say."""
+    workdir: str | None
+    image: str | None
+    claim: str | None
+    """The persistent volume claim that holds the results."""
+    provider: str
+    region: str | None
+    project: str | None
+    instance: str | None
+    hosts: Sequence[str]
+
+    def command(self, *further: str) -> str:
+        """The line that runs or continues the sweep, quoted for a shell; `further` overrides are quoted already."""
+        quoted = (shlex.quote(override) for override in self.overrides)
+        return " ".join(["python -m orchestrator", *quoted, *further])
+
+
+def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
+    """The file for `launch.target`; MistakesError with everything that is missing for it."""
+    target, section = config["launch"]["target"], config["launch"]
+    mistakes = list(_mistakes(target, section))
+    if mistakes:
+        raise MistakesError(mistakes)
+    kept = [each for each in arguments if not each.lstrip("+").startswith(_OF_THIS_COMMAND)]
+    types = config["cluster"]["gpu_type"]
+    given = {key: value for key, value in section.items() if key != "target"}
+    launch = Launch(name=name, overrides=kept, gpu_type=types if isinstance(types, str) else None, **given)
+    written: Callable[[Launch], str] = import_module(f"{__package__}.{target}").text
+    return written(launch)
+
+
+_NEEDED: Mapping[str, Sequence[str]] = {
+    "kuberay": ("image", "claim"),
+    "ray_up": ("region", "instance", "workdir"),
+    "ssh": ("hosts", "workdir"),
+}
+
+
+def _mistakes(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
+    if target not in TARGETS:
+        unset = f"launch.target is not set; valid: {', '.join(TARGETS)}"
+        yield unset if target is None else unknown("launch.target", target, TARGETS)
+        return
+    for key in _NEEDED.get(target, ()):
+        if not section[key]:
+            yield f"launch.target={target} needs launch.{key}"
+    for key, least in (("nodes", 1), ("gpus_per_node", 0), ("cpus_per_node", 1)):
+        if not isinstance(section[key], int) or isinstance(section[key], bool) or section[key] < least:
+            yield f"launch.{key} must be a whole number of at least {least}, not {section[key]!r}"
+    for key in ("setup", "hosts"):
+        if not isinstance(section[key], list) or not all(isinstance(each, str) for each in section[key]):
+            yield f"launch.{key} must be a list of texts, not {section[key]!r}"
+    if target == "ray_up" and section["provider"] not in ("aws", "gcp"):
+        yield unknown("launch.provider", section["provider"], ("aws", "gcp"))
+    if target == "ray_up" and section["provider"] == "gcp" and not section["project"]:
+        yield "launch.provider=gcp needs launch.project"

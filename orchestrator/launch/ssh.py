@@ -1,0 +1,51 @@
+"""A shell script: Ray on hosts that are reached by ssh, the sweep on the one where the script runs."""
+
+from __future__ import annotations
+
+import shlex
+
+from orchestrator.launch.launch import PORT, Launch
+
+
+def text(launch: Launch) -> str:
+    """For `bash` on the head; the hosts need the same folders, and everything ends with the script."""
+    node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
+    return _SCRIPT.format(
+        workdir=shlex.quote(str(launch.workdir)),
+        setup="\n".join(launch.setup) or ":",
+        hosts=" ".join(map(shlex.quote, launch.hosts)),
+        remote=shlex.quote("; ".join([f"cd {shlex.quote(str(launch.workdir))}", *launch.setup])),
+        node=node,
+        port=PORT,
+        command=launch.command('cluster.address="$address"', "cluster.wait_s=300"),
+    )
+
+
+_SCRIPT = """\
+#!/bin/bash
+set -uo pipefail
+cd {workdir} || exit 1
+{setup}
+# Whoever knows the token may run code on the cluster; it goes to the hosts on the standard input of their shells.
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
+address="$(hostname -I | awk '{{print $1}}'):{port}"
+started=()
+trap 'kill "${{started[@]}}" 2>/dev/null; wait' EXIT
+
+ray start --head --node-ip-address="${{address%:*}}" --port={port} --include-dashboard=false {node} &
+started+=($!)
+sleep 10
+for host in {hosts}; do
+    ssh -o BatchMode=yes "$host" bash -s <<END &
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$RAY_AUTH_TOKEN
+eval {remote}
+ray start --address=$address {node} & ray=\\$!
+trap "kill \\$ray" EXIT HUP TERM
+wait \\$ray
+END
+    started+=($!)
+done
+sleep 20
+
+{command}
+"""

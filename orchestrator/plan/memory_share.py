@@ -1,0 +1,80 @@
+"""Which part of a GPU a packed trial holds: as much as was asked for, or as its memory needs, by what was measured."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from orchestrator.journal.record import TrialRecord
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+SPARE = 1.2
+"""The allocator's blocks may fit one another less well the next time, and too little would be an end as `oom`."""
+
+MEASURED = ("reserved_memory_gb", "device_memory_gb")
+"""What a rank tells, of its own memory and of the whole device."""
+
+_ALIKE_IN_MEMORY = frozenset(
+    ("gpus", "seed", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "probe")
+)
+
+
+def size(axes: Mapping[str, Any], device_batch_size: int) -> str:
+    """What trials have in common that need as much memory of each device."""
+    others = sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_MEMORY)
+    return repr((device_batch_size, others))
+
+
+def is_packed(trial: TrialSpec) -> bool:
+    """Whether the trial was asked to share its GPU with others."""
+    return trial.timing == "shared" and trial.device == "cuda" and 0 < trial.gpus < 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemoryShares:
+    """By size the share of a device that a trial needs; NaN where a trial has ended that did not tell."""
+
+    needs: Mapping[str, float]
+
+    @staticmethod
+    def of(ends: Iterable[TrialRecord], probes: Iterable[Mapping[str, Any]] = ()) -> MemoryShares:
+        """By the trials and probes that ran."""
+        needs: dict[str, float] = {}
+        ran = [(size(end.axes, end.device_batch_size), end.status, end.metrics) for end in ends if _ran(end)]
+        tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
+        for key, status, figures in [*ran, *tried]:
+            share = _share(status, figures)
+            needs[key] = share if math.isnan(needs.get(key, math.nan)) else max(needs[key], share)
+        return MemoryShares(needs=needs)
+
+    def unknown(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:
+        """One packed trial of every size of which none has run."""
+        found = {_size(trial): trial for trial in reversed(list(trials)) if is_packed(trial)}
+        return [trial for key, trial in found.items() if key not in self.needs]
+
+    def placed(self, trial: TrialSpec) -> TrialSpec:
+        """The trial with the part of a GPU that it is to hold: all of one until its memory is known."""
+        if not is_packed(trial):
+            return trial
+        need = 1.0 if trial.probes else self.needs.get(_size(trial), 1.0)
+        held = min(1.0, max(trial.gpus, 0.0 if math.isnan(need) else math.ceil(need * 100) / 100))
+        return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
+
+
+def _ran(end: TrialRecord) -> bool:
+    return end.device == "cuda" and end.skipped_by in ("", "early_stop") and end.status is not Status.INFEASIBLE
+
+
+def _size(trial: TrialSpec) -> str:
+    return size(trial.axes, trial.batch.device_batch_size)
+
+
+def _share(status: Status, figures: Mapping[str, Any]) -> float:
+    """Of the device's memory; what ran out of memory needs all of it, as far as that helps."""
+    if status is Status.OOM:
+        return 1.0
+    reserved_gb, device_gb = (figures.get(name) for name in MEASURED)
+    return SPARE * reserved_gb / device_gb if reserved_gb is not None and device_gb else math.nan

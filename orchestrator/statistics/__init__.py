@@ -1,0 +1,1 @@
+"""Points, intervals, tests and laws. Pure: arrays in, values out."""

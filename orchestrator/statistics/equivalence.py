@@ -1,0 +1,117 @@
+"""Whether a difference is shown to be smaller than a margin, or larger, or neither. Pure: arrays in, arrays out.
+
+Two one-sided tests: Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
+the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). With the 90%
+interval of the difference inside ±margin it is *equivalent*; wholly below −margin *worse*, wholly above *better*; else
+*inconclusive*. Each false claim has a probability of at most 5%, each comparison by itself. Assumes independent normal
+differences. The power is exact: given the sample's standard deviation the mean is normal, and the former is integrated
+out (Phillips, "Power of the two one-sided tests procedure in bioequivalence", same journal 18, 1990).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+
+from orchestrator.statistics.means import Array, Interval
+
+EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
+
+LEVEL = 0.05
+"""Of each one-sided test."""
+
+POWER = 0.8
+"""What further seeds are to reach."""
+
+MOST_SEEDS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Difference:
+    """A mean difference, as its test sees it."""
+
+    point: float
+    error: float
+    """Standard error of `point`."""
+    freedom: float
+    """Degrees of freedom of `error`."""
+
+    def verdict(self, margin: float) -> str:
+        """One of the four words; empty without an interval."""
+        if not (math.isfinite(self.point) and math.isfinite(self.error) and self.freedom > 0):
+            return ""
+        half = _quantile(self.freedom) * self.error
+        lo, hi = self.point - half, self.point + half
+        if hi < -margin or lo > margin:
+            return WORSE if hi < -margin else BETTER
+        return EQUIVALENT if -margin < lo and hi < margin else INCONCLUSIVE
+
+
+def differences(interval: Interval, freedom: Array) -> list[Difference]:
+    """Of Student's 95% intervals with these degrees of freedom; a half width is t(.975) standard errors."""
+    from scipy.special import stdtrit
+
+    with np.errstate(invalid="ignore"):
+        error = (interval.hi - interval.lo) / 2 / stdtrit(np.where(freedom > 0, freedom, np.nan), 0.975)
+    return [
+        Difference(point=float(p), error=float(e), freedom=float(f))
+        for p, e, f in zip(interval.point, error, freedom, strict=True)
+    ]
+
+
+def power(margin: float, deviation: float, n: int, *, true: float = 0.0) -> float:
+    """The probability that n pairs, whose differences vary by `deviation`, show equivalence at this true difference."""
+    if n < 2:
+        return 0.0
+    if deviation == 0:
+        return float(abs(true) < margin)
+    from scipy.special import ndtr
+
+    scale, weights = _scales(n - 1)
+    error = deviation / math.sqrt(n)
+    room = (margin - _quantile(n - 1) * error * scale) / error
+    chance = ndtr(room - true / error) - ndtr(-room - true / error)
+    return float(weights @ np.where(room > 0, chance, 0.0))
+
+
+def seeds_to_settle(difference: Difference, margin: float, n: int) -> int | None:
+    """The fewest pairs, at least `n`, that would give a verdict with probability POWER; None above MOST_SEEDS.
+
+    Supposes that difference and deviation are as they were found, which few pairs tell only roughly.
+    """
+    deviation = difference.error * math.sqrt(n)
+    for size in range(max(n, 2), MOST_SEEDS + 1):
+        if _settled(difference.point, deviation, margin, size) >= POWER:
+            return size
+    return None
+
+
+def _settled(point: float, deviation: float, margin: float, n: int) -> float:
+    """The probability of any verdict other than inconclusive."""
+    if deviation == 0:
+        return float(abs(point) != margin)
+    from scipy.special import ndtr
+
+    scale, weights = _scales(n - 1)
+    error = deviation / math.sqrt(n)
+    beyond = (abs(point) - margin) / error - _quantile(n - 1) * scale
+    return power(margin, deviation, n, true=point) + float(weights @ ndtr(beyond))
+
+
+@lru_cache(maxsize=256)
+def _scales(freedom: int) -> tuple[Array, Array]:
+    """Points and weights to average over s/σ = √(χ²/freedom): its quantiles in the middle of equal shares."""
+    from scipy.special import chdtri
+
+    shares = (np.arange(400) + 0.5) / 400
+    return np.sqrt(chdtri(freedom, 1 - shares) / freedom), np.full(400, 1 / 400)
+
+
+@lru_cache(maxsize=256)
+def _quantile(freedom: float) -> float:
+    from scipy.special import stdtrit
+
+    return float(stdtrit(freedom, 1 - LEVEL))

@@ -1,0 +1,192 @@
+"""What a law fitted to the measured GPU counts says about others, and what it refuses to say. Pure values.
+
+Throughput comes from the Universal Scalability Law, and its interval spans that of Amdahl's, too: which of them holds
+further out no measurement tells. The samples to the target at another batch come from E = E_min (1 + B/B_crit)
+(McCandlish et al. 2018), with B_crit from samples-to-target where three batches or more reached it, else the gradient
+noise scale. Across nodes a ring of M nodes exchanges the gradients in 2(M − 1)/M · bytes/bandwidth + 2(M − 1) · latency
+a step (Thakur et al., "Optimization of collective communication operations in MPICH", 2005); how much of that hides
+behind computation is not known, and so the interval spans all and nothing.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from orchestrator.statistics.critical_batch import critical_batch
+from orchestrator.statistics.means import Array, Interval, Moments, logs, student
+from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError
+
+FARTHEST = 8
+"""Times the largest count measured, beyond which nothing is predicted."""
+
+BYTES_A_PARAMETER = 4
+"""Of a gradient in fp32."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Link:
+    """What is known of the nodes and of the way between them."""
+
+    gpus_per_node: float | None
+    bandwidth_gb_s: float | None = None
+    latency_s: float | None = None
+
+    def nodes(self, gpus: float) -> int:
+        """How many nodes so many GPUs take."""
+        return 1 if self.gpus_per_node is None else math.ceil(gpus / self.gpus_per_node)
+
+    def exchange_s(self, gpus: float, n_params: float) -> float:
+        """Of one step's gradients between the nodes."""
+        nodes = self.nodes(gpus)
+        if nodes == 1 or self.bandwidth_gb_s is None or self.latency_s is None:
+            return 0.0
+        size_gb = n_params * BYTES_A_PARAMETER / 1e9
+        return 2 * (nodes - 1) / nodes * size_gb / self.bandwidth_gb_s + 2 * (nodes - 1) * self.latency_s
+
+
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Cells that differ only by their GPU count, and by the side of the batch that scaling frees; one row a trial."""
+
+    name: str
+    weak: bool
+    gpus: Array
+    rates: Array
+    seeds: Array
+    batches: Array
+    """Global ones."""
+    samples_to_target: Array
+    """NaN where the target was not reached."""
+    noise_scale: float
+    n_params: float
+
+    @property
+    def largest(self) -> float:
+        """GPU count."""
+        return float(self.gpus.max())
+
+    def batch_at(self, gpus: float) -> float:
+        """The global batch there."""
+        return float(self.batches[0] / self.gpus[0] * gpus) if self.weak else float(self.batches[0])
+
+    def refusals(self, gpus: float, link: Link) -> list[str]:
+        """Why nothing is predicted there; nothing where something is."""
+        counts = len(np.unique(self.gpus))
+        told = []
+        if counts < 3:
+            told.append(f"{self.name}: a scaling law needs 3 GPU counts, and there are {counts}")
+        if gpus > FARTHEST * self.largest:
+            told.append(f"{gpus:g} GPUs are more than {FARTHEST} times the {self.largest:g} that were measured")
+        if link.gpus_per_node is None and gpus > self.largest:
+            told.append(
+                f"how many GPUs a node has is not known from the trials: give predict.gpus_per_node, to tell whether"
+                f" {gpus:g} GPUs are still on one"
+            )
+        crosses = link.nodes(gpus) > 1 and link.nodes(self.largest) == 1
+        if crosses and (link.bandwidth_gb_s is None or link.latency_s is None):
+            told.append(
+                f"{gpus:g} GPUs take {link.nodes(gpus)} nodes of {link.gpus_per_node:g}, and the measurements saw one:"
+                " give predict.bandwidth_gb_s and predict.latency_s of the way between nodes"
+            )
+        elif crosses and math.isnan(self.n_params):
+            told.append(f"{self.name}: the trials report no n_params, which the exchange between nodes needs")
+        return told
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """For one GPU count of one line. Intervals are NaN where too few trials were measured for one."""
+
+    line: str
+    gpus: float
+    global_batch_size: float
+    samples_per_s: Interval
+    time_to_target_s: Interval
+    how: str
+    """What the figures rest on."""
+
+
+def predict(line: Line, gpus: float, link: Link) -> Prediction:
+    """Throughput and time to target. Raises TooFewCountsError."""
+    usl = Fit.of(USL, line.gpus, line.rates, line.seeds)
+    amdahl = Fit.of(AMDAHL, line.gpus, line.rates, line.seeds)
+    one, other = usl.at(gpus), amdahl.at(gpus)
+    rate = Interval(
+        point=one.point,
+        lo=np.asarray(np.minimum(one.lo, other.lo)),
+        hi=np.asarray(np.maximum(one.hi, other.hi)),
+    )
+    told = ["beyond the largest count measured: extrapolated" if gpus > line.largest else "within what was measured"]
+    batch = line.batch_at(gpus)
+    exchange_s = link.exchange_s(gpus, line.n_params) if link.nodes(line.largest) == 1 else 0.0
+    if exchange_s:
+        rate = Interval(
+            point=_slowed(rate.point, batch, exchange_s), lo=_slowed(rate.lo, batch, exchange_s), hi=rate.hi
+        )
+        told.append(
+            f"{exchange_s:.3g} s a step between nodes, hidden not at all (point, lower end) to wholly (upper end)"
+        )
+    samples, source = samples_at(line, batch)
+    return Prediction(
+        line=line.name,
+        gpus=gpus,
+        global_batch_size=batch,
+        samples_per_s=rate,
+        time_to_target_s=_ratio(samples, rate),
+        how="; ".join(filter(None, (*told, source))),
+    )
+
+
+def samples_at(line: Line, batch: float) -> tuple[Interval, str]:
+    """The samples that reaching the target takes at this global batch, and where that is known from."""
+    reached = ~np.isnan(line.samples_to_target)
+    if not reached.any():
+        return _nothing(), ""
+    batches, samples = line.batches[reached], line.samples_to_target[reached]
+    if (batches == batch).any():
+        own = student(Moments.of(logs(samples[batches == batch]))).map(np.exp)
+        return own, "samples to the target as measured at this batch"
+    critical, source = _critical(batches, samples, line.noise_scale)
+    if math.isnan(float(critical.point)):
+        return _nothing(), "no time to target: neither three batches that reached it nor a noise scale"
+    nearest = batches[np.argmin(np.abs(np.log(batches / batch)))]
+    known = student(Moments.of(logs(samples[batches == nearest])))
+    ends = [math.log((1 + batch / at) / (1 + nearest / at)) if at > 0 else math.inf for at in _ends(critical)]
+    half = float(known.hi - known.point)
+    point = float(known.point) + ends[0]
+    lo = point - math.hypot(half, ends[0] - min(ends))
+    hi = point + math.hypot(half, max(ends) - ends[0])
+    return Interval(point=np.exp(point), lo=np.exp(lo), hi=np.exp(hi)), source
+
+
+def _critical(batches: Array, samples: Array, noise_scale: float) -> tuple[Interval, str]:
+    try:
+        return critical_batch(batches, samples), "batch economy from samples to the target"
+    except TooFewCountsError:
+        exact = np.asarray(noise_scale)
+        return Interval(point=exact, lo=exact, hi=exact), "batch economy from the noise scale, taken as exact"
+
+
+def _ends(interval: Interval) -> Sequence[float]:
+    return [float(each) for each in (interval.point, interval.lo, interval.hi) if not math.isnan(float(each))]
+
+
+def _slowed(rate: Array, batch: float, pause_s: float) -> Array:
+    return np.asarray(batch / (batch / rate + pause_s))
+
+
+def _ratio(samples: Interval, rate: Interval) -> Interval:
+    """Samples / rate of independent estimates: half widths of the logarithms in quadrature."""
+    point = float(np.log(samples.point) - np.log(rate.point))
+    below = math.hypot(float(np.log(samples.point / samples.lo)), float(np.log(rate.hi / rate.point)))
+    above = math.hypot(float(np.log(samples.hi / samples.point)), float(np.log(rate.point / rate.lo)))
+    return Interval(point=np.exp(point), lo=np.exp(point - below), hi=np.exp(point + above))
+
+
+def _nothing() -> Interval:
+    nothing = np.asarray(math.nan)
+    return Interval(point=nothing, lo=nothing, hi=nothing)

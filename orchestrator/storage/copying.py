@@ -1,0 +1,131 @@
+"""Results that lie in a store: worked on in a folder here, fetched from there before, and copied back meanwhile.
+
+The journal needs a disk that appends and syncs, which no store does. So a sweep is done in a folder, and the store has
+a copy, at most as old as EVERY_S and the time of a copy: what is lost with the machine is what ended since. The copy's
+journal never tells of files that are not there yet.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from rich.console import Console
+
+from orchestrator.storage.cloud import Cloud
+from orchestrator.storage.layout import Layout
+from sweeps.mistakes import MistakesError
+
+EVERY_S = 20.0
+"""How often what is new is copied while trials run."""
+
+_UNKNOWN = (-1, -1)
+"""Of a file there: whether it is this one."""
+
+
+class Copying:
+    """For as long as the `with` lasts. MistakesError where the store cannot be reached, or has other results."""
+
+    def __init__(self, uri: str, layout: Layout, console: Console) -> None:
+        self._uri, self._layout, self._console = uri, layout, console
+        self._cloud = Cloud(uri, layout.root.name)
+        self._not_copied = {layout.lock.name, layout.owner.name, layout.journal.name}
+        self._there: dict[str, tuple[int, int]] = {}
+        self._journal_bytes = 0
+        self._failure: OSError | None = None
+        self._over = threading.Event()
+        self._copier = threading.Thread(target=self._copy_now_and_then, daemon=True, name="copying")
+
+    def __enter__(self) -> Copying:
+        try:
+            self._fetch()
+        except OSError as error:
+            raise MistakesError([f"results_dir={self._uri}: {error}"]) from error
+        self._copier.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._copier.join()
+        self._copy()
+        if self._failure:
+            told = f"{self._uri} is not up to date: {self._failure}; the same command tries again"
+            self._console.print(told, style="red", markup=False, soft_wrap=True)
+
+    def _fetch(self) -> None:
+        """Take what is there, unless what is here goes further; MistakesError where neither begins as the other."""
+        journal, files = self._layout.journal, self._cloud.files()
+        there = self._cloud.read(journal.name) if journal.name in files else b""
+        here = _whole_lines(journal)
+        if not here.startswith(there) and not there.startswith(here):
+            raise MistakesError(
+                [
+                    f"results_dir={self._uri} and {self._layout.root} hold results of different runs: "
+                    "choose another results_dir or local_results_dir, or move one of them away"
+                ]
+            )
+        self._journal_bytes = len(there)
+        if len(there) > len(here):
+            for name in sorted(set(files) - self._not_copied):
+                self._cloud.fetch(name, self._layout.root / name)
+            self._cloud.fetch(journal.name, journal)
+        self._there = {name: _UNKNOWN for name in files if name not in self._not_copied}
+        for name, path in self._files():
+            stat = path.stat()
+            if files.get(name, (-1, 0.0))[0] == stat.st_size and files[name][1] >= stat.st_mtime:
+                self._there[name] = (stat.st_size, stat.st_mtime_ns)
+
+    def _copy_now_and_then(self) -> None:
+        while not self._over.wait(EVERY_S):
+            self._copy()
+
+    def _copy(self) -> None:
+        """Copy what is new; the journal last, as it was at first."""
+        journal = _whole_lines(self._layout.journal)
+        try:
+            for name, path in self._files():
+                self._put(name, path)
+            for name in [each for each in self._there if self._is_over(each)]:
+                self._cloud.remove(name)
+                del self._there[name]
+            if len(journal) != self._journal_bytes:
+                self._cloud.write(self._layout.journal.name, journal)
+                self._journal_bytes = len(journal)
+        except OSError as error:
+            self._failure = error
+        else:
+            self._failure = None
+
+    def _put(self, name: str, path: Path) -> None:
+        try:
+            stat = path.stat()
+        except FileNotFoundError:  # a checkpoint whose trial has ended
+            return
+        state = (stat.st_size, stat.st_mtime_ns)
+        if self._there.get(name) != state:
+            self._cloud.put(name, path)
+            self._there[name] = state
+
+    def _is_over(self, name: str) -> bool:
+        """Whether it is a checkpoint whose trial has ended; whatever else is missing here is kept there."""
+        return "/checkpoint/" in name and not (self._layout.root / name).exists()
+
+    def _files(self) -> Iterator[tuple[str, Path]]:
+        """Every file that belongs to the results, by its name in the store; no links, and none that is half written."""
+        for folder, _, names in os.walk(self._layout.root):
+            for name in names:
+                path = Path(folder) / name
+                relative = path.relative_to(self._layout.root).as_posix()
+                if relative not in self._not_copied and not name.endswith(".aside") and not path.is_symlink():
+                    yield relative, path
+
+
+def _whole_lines(journal: Path) -> bytes:
+    """The journal's acknowledged records: the last line may be half of one."""
+    data = journal.read_bytes() if journal.exists() else b""
+    return data[: data.rfind(b"\n") + 1]

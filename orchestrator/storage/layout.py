@@ -1,0 +1,105 @@
+"""Where everything of a sweep lies: the one object that names the paths of a results directory."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.storage.durable import make_directory, refuse_link
+
+TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The results directory of one sweep. Names paths without touching them; only `create` makes directories."""
+
+    root: Path
+
+    @property
+    def journal(self) -> Path:
+        """The ledger: everything else can be rebuilt from it."""
+        return self.root / "journal.jsonl"
+
+    @property
+    def lock(self) -> Path:
+        """Locked while a driver owns the directory; the file itself stays."""
+        return self.root / "lock"
+
+    @property
+    def owner(self) -> Path:
+        """Who holds the lock; stale if nobody does."""
+        return self.root / "owner.json"
+
+    @property
+    def trials(self) -> Path:
+        """A directory for each trial."""
+        return self.root / "trials"
+
+    @property
+    def tables(self) -> Path:
+        """Figures, for programs (CSV, Parquet) and for people (Markdown)."""
+        return self.root / "tables"
+
+    def table(self, name: str) -> Path:
+        """A file of the tables: `summary.csv`, `speedup.md`."""
+        return self.tables / name
+
+    @property
+    def page(self) -> Path:
+        """The report as one self-contained HTML file."""
+        return self.root / "report.html"
+
+    @property
+    def document(self) -> Path:
+        """The report as Markdown."""
+        return self.root / "report.md"
+
+    @property
+    def pictures(self) -> Path:
+        """The report's pictures as SVG and PNG, and their data as CSV."""
+        return self.root / "report"
+
+    @property
+    def report_trace(self) -> Path:
+        """Why the report could not be made the last time it could not."""
+        return self.root / "report_trace.txt"
+
+    def trial(self, trial_id: str) -> Path:
+        """One trial's directory. ValueError for an identity that could leave the results directory."""
+        if not TRIAL_ID.fullmatch(trial_id):
+            raise ValueError(f"{trial_id!r} is no trial identity: 1 to 64 of letters, digits, '_' and '-'")
+        return self.trials / trial_id
+
+    def config(self, trial_id: str) -> Path:
+        """The resolved config of one trial."""
+        return self.trial(trial_id) / "config.yaml"
+
+    def trace(self, trial_id: str) -> Path:
+        """The whole account of why one trial's latest attempt failed."""
+        return self.trial(trial_id) / "trace.txt"
+
+    def metrics(self, trial_id: str) -> Path:
+        """The learning curve of one trial's latest attempt."""
+        return self.trial(trial_id) / "metrics.jsonl"
+
+    def checkpoint(self, trial_id: str) -> Path:
+        """The folder in which a trainable may leave what its next attempt continues from."""
+        return self.trial(trial_id) / "checkpoint"
+
+    def create(self) -> None:
+        """Make the directories that every sweep has, for their owner's eyes only.
+
+        The root may be a link to a larger disk, which its owner has made. Whoever handed on a directory may have made
+        the others: OSError for those.
+        """
+        if not self.root.is_dir():
+            make_directory(self.root)
+        for directory in (self.trials, self.tables):
+            make_directory(directory)
+
+    def refuse_links(self, trial_id: str) -> None:
+        """OSError where a trial's directories would lead out of the results."""
+        for directory in (self.trial(trial_id), self.checkpoint(trial_id)):
+            refuse_link(directory)

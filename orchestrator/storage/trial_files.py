@@ -1,0 +1,33 @@
+"""The files of a trial: those that never change once it has ended, and what they hashed to then."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+from orchestrator.storage.durable import write_whole
+from orchestrator.storage.secrets import Secrets
+
+HASHED = ("config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet")
+"""Written before the trial's end is recorded; checkpoints have digests of their own, and the rest is logs."""
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """The SHA-256 of each of these files that is there, by name."""
+    return {name: digest(folder / name) for name in HASHED if (folder / name).exists()}
+
+
+def digest(path: Path) -> str:
+    """The SHA-256 of a file in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def hide_in_logs(folder: Path, secrets: Secrets) -> None:
+    """Take secrets out of what the ranks have printed, now that none of them writes any more."""
+    for log in sorted(folder.glob("rank*.log")):
+        content = log.read_bytes()
+        text = content.decode("utf-8", "surrogateescape")
+        clean = secrets.text(text)
+        if clean != text:
+            write_whole(log, clean.encode("utf-8", "surrogateescape"))

@@ -1,0 +1,1 @@
+"""The tables for people."""

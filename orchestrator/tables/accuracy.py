@@ -1,0 +1,83 @@
+"""The accuracy table for people."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from orchestrator.text import figures
+from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
+from sweeps.status import Status
+
+
+def accuracy_markdown(cells: pd.DataFrame) -> str:
+    """A row for each batch and GPU count, a column for each LR rule; below it what is worse, and what is not ok."""
+    if cells.empty:
+        return "# Accuracy\n\nNo trial has ended yet.\n"
+    differing = varying(cells)
+    ordered = in_order(cells, [*_rows(cells), "lr_rule"])
+    about = [
+        f"On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is"
+        f" lopsided, over the ok seeds: {method(cells)}.",
+        _compared_with(cells),
+    ]
+    return "\n".join(
+        [
+            *[*head(cells, "Accuracy"), *about, "", markdown(accuracy_frame(cells)), ""],
+            *_section("Worse than at the reference batch:", _worse(ordered, differing)),
+            *_section("Not ok:", not_ok(ordered, differing)),
+        ]
+    )
+
+
+def accuracy_frame(cells: pd.DataFrame) -> pd.DataFrame:
+    """The table as text: a row for each batch and GPU count, a column for each LR rule."""
+    rows = _rows(cells)
+    return _pivot(in_order(cells, [*rows, "lr_rule"]), rows)
+
+
+def _rows(cells: pd.DataFrame) -> list[str]:
+    return [*varying(cells), "device_batch_size", "gpus", "global_batch_size"]
+
+
+def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
+    told = pd.Series([_told(row) for row in cells.to_dict("records")], index=cells.index)
+    keys = [cells[column].map(figures.asked) for column in (*rows, "lr_rule")]
+    pivot = told.groupby(keys, sort=False, dropna=False).agg(" / ".join).unstack("lr_rule")
+    names = {"device_batch_size": "device batch", "global_batch_size": "global batch"}
+    return pivot.fillna("").reset_index().rename(columns=lambda column: names.get(column, axis(column)))
+
+
+def _told(row: Row) -> str:
+    mark = "▼" if row["accuracy_difference_hi"] < 0 else "▲" if row["accuracy_difference_lo"] > 0 else ""
+    reference = "(reference)" if row["cell_id"] == row["reference_cell_id"] else ""
+    told = " ".join(filter(None, (_accuracy(row), mark, reference)))
+    if row["status"] == Status.OK.value:
+        return told
+    return f"{told} ({status(row)})" if told else status(row)
+
+
+def _accuracy(row: Row) -> str:
+    return figures.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
+
+
+def _compared_with(cells: pd.DataFrame) -> str:
+    references = cells[cells["cell_id"].isin(cells["reference_cell_id"])]
+    if references.empty:
+        return "Not compared: no ok cell is known to be at the reference batch."
+    compared = cells["accuracy_difference_lo"].notna() & ~cells["cell_id"].isin(references["cell_id"])
+    return (
+        f"▼ worse, ▲ better than the like cell at the reference batch of {references['global_batch_size'].iloc[0]}:"
+        f" the 95% interval of the difference leaves out 0. {compared.sum()} comparisons, each by itself."
+    )
+
+
+def _worse(cells: pd.DataFrame, differing: list[str]) -> list[str]:
+    return [
+        figures.plain(f"- {name(row, differing)}: {row['accuracy_difference']:+.3f} ")
+        + f" [{row['accuracy_difference_lo']:+.3f}, {row['accuracy_difference_hi']:+.3f}]"
+        for row in cells[cells["accuracy_difference_hi"] < 0].to_dict("records")
+    ]
+
+
+def _section(title: str, lines: list[str]) -> list[str]:
+    return [title, "", *lines, ""] if lines else []

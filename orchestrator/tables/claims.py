@@ -1,0 +1,120 @@
+"""Claims against the frames of a sweep, and their table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.timed import is_timed, only_sound
+from orchestrator.decision.claim import Claim
+from orchestrator.decision.claim_expression import Claimed, ExpressionError
+from orchestrator.decision.claims import INCONCLUSIVE, Verdict, judge
+from orchestrator.statistics.means import Array
+from orchestrator.text import figures
+from orchestrator.text.table import TextTable
+from sweeps.mistakes import nearest
+from sweeps.status import Status
+
+_OF_BASELINE = ("speedup", "efficiency")
+"""Columns that compare a cell with its baseline: here by seed."""
+
+
+def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame) -> list[Verdict]:
+    """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why."""
+    return [_verdict(claim, _Values(trials, cells)) for claim in claims]
+
+
+def _verdict(claim: Claim, values: _Values) -> Verdict:
+    try:
+        differences = Claimed.parse(claim.expression).difference(values)
+    except ExpressionError as error:
+        return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
+    found = judge(claim, differences, values.fewest_epochs)
+    if values.is_doubtful and found.verdict != INCONCLUSIVE:
+        return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")
+    return found
+
+
+class _Values:
+    """Looks values up by column and selection, and remembers the epochs of the trials it has looked at."""
+
+    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame) -> None:
+        self._cells = cells
+        self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
+        self._seeds = sorted(self._ok["seed"].unique())
+        self.fewest_epochs = math.inf
+        self.is_doubtful = False
+        """Whether any of the timings it has looked up is not valid."""
+
+    def __call__(self, column: str, selection: Mapping[str, Any]) -> Array:
+        cells = self._selected(column, selection)
+        if column not in _OF_BASELINE:
+            return self._by_seed(column, cells["cell_id"])
+        ratios = self._by_seed("samples_per_s", cells["cell_id"])
+        ratios = ratios / self._by_seed("samples_per_s", cells["baseline_cell_id"])
+        if column == "speedup":
+            return ratios
+        gpus = self._cells.set_index("cell_id")["gpus"]
+        at_baseline = gpus.reindex(cells["baseline_cell_id"]).to_numpy(dtype="float64")
+        return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
+
+    def _selected(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
+        known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
+        if column not in (*known, *_OF_BASELINE):
+            raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
+        chosen = self._cells
+        for axis, value in selection.items():
+            name = axis if axis in chosen else f"axes.{axis}"
+            if name not in chosen:
+                raise ExpressionError(f"there is no axis {axis!r}{nearest(axis, list(self._cells.columns))}")
+            chosen = chosen[chosen[name].isna() if value is None else chosen[name] == value]
+        told = ", ".join(f"{axis}={value}" for axis, value in selection.items())
+        if chosen.empty:
+            raise ExpressionError(f"no cell has {told}")
+        bad = chosen[chosen["n_ok"] == 0]
+        if len(bad):
+            raise ExpressionError(f"{column}({told}): a cell is {bad['status'].iloc[0]}")
+        return chosen
+
+    def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
+        looked_at = self._ok[self._ok["cell_id"].isin(cell_ids)]
+        if is_timed(column):
+            invalid = self._cells["timing_valid"].astype("boolean").eq(False)
+            self.is_doubtful |= bool((invalid & self._cells["cell_id"].isin(cell_ids)).any())
+        if looked_at["epochs"].notna().any():
+            self.fewest_epochs = min(self.fewest_epochs, float(looked_at["epochs"].min()))
+        table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
+        return np.asarray(table.reindex(index=cell_ids, columns=self._seeds).to_numpy(dtype="float64"))
+
+
+def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
+    """A row a claim."""
+    return "\n".join([f"# Claims: {figures.plain(sweep)}", "", *claims_table(found).markdown()])
+
+
+def claims_table(found: Sequence[Verdict]) -> TextTable:
+    """A row a claim."""
+    rows = [
+        {
+            "claim": verdict.claim.sentence,
+            "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
+            "left − right": figures.with_interval(verdict.point, verdict.lo, verdict.hi, _difference),
+            "seeds": str(verdict.n)
+            + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
+            "said of": verdict.claim.about,
+            "as": verdict.claim.expression + (f" (margin {verdict.claim.margin:g})" if verdict.claim.margin else ""),
+        }
+        for verdict in found
+    ]
+    table = pd.DataFrame(rows)
+    about = "Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so."
+    return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
+
+
+def _difference(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

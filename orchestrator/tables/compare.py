@@ -1,0 +1,146 @@
+"""mode=compare: two results side by side, as of another machine or another version."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.by_seed import Differences
+from orchestrator.collection.reading import frames
+from orchestrator.collection.summary import COLUMNS, FURTHER
+from orchestrator.collection.timed import only_sound
+from orchestrator.config.request import Request
+from orchestrator.statistics.means import Interval, Moments, logs, welch
+from orchestrator.storage.layout import Layout
+from orchestrator.text import figures
+from orchestrator.text.figures import plain
+from orchestrator.text.rows import Row, axis, markdown
+from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+
+_ALIKE = ("gpus", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier")
+_SIDES = ("this", "other")
+
+Frames = tuple[pd.DataFrame, pd.DataFrame]
+
+
+def compared(request: Request) -> str:
+    """The Markdown that mode=compare prints. MistakesError where one of the two has no results."""
+    if request.compare_with is None:
+        raise MistakesError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
+    folder = Path(request.compare_with).expanduser()
+    inside = sorted(str(path.parent) for path in folder.glob("*/journal.jsonl"))
+    if not (folder / "journal.jsonl").exists() and inside:
+        raise MistakesError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
+    this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
+    return comparison_markdown(this, other, names=(str(request.results_dir), str(folder)))
+
+
+def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) -> str:
+    """What ran where, then a row for each cell that both have, changed ones first, then what only one has."""
+    both = _matched(this[1], other[1])
+    shared = both[both["_merge"] == "both"].reset_index(drop=True)
+    speed, accuracy = _speed(shared, this[0], other[0]), _accuracy(shared, this[0], other[0])
+    changed = {"speed": _leaves(speed, 1.0), "accuracy": _leaves(accuracy, 0.0)}
+    told = {key: int((~np.isnan(interval.lo)).sum()) for key, interval in (("speed", speed), ("accuracy", accuracy))}
+    table = pd.DataFrame(
+        [
+            _row(row, _at(speed, i), _at(accuracy, i), this[1], changed, i)
+            for i, row in enumerate(shared.to_dict("records"))
+        ]
+    )
+    order = np.argsort(-(changed["speed"].astype(int) + changed["accuracy"]), kind="stable")
+    about = (
+        f"{len(shared)} cells in both. Changed (the 95% interval leaves out no change): throughput in"
+        f" {changed['speed'].sum()} of {told['speed']}, accuracy in {changed['accuracy'].sum()} of {told['accuracy']};"
+        " where nothing had changed, about one in 20 would seem to. Throughputs are compared by Welch on logarithms,"
+        " accuracies paired by seed where the seeds are the same."
+    )
+    lines = ["# Comparison", "", *_about(names, this[0], other[0]), "", about, ""]
+    lines += [markdown(table.iloc[order]), ""] if len(table) else []
+    for side, where in (("left_only", names[0]), ("right_only", names[1])):
+        alone = both[both["_merge"] == side]
+        lines += [f"Only in {plain(where)}: {len(alone)} cells.", ""] if len(alone) else []
+    return "\n".join(lines)
+
+
+def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
+    """Cells by what was asked, not by their identity: that holds the code, which may differ."""
+    axes = [column for column in this.columns if column not in (*COLUMNS, *FURTHER) and column in other.columns]
+    key = [*_ALIKE, *axes]
+    kept = [*key, "cell_id", "status"]
+    return this[kept].merge(other[kept], on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
+
+
+def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:
+    sides = [
+        Moments.of(_seeds(trials, shared[f"cell_id_{side}"], "samples_per_s", log=True))
+        for trials, side in zip((this, other), _SIDES, strict=True)
+    ]
+    return welch(*sides).map(np.exp)
+
+
+def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:
+    ok = [trials.loc[trials["status"] == Status.OK.value, ["cell_id", "seed", "accuracy"]] for trials in (this, other)]
+    marked = [frame.assign(cell_id=side + frame["cell_id"]) for frame, side in zip(ok, _SIDES, strict=True)]
+    own, others = (side + shared[f"cell_id_{side}"] for side in _SIDES)
+    index = pd.Index(own)
+    return Differences.of(pd.concat(marked), "accuracy", index, pd.Series(others.to_numpy(), index=index)).interval()
+
+
+def _seeds(trials: pd.DataFrame, cell_ids: pd.Series[Any], column: str, *, log: bool) -> Any:
+    ok = only_sound(trials)[trials["status"] == Status.OK.value]
+    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
+    values = table.reindex(cell_ids).to_numpy(dtype="float64")
+    return logs(values) if log else values
+
+
+def _leaves(interval: Interval, no_change: float) -> Any:
+    return (interval.lo > no_change) | (interval.hi < no_change)
+
+
+def _at(interval: Interval, row: int) -> tuple[float, float, float]:
+    return float(interval.point[row]), float(interval.lo[row]), float(interval.hi[row])
+
+
+def _row(
+    row: Row,
+    speed: tuple[float, float, float],
+    accuracy: tuple[float, float, float],
+    cells: pd.DataFrame,
+    changed: dict[str, Any],
+    place: int,
+) -> dict[str, Any]:
+    axes = [column for column in cells.columns if column in row and column not in ("cell_id", "status")]
+    differing = [column for column in axes if column in _ALIKE[:4] or cells[column].nunique(dropna=False) > 1]
+    statuses = (row["status_this"], row["status_other"])
+    return {
+        **{axis(column): figures.asked(row[column]) for column in differing},
+        "throughput, this / other": figures.with_interval(*speed, figures.times, "×"),
+        "accuracy, this − other": figures.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
+        "changed": ", ".join(key for key, flags in changed.items() if flags[place]),
+        "status": statuses[0] if statuses[0] == statuses[1] else f"{statuses[0]}; other: {statuses[1]}",
+    }
+
+
+def _about(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> list[str]:
+    """What ran where, as far as it differs or is worth a word."""
+    columns = ["device_model", *(c for c in this.columns if c.startswith("provenance.") and c in other.columns)]
+    lines = [
+        f"- {label}: {plain(where)} ({_values(trials, 'device_model') or 'device not known'}, {len(trials)} trials)"
+        for label, where, trials in zip(_SIDES, names, (this, other), strict=True)
+    ]
+    for column in columns[1:]:
+        one, two = _values(this, column), _values(other, column)
+        if one != two:
+            told = plain(column.removeprefix("provenance."))
+            lines.append(f"- {told}: {one or '(not known)'}; other: {two or '(not known)'}")
+    return lines
+
+
+def _values(trials: pd.DataFrame, column: str) -> str:
+    return plain(", ".join(sorted({str(value) for value in trials[column].dropna()})))

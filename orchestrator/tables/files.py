@@ -1,0 +1,72 @@
+"""The frames as files: CSV and Parquet for programs, Markdown for people."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from orchestrator.storage.durable import make_directory, write_durably, write_whole
+from orchestrator.storage.layout import Layout
+from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
+from orchestrator.tables.speedup import speedup_frame, speedup_markdown
+from orchestrator.text.figures import not_a_formula
+from orchestrator.text.latex import latex_table
+
+__all__ = ["accuracy_markdown", "speedup_markdown", "write_curves", "write_latex", "write_tables"]
+
+
+def write_tables(
+    layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, texts: Mapping[str, str] | None = None
+) -> list[Path]:
+    """Write every table of the sweep, each whole or not at all; the paths written. `texts` are further, by name."""
+    contents = {
+        **{name: text.encode() for name, text in (texts or {}).items()},
+        "trials.csv": _csv(trials),
+        "trials.parquet": _parquet(trials),
+        "summary.csv": _csv(cells),
+        "summary.parquet": _parquet(cells),
+        "speedup.md": speedup_markdown(cells).encode(),
+        "accuracy.md": accuracy_markdown(cells).encode(),
+    }
+    make_directory(layout.tables)
+    for name, content in contents.items():
+        write_durably(layout.table(name), content)
+    return [layout.table(name) for name in contents]
+
+
+def write_latex(layout: Layout, cells: pd.DataFrame) -> list[Path]:
+    """Write the tables for papers; the paths written."""
+    sweep = cells["sweep"].iloc[0]
+    contents = {
+        "speedup.tex": latex_table(speedup_frame(cells), f"Speed-up: {sweep}"),
+        "accuracy.tex": latex_table(accuracy_frame(cells), f"Accuracy: {sweep}"),
+    }
+    for name, text in contents.items():
+        write_durably(layout.table(name), text.encode(errors="replace"))
+    return [layout.table(name) for name in contents]
+
+
+def write_curves(layout: Layout, curves: pd.DataFrame) -> Path:
+    """Write the learning curves of all trials, a row an epoch; they can be made again from the trials' own files."""
+    path = layout.table("curves.parquet")
+    write_whole(path, _parquet(curves))
+    return path
+
+
+def _csv(frame: pd.DataFrame) -> bytes:
+    text = [column for column in frame.columns if not pd.api.types.is_numeric_dtype(frame[column])]
+    safe = frame.assign(**{column: frame[column].map(not_a_formula) for column in text})
+    return safe.rename(columns=not_a_formula).to_csv(index=False).encode()
+
+
+def _parquet(frame: pd.DataFrame) -> bytes:
+    """A Parquet column has one type: values of an axis that has several become text."""
+    objects = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
+    mixed = [column for column in objects if frame[column].dropna().map(type).nunique() > 1]
+    one_type = frame.assign(**{column: frame[column].map(str, na_action="ignore") for column in mixed})
+    file = io.BytesIO()
+    one_type.to_parquet(file, index=False)
+    return file.getvalue()

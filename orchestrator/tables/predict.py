@@ -1,0 +1,118 @@
+"""mode=predict: the lines of a sweep's cells, and what they say about other GPU counts."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.baseline import BATCH_SIDES, FIXED_SIDE
+from orchestrator.collection.reading import frames
+from orchestrator.collection.summary import COLUMNS, FURTHER
+from orchestrator.collection.timed import only_sound
+from orchestrator.config.request import Request
+from orchestrator.statistics.means import Interval
+from orchestrator.statistics.prediction import Line, Link, Prediction, predict
+from orchestrator.storage.layout import Layout
+from orchestrator.text import figures
+from orchestrator.text.rows import markdown
+from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+
+
+def predicted(request: Request) -> str:
+    """The Markdown that mode=predict prints. MistakesError with everything that is refused, before anything is said."""
+    trials, cells = frames(Layout(request.results_dir), request)
+    found = lines(trials, cells)
+    if not found:
+        raise MistakesError(["nothing to predict from: no ok cell has a throughput"])
+    long_enough = [line for line in found if len(np.unique(line.gpus)) >= 3] or found
+    link = Link(
+        gpus_per_node=request.predict["gpus_per_node"] or node_size(trials),
+        bandwidth_gb_s=request.predict["bandwidth_gb_s"],
+        latency_s=request.predict["latency_s"],
+    )
+    refused = dict.fromkeys(
+        refusal for line in long_enough for gpus in request.predict["gpus"] for refusal in line.refusals(gpus, link)
+    )
+    if refused:
+        raise MistakesError([f"mode=predict: {refusal}" for refusal in refused])
+    predictions = [predict(line, gpus, link) for line in long_enough for gpus in request.predict["gpus"]]
+    head = [f"# Prediction: {figures.plain(request.name)}", "", interconnect(trials, link), ""]
+    left_out = len(found) - len(long_enough)
+    more = [f"{left_out} groups of cells have fewer than 3 GPU counts, and no law.", ""] if left_out else []
+    return "\n".join([*head, *more, markdown(_table(predictions))])
+
+
+def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
+    """One for each group of ok cells that are alike but for GPUs and the freed side of the batch."""
+    fixed = FIXED_SIDE[str(cells["scaling"].iloc[0])]
+    axes = [column for column in cells.columns if column not in (*COLUMNS, *FURTHER)]
+    key = ["device", fixed, "lr_rule", "lr_multiplier", *axes]
+    known = cells[(cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()]
+    told = [column for column in key if column == fixed or known[column].nunique(dropna=False) > 1]
+    return [
+        _line(trials[trials["cell_id"].isin(group["cell_id"])], group, told, fixed)
+        for _, group in known.groupby(key, sort=False, dropna=False)
+    ]
+
+
+def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed: str) -> Line:
+    ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0)]
+    row = group.iloc[0]
+
+    def values(column: str) -> Any:
+        return pd.to_numeric(ok[column], errors="coerce").to_numpy(dtype="float64")
+
+    return Line(
+        name=", ".join(f"{column}={figures.asked(row[column])}" for column in told),
+        weak=fixed in BATCH_SIDES and fixed == "device_batch_size",
+        gpus=values("gpus"),
+        rates=values("samples_per_s"),
+        seeds=values("seed"),
+        batches=values("global_batch_size"),
+        samples_to_target=values("time_to_target_s") * values("samples_per_s"),
+        noise_scale=float(group["noise_scale_samples"].mean()),
+        n_params=float(pd.to_numeric(ok["n_params"], errors="coerce").max()),
+    )
+
+
+def node_size(trials: pd.DataFrame) -> float | None:
+    """GPUs of a node, or cores where workers stand for GPUs, as the trials' provenance tells; None if it does not."""
+    on_cpu = bool((trials["device"].dropna() == "cpu").all())
+    column = "provenance.cpu_cores" if on_cpu else "provenance.node_gpus"
+    found = pd.to_numeric(trials[column], errors="coerce").min() if column in trials else math.nan
+    return None if pd.isna(found) else float(found)
+
+
+def interconnect(trials: pd.DataFrame, link: Link) -> str:
+    """What the measurements saw, in words."""
+    if link.gpus_per_node is None:
+        return "How many GPUs a node has is not known from these trials: predict.gpus_per_node says where a node ends."
+    workers = "workers" if (trials["device"].dropna() == "cpu").all() else "GPUs"
+    most = float(trials.loc[trials["status"] == Status.OK.value, "gpus"].max())
+    within = "within one node" if link.nodes(most) == 1 else f"across {link.nodes(most)} nodes"
+    return f"The measurements saw up to {most:g} {workers} {within} (a node has {link.gpus_per_node:g})."
+
+
+def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:
+    return pd.DataFrame(
+        [
+            {
+                "cells": each.line,
+                "gpus": f"{each.gpus:g}",
+                "global batch": f"{each.global_batch_size:g}",
+                "samples/s": _told(each.samples_per_s),
+                "time to target [s]": _told(each.time_to_target_s),
+                "how": each.how,
+            }
+            for each in predictions
+        ]
+    )
+
+
+def _told(interval: Interval) -> str:
+    return figures.with_interval(float(interval.point), float(interval.lo), float(interval.hi), figures.number)

@@ -1,0 +1,137 @@
+"""The laws behind the speed-ups: Amdahl's, the Universal Scalability Law, and the batch up to which samples help."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.summary import COLUMNS, FURTHER
+from orchestrator.statistics.critical_batch import critical_batch
+from orchestrator.statistics.means import Interval
+from orchestrator.statistics.prediction import Line
+from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError
+from orchestrator.tables.predict import lines
+from orchestrator.text import figures
+from orchestrator.text.table import TextTable
+from sweeps.status import Status
+
+_MOST = 20
+"""Lines that the table fits laws to: each takes some 100 ms."""
+
+
+def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame) -> str:
+    """`scaling_tables` as a document."""
+    return scaling(trials, cells)[0]
+
+
+def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
+    """`scaling_tables` as a document, and themselves."""
+    found = lines(trials, cells)
+    tables = _tables(trials, cells, found)
+    without = [] if _enough(found) else _left_out(found)
+    told = [*without, *(line for table in tables for line in table.markdown())]
+    return "\n".join(["# Scaling laws", "", *told]), tables
+
+
+def scaling_tables(trials: pd.DataFrame, cells: pd.DataFrame) -> list[TextTable]:
+    """A row for each line of cells that a law can be fitted to; and one for each critical batch that is known."""
+    return _tables(trials, cells, lines(trials, cells))
+
+
+def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) -> list[TextTable]:
+    enough = _enough(found)
+    told = []
+    if enough:
+        laws = TextTable(
+            name="scaling",
+            title="Scaling laws",
+            about=[
+                "X(N) = γN / (1 + α(N − 1) + βN(N − 1)): contention α, coherency β; Amdahl's law has β = 0, and a"
+                " speed-up of 1/α at most. Brackets: 95% intervals by profile likelihood. mode=predict goes beyond"
+                " these counts."
+            ],
+            frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
+            remarks=[line for line in _left_out(found) if line],
+        )
+        told.append(laws)
+    batches = _critical(trials, cells)
+    if len(batches):
+        critical = TextTable(
+            name="critical_batch",
+            title="Critical batch",
+            about=[
+                "Critical batch: where larger batches stop saving steps (McCandlish et al. 2018): by samples to the"
+                " target (E = E_min (1 + B/B_crit)), and by the gradients' noise, which gives its scale, not the same"
+                " figure."
+            ],
+            frame=batches,
+        )
+        told.append(critical)
+    return told
+
+
+def _enough(found: Sequence[Line]) -> list[Line]:
+    return [line for line in found if len(np.unique(line.gpus)) >= FEWEST_COUNTS]
+
+
+def _left_out(found: Sequence[Line]) -> list[str]:
+    """What the table of laws does not hold, and a blank line behind each."""
+    more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
+    told = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
+    few = [f"{too_few} groups of cells have fewer than {FEWEST_COUNTS} GPU counts, and no law.", ""]
+    return told + few if too_few else told
+
+
+def _row(line: Line, law: str) -> dict[str, Any]:
+    fit = Fit.of(law, line.gpus, line.rates, line.seeds)
+    alpha = fit.shape_interval(0)
+    return {
+        "cells": line.name,
+        "GPU counts": ", ".join(f"{count:g}" for count in np.unique(line.gpus)),
+        "law": "USL" if law == USL else "Amdahl",
+        "γ [samples/s]": _told(fit.at(1)),
+        "α": _told(alpha),
+        "β": _told(fit.shape_interval(1)) if law == USL else "",
+        "limit": _limit(law, fit),
+    }
+
+
+def _limit(law: str, fit: Fit) -> str:
+    """The largest speed-up: Amdahl's 1/α, and of the USL that at √((1 − α)/β) GPUs."""
+    alpha = float(fit.shape[0])
+    beta = float(fit.shape[1]) if law == USL else 0.0
+    if law == AMDAHL:
+        return f"{figures.number(1 / alpha)}×" if alpha > 1e-6 else "none seen"
+    if beta < 1e-7 or alpha >= 1:
+        return "none seen"
+    return f"at {math.sqrt((1 - alpha) / beta):.0f} GPUs"
+
+
+def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+    axes = [column for column in cells.columns if column not in (*COLUMNS, *FURTHER)]
+    key = ["lr_rule", "lr_multiplier", *axes]
+    rows = []
+    for values, group in cells[cells["status"] == Status.OK.value].groupby(key, sort=False, dropna=False):
+        own = trials[trials["cell_id"].isin(group["cell_id"]) & trials["time_to_target_s"].notna()]
+        samples = (own["time_to_target_s"] * own["samples_per_s"]).to_numpy(dtype="float64")
+        scale = float(group["noise_scale_samples"].mean())
+        try:
+            known = _told(critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples))
+        except TooFewCountsError:
+            known = ""
+        if known or not math.isnan(scale):
+            name = ", ".join(f"{column}={value}" for column, value in zip(key, values, strict=True))
+            noise = "" if math.isnan(scale) else figures.number(scale)
+            rows.append({"cells": name, "by samples to the target": known, "by the noise of gradients": noise})
+    return pd.DataFrame(rows)
+
+
+def _told(interval: Interval) -> str:
+    point, lo, hi = (float(getattr(interval, end)) for end in ("point", "lo", "hi"))
+    if math.isinf(point):
+        return f"above {figures.number(lo)}" if math.isfinite(lo) else "beyond what was tried"
+    return figures.with_interval(point, lo, hi, lambda value: f"{value:.3g}")

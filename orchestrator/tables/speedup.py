@@ -1,0 +1,99 @@
+"""The speed-up table for people."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.collection.baseline import FIXED_SIDE
+from orchestrator.text import figures
+from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, status, varying
+from sweeps.status import Status
+
+_SCALING = {
+    "weak": "Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device",
+    "strong": "Strong scaling: compared with the ok cell on the fewest gpus at the same global batch",
+}
+_NOT_PAIRED = (
+    "Where a note says that a comparison is not paired, its interval is Welch's: if the machine drifts in the course of"
+    " the sweep it covers about 90% instead of 95%, because the drift cancels only between pairs"
+    " (docs/results/statistics.md)."
+)
+_WHY_EMPTY = {
+    "samples_per_s": "not reported",
+    "speedup": "no two cells to compare",
+    "epoch_s": "not reported",
+    "time_to_target_s": "no target, or not reached",
+    "energy_j": "not measured",
+    "gpu_util": "not measured",
+    "power_w": "not measured",
+    "peak_memory_gb": "not measured",
+    "cost": "no price, or no GPUs",
+}
+
+
+def speedup_markdown(cells: pd.DataFrame) -> str:
+    """One row a cell, grouped by the side of the batch that stays as GPUs are added, and by LR rule."""
+    if cells.empty:
+        return "# Speed-up\n\nNo trial has ended yet.\n"
+    about = [
+        f"{_SCALING[cells['scaling'].iloc[0]]}, or as the sweep says.",
+        "Efficiency: the speed-up by how many times more gpus it took.",
+        f"Brackets: 95% intervals, {method(cells)}, on log ratios, paired by seed where both cells have the same ok"
+        " seeds.",
+    ]
+    if cells["speedup_paired"].eq(False).any():
+        about.append(_NOT_PAIRED)
+    if (most := cells["most_co_tenants"].max()) > 0:
+        others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
+        about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
+    if (~cells["timing_valid"].astype("boolean")).any():
+        about.append("† This timing is not valid; the note says why.")
+    return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_empty(cells)])
+
+
+def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
+    """The table as text, without the columns that are empty in every row."""
+    differing = varying(cells)
+    ordered = in_order(cells, [*differing, FIXED_SIDE[cells["scaling"].iloc[0]], "lr_rule", "gpus"])
+    table = pd.DataFrame([_row(row, differing) for row in ordered.to_dict("records")])
+    if (table["status"] == Status.OK.value).all():
+        table = table.drop(columns="status")
+    return table.loc[:, (table != "").any()]
+
+
+def _row(row: Row, differing: Sequence[str]) -> dict[str, Any]:
+    is_baseline = row["cell_id"] == row["baseline_cell_id"]
+    return {
+        **{axis(column): figures.asked(row[column]) for column in differing},
+        "device batch": row["device_batch_size"],
+        "LR rule": row["lr_rule"],
+        "gpus": f"{row['gpus']:g}",
+        "global batch": row["global_batch_size"],
+        "samples/s": _timing(row, "samples_per_s", figures.number),
+        "speed-up": "1× (baseline)" if is_baseline else _timing(row, "speedup", figures.times, "×"),
+        "efficiency": "" if is_baseline else _point(row, "efficiency", figures.percent, "%"),
+        "to target": figures.with_interval(row["speedup_to_target"], math.nan, math.nan, figures.times, "×"),
+        "epoch [s]": _point(row, "epoch_s", figures.number),
+        "status": status(row),
+        "note": row["note"],
+    }
+
+
+def _timing(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
+    told = figures.with_interval(row[column], row[f"{column}_lo"], row[f"{column}_hi"], form, sign)
+    return f"{told} †" if told and not row["timing_valid"] else told
+
+
+def _point(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
+    """Without its interval, which is as wide as that of the throughput beside it."""
+    told = figures.with_interval(row[column], math.nan, math.nan, form, sign)
+    return f"{told} †" if told and row["timing_valid"] is False else told
+
+
+def _empty(cells: pd.DataFrame) -> list[str]:
+    empty = [f"{column} ({why})" for column, why in _WHY_EMPTY.items() if cells[column].isna().all()]
+    return [f"Empty in summary.csv: {', '.join(empty)}.", ""] if empty else []

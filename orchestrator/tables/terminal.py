@@ -1,0 +1,145 @@
+"""The end of a sweep for a person at a terminal: the recommendation, then tables as wide as the terminal and no wider.
+
+Rich leaves colours out where the output is no terminal, or where NO_COLOR says so; no meaning hangs on a colour alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+from rich import box
+from rich.console import Console
+from rich.measure import Measurement
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.tables.accuracy import accuracy_frame
+from orchestrator.tables.speedup import speedup_frame
+from orchestrator.text.rows import head, name, status, varying
+from orchestrator.text.table import TextTable
+from sweeps.status import Status
+
+MOST_ROWS = 60
+"""Of a table; the files hold all."""
+
+_DISPENSABLE = ("epoch [s]", "global batch", "to target", "samples/s")
+"""Columns of the speed-up table that a narrow terminal does without, first to last; all are in summary.csv."""
+
+_NUMBERS = ("device batch", "gpus", "global batch", "samples/s", "speed-up", "efficiency", "to target", "epoch [s]")
+_MOST_NOTES = 10
+_SIGNS = (
+    "▼ worse, ▲ better than at the reference batch (the 95% interval of the difference leaves out 0);"
+    " † the timing is not valid."
+)
+
+
+def show(
+    cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
+) -> None:
+    """Print the recommendation, the claims, the speed-up and the accuracy table, other tables, and what is not ok."""
+    if recommendation:
+        _show_recommendation(recommendation, console)
+    for table in further:
+        if table.name == "claims":
+            _show_table(table.title, table.frame, ("as", "said of"), console, file="claims.md")
+    for line in head(cells, "")[2:]:
+        console.print(line, markup=False, style="dim")
+    speedup = speedup_frame(cells)
+    _show_table("Speed-up", speedup.drop(columns=["note", "status"], errors="ignore"), _DISPENSABLE, console)
+    _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
+    console.print(_SIGNS, style="dim")
+    console.print()
+    for table in further:
+        if table.name != "claims":
+            _show_table(table.title, table.frame, (), console, file=f"{table.name}.md")
+    _show_notes(cells, console)
+
+
+def _show_recommendation(found: Recommendation, console: Console) -> None:
+    console.print(
+        Panel(
+            Text(_plain(found.sentence), style="bold"),
+            title="Recommendation (provisional)" if found.provisional else "Recommendation",
+            title_align="left",
+            border_style="yellow" if found.provisional else "green",
+        )
+    )
+    for line in [*found.reasons, *found.would_change]:
+        console.print(Text(_plain(f"  • {line}")))
+    for more in found.more_seeds:
+        console.print(Text(_plain(f"  • {more.seeds} more seeds of {more.name} would make it surer:")))
+        console.print(Text(_plain(f"    {more.command}")), soft_wrap=True)
+    console.print()
+
+
+def _show_table(
+    title: str, frame: pd.DataFrame, dispensable: Sequence[str], console: Console, *, file: str = "summary.csv"
+) -> None:
+    """As many columns as fit; a table that is still too wide loses the brackets of its intervals."""
+    left_out: list[str] = []
+    table = _table(title, frame)
+    for column in (each for each in dispensable if each in frame):
+        if _fits(table, console):
+            break
+        frame = frame.drop(columns=column)
+        left_out.append(column)
+        table = _table(title, frame)
+    console.print(table)
+    more = len(frame) - MOST_ROWS
+    told = [f"{more} more rows" if more > 0 else "", ", ".join(left_out)]
+    if any(told):
+        console.print(f"  In tables/{file}, too: {'; '.join(filter(None, told))}.", style="dim", markup=False)
+    console.print()
+
+
+def _fits(table: Table, console: Console) -> bool:
+    return Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width
+
+
+def _table(title: str, frame: pd.DataFrame) -> Table:
+    table = Table(
+        title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
+    )
+    for column in frame.columns:
+        is_number = column in _NUMBERS
+        table.add_column(
+            Text(_plain(str(column))), justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
+        )
+    previous: list[str] = []
+    for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
+        told = [_plain(str(value)) for value in row]
+        if previous and told[0] != previous[0]:
+            table.add_section()
+        table.add_row(*(_cell(text) for text in told))
+        previous = told
+    return table
+
+
+def _cell(text: str) -> Text:
+    if "▼" in text or "†" in text:
+        return Text(text, style="yellow")
+    return Text(text, style="green" if "▲" in text else "")
+
+
+def _plain(text: str) -> str:
+    """Without what a terminal would obey."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
+def _show_notes(cells: pd.DataFrame, console: Console) -> None:
+    differing = varying(cells)
+    ok = cells[cells["status"] == Status.OK.value]
+    noted = [f"- {name(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
+    others = cells[cells["status"] != Status.OK.value].to_dict("records")
+    not_ok = [f"- {name(row, differing)}: {status(row)}; {row['note']}" for row in others]
+    for title, lines, style in (("Not ok:", not_ok, "red"), ("Notes:", noted, "")):
+        if lines:
+            console.print(title, style=f"bold {style}".strip())
+            for line in lines[:_MOST_NOTES]:
+                console.print(Text(f"  {_plain(line)}", style=style))
+            if len(lines) > _MOST_NOTES:
+                console.print(f"  … and {len(lines) - _MOST_NOTES} more in tables/summary.csv", style="dim")
+            console.print()

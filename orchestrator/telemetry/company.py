@@ -1,0 +1,162 @@
+"""Who else used the cores: CPU time that belongs neither to the gang nor to what runs it, and what held it back."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.telemetry.cpu import TICKS_PER_S, cores
+
+_BUSY = (0, 1, 2, 5, 6, 7)
+"""Columns of /proc/stat that are not idle: user, nice, system, irq, softirq, and steal: other guests of the host."""
+_STEAL = 7
+_RAYS_OWN = ("gcs_server", "raylet")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Process:
+    """One line of the census."""
+
+    parent: int
+    cpu_s: float
+    """Its own and that of its ended children."""
+    name: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Census:
+    """Everything countable at one moment; all figures only grow."""
+
+    time_s: float
+    busy_s: float
+    """Core seconds, of all cores that this process may use."""
+    steal_s: float
+    """Those of them that the hypervisor gave to another guest."""
+    processes: Mapping[int, Process]
+    throttled: int | None
+    """Periods in which the control group's CPU quota ran out; None without a quota."""
+    swapped_pages: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owners:
+    """Whose work is no disturbance: the processes that descend from these."""
+
+    roots: Collection[int]
+    names: Collection[str] = ()
+    """The same for processes of these names, wherever they come from."""
+
+    @staticmethod
+    def here(driver: int | None) -> Owners:
+        """Here: a rank's own process, the driver if it is on this machine, and the raylet that starts all ranks.
+
+        Where the driver did not start Ray, Ray's other processes go by their names.
+        """
+        known = _processes(Path("/proc"))
+        parent = os.getppid()
+        raylet = [parent] if parent in known and known[parent].name == "raylet" else []
+        drivers = [driver] if driver in known else []
+        whole = Owners(roots=[os.getpid(), *raylet, *drivers])
+        is_cluster = bool(raylet) and parent not in family(known, Owners(roots=drivers))
+        return Owners(roots=whole.roots, names=_RAYS_OWN) if is_cluster else whole
+
+
+def census(time_s: float, proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup")) -> Census:
+    """Count now: 10 ms on a machine with a hundred processes."""
+    busy, steal = _core_seconds(proc)
+    return Census(
+        time_s=time_s,
+        busy_s=busy,
+        steal_s=steal,
+        processes=_processes(proc),
+        throttled=_throttled(group),
+        swapped_pages=_swapped(proc),
+    )
+
+
+def company(before: Census, after: Census, owners: Owners, count: int) -> dict[str, float | str]:
+    """What happened on `count` cores between two censuses, as columns of the trial's row.
+
+    `foreign_cpu`: the share of the cores' time that others took, `foreign_cpu_by`: the busiest of them.
+    """
+    ours = family(after.processes, owners) | family(before.processes, owners)
+    spent = {pid: _spent(before, after, pid) for pid in {**before.processes, **after.processes}}
+    own_s = sum(seconds for pid, seconds in spent.items() if pid in ours)
+    core_s = count * (after.time_s - before.time_s)
+    others = {pid: seconds for pid, seconds in spent.items() if pid not in ours and seconds > 0}
+    found: dict[str, float | str] = {
+        "foreign_cpu": max(0.0, after.busy_s - before.busy_s - own_s) / core_s,
+        "swapped_pages": after.swapped_pages - before.swapped_pages,
+    }
+    if others:
+        found["foreign_cpu_by"] = after.processes[max(others, key=lambda pid: others[pid])].name
+    steal_s = after.steal_s - before.steal_s
+    if steal_s > max(others.values(), default=0.0):
+        found["foreign_cpu_by"] = "other guests of the host"
+    if before.throttled is not None and after.throttled is not None:
+        found["throttled_periods"] = after.throttled - before.throttled
+    return found
+
+
+def _spent(before: Census, after: Census, pid: int) -> float:
+    """An ended process's last moments are its parent's."""
+    if pid not in after.processes:
+        return -before.processes[pid].cpu_s
+    return after.processes[pid].cpu_s - (before.processes[pid].cpu_s if pid in before.processes else 0.0)
+
+
+def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
+    """The owners' processes, with all that descend from them."""
+    found = {pid for pid, each in processes.items() if pid in owners.roots or each.name in owners.names}
+    grown = True
+    while grown:
+        younger = {pid for pid, each in processes.items() if each.parent in found} - found
+        found |= younger
+        grown = bool(younger)
+    return found
+
+
+def _processes(proc: Path) -> dict[int, Process]:
+    found = {}
+    for entry in os.scandir(proc):
+        if not entry.name.isdigit():
+            continue
+        try:
+            with open(f"{entry.path}/stat", "rb") as file:
+                head, _, behind = file.read().rpartition(b") ")
+        except OSError:  # it has ended meanwhile, or is nobody's business
+            continue
+        fields = behind.split()
+        found[int(entry.name)] = Process(
+            parent=int(fields[1]),
+            cpu_s=sum(map(int, fields[11:15])) / TICKS_PER_S,
+            name=head.partition(b"(")[2].decode(errors="replace"),
+        )
+    return found
+
+
+def _core_seconds(proc: Path) -> tuple[float, float]:
+    mine = cores()
+    lines = [line.split() for line in (proc / "stat").read_text().splitlines() if line.startswith("cpu")]
+    counts = [list(map(int, line[1:])) for line in lines if line[0][3:].isdigit() and int(line[0][3:]) in mine]
+    busy = sum(core[column] for core in counts for column in _BUSY)
+    return busy / TICKS_PER_S, sum(core[_STEAL] for core in counts) / TICKS_PER_S
+
+
+def _throttled(group: Path) -> int | None:
+    """nr_throttled of the control group, version 2 or 1."""
+    for path in (group / "cpu.stat", group / "cpu" / "cpu.stat"):
+        try:
+            counts = dict(line.split() for line in path.read_text().splitlines())
+        except OSError:
+            continue
+        if "nr_throttled" in counts:
+            return int(counts["nr_throttled"])
+    return None
+
+
+def _swapped(proc: Path) -> int:
+    lines = (proc / "vmstat").read_text().splitlines()
+    return sum(int(line.split()[1]) for line in lines if line.startswith(("pswpin ", "pswpout ")))

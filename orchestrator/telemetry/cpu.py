@@ -1,0 +1,104 @@
+"""What the kernel says of this process, of the cores that it may use, and of the energy that they take."""
+
+from __future__ import annotations
+
+import os
+import resource
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from orchestrator.telemetry.tap import Source, Tap
+
+GB = 2**30
+TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
+_PAGE_BYTES = resource.getpagesize()
+
+NOT_OFFERED = (FileNotFoundError, PermissionError, NotADirectoryError)
+"""How a kernel says that it has no such thing, or not for everybody."""
+
+
+class Process:
+    """The process that this code runs in, with its workers."""
+
+    def __init__(self) -> None:
+        self.children: Sequence[int] = ()
+        """Workers that live now; whoever sees them tells."""
+
+    def read(self) -> Mapping[str, float]:
+        """`cpu_s`: CPU seconds used since the process began, by all of its threads and workers; `rss_gb`: its memory.
+
+        A worker's own memory counts without what it shares with this process.
+        """
+        ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+        cpu_s = time.process_time() + ended.ru_utime + ended.ru_stime
+        pages = _pages("self")[0]
+        for child in self.children:
+            try:
+                resident, shared = _pages(str(child))
+                cpu_s += sum(_stat(str(child))[11:13]) / TICKS_PER_S
+            except (OSError, ValueError):  # it has ended meanwhile
+                continue
+            pages += resident - shared
+        return {"cpu_s": cpu_s, "rss_gb": pages * _PAGE_BYTES / GB}
+
+
+class Rapl:
+    """The energy counters of the processor packages (Linux powercap); mostly only root may read them."""
+
+    def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
+        zones = [zone for zone in sorted(root.glob("*:*")) if _name_of(zone).startswith("package")]
+        self._counters = {zone / "energy_uj": _limit(zone) for zone in zones}
+        self._last: dict[Path, int] = {}
+        self._total_uj = 0
+
+    def read(self) -> Mapping[str, float]:
+        """`energy_j`: since the first reading, of all packages. FileNotFoundError where there is no counter."""
+        if not self._counters:
+            raise FileNotFoundError("no RAPL counter")
+        for counter, limit in self._counters.items():
+            now = int(counter.read_text())
+            self._total_uj += (now - self._last.get(counter, now)) % limit  # it starts again at 0 behind its limit
+            self._last[counter] = now
+        return {"energy_j": self._total_uj / 1e6}
+
+
+def cpu_tap(process: Process, rapl: Rapl | None = None) -> Tap:
+    """What there is to know on any machine; RAPL where one is given."""
+    sources = [Source(name="/proc", read=process.read)]
+    if rapl is not None:
+        sources.append(Source(name="RAPL", read=rapl.read))
+    return Tap(sources, NOT_OFFERED)
+
+
+def cores() -> frozenset[int]:
+    """The cores that this process may run on."""
+    return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
+
+
+def _pages(process: str) -> tuple[int, int]:
+    """Resident pages, and those of them that are shared."""
+    with open(f"/proc/{process}/statm", "rb") as file:
+        _, resident, shared, *_ = file.read().split()
+    return int(resident), int(shared)
+
+
+def _stat(process: str) -> list[int]:
+    """The numbers behind the state in /proc/PID/stat, from ppid on: proc(5) counts that one as the fourth."""
+    with open(f"/proc/{process}/stat", "rb") as file:
+        behind_name = file.read().rpartition(b") ")[2].split()
+    return [0, *map(int, behind_name[1:])]
+
+
+def _name_of(zone: Path) -> str:
+    try:
+        return (zone / "name").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _limit(zone: Path) -> int:
+    try:
+        return int((zone / "max_energy_range_uj").read_text()) + 1
+    except (OSError, ValueError):
+        return 2**63

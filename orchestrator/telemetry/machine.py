@@ -1,0 +1,54 @@
+"""What this machine has, without asking Ray or torch."""
+
+from __future__ import annotations
+
+import math
+import os
+import socket
+from pathlib import Path
+
+from orchestrator.telemetry.gpus import gpu_models
+from sweeps.feasibility import Node
+
+_CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+
+
+def this_machine() -> Node:
+    """The machine as a node: the cores and GPUs that this process may use."""
+    models = visible(gpu_models(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return Node(name=socket.gethostname(), cpus=cpus(), gpus=len(models), gpu_type=models[0] if models else "")
+
+
+def cpus() -> int:
+    """Cores this process may use: its affinity, and no more than its control group's quota."""
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return min(allowed, _quota(_CGROUP_CPU_MAX))
+
+
+def visible(models: tuple[str, ...], restriction: str | None) -> tuple[str, ...]:
+    """Those of the GPUs that a CUDA_VISIBLE_DEVICES of this value leaves; None leaves all.
+
+    As CUDA does it, the first entry that names no device ends the list. Devices given by UUID are counted, and taken to
+    be of the first model.
+    """
+    if restriction is None:
+        return models
+    kept: list[str] = []
+    for entry in restriction.split(","):
+        name = entry.strip()
+        if name.startswith(("GPU-", "MIG-")) and models:
+            kept.append(models[0])
+        elif name.isdigit() and int(name) < len(models):
+            kept.append(models[int(name)])
+        else:
+            break
+    return tuple(kept)
+
+
+def _quota(cpu_max: Path) -> int:
+    """The whole cores of a cgroup-v2 quota, at least one; unlimited where there is none."""
+    try:
+        quota, period = cpu_max.read_text().split()
+    except OSError:
+        return os.cpu_count() or 1
+    return (os.cpu_count() or 1) if quota == "max" else max(1, math.floor(int(quota) / int(period)))

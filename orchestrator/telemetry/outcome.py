@@ -1,0 +1,53 @@
+"""A trial's outcome with what was seen of it from outside."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.journal.outcome import Outcome
+from orchestrator.telemetry.sampler import Readings
+from sweeps.trial import TrialSpec
+
+_log = logging.getLogger(__name__)
+
+FILE = "telemetry.parquet"
+
+
+def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
+    """The outcome with the figures of these ranks; their samples go to a file in the trial's folder.
+
+    What the trial says of itself stands before what was seen. A file that cannot be written is told in the note.
+    """
+    if not readings:
+        return outcome
+    from orchestrator.telemetry.figures import figures  # numpy, which help and plan do without
+
+    complete = len(readings) == trial.gang.ranks
+    seen = figures(readings, outcome.metrics, alone=_alone(trial)) if complete else {}
+    failures = [f"telemetry: {each.failure}" for each in readings if each.failure][:1]
+    try:
+        _write(trial_dir / FILE, readings)
+    except OSError as error:
+        failures.append(f"telemetry was not written: {error.strerror or error}")
+    note = "; ".join(filter(None, [outcome.note, *failures]))
+    return replace(outcome, metrics={**seen, **outcome.metrics}, note=note)
+
+
+def _alone(trial: TrialSpec) -> bool:
+    """Whether the energy of its devices is the trial's own, as far as the plan can tell."""
+    if trial.device == "cpu":
+        return trial.timing == "exclusive"
+    return trial.timing != "shared" and trial.gang.gpus_per_rank >= 1
+
+
+def _write(path: Path, readings: Sequence[Readings]) -> None:
+    """A trial shorter than a sample has nothing to show; what an earlier attempt showed is gone either way."""
+    if not any(each.ticks for each in readings):
+        path.unlink(missing_ok=True)
+        return
+    from orchestrator.telemetry import file as telemetry_file
+
+    telemetry_file.write(path, readings)

@@ -1,0 +1,119 @@
+"""Which timings count: whatever spoils one is a reason, told with its figure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from orchestrator.journal.record import TrialRecord
+from sweeps.status import Status
+
+SHORTEST_WINDOW_S = 2.0
+FEWEST_WINDOW_STEPS = 50
+FOREIGN_CPU = 0.05
+"""Of the time of the cores that a rank may use; the gang's own processes, the driver's and Ray's are not foreign."""
+SLOW_CLOCK = 0.95
+"""Of the device's median over all windows."""
+SWAPPED_PAGES = 256
+"""A megabyte on most machines: below it is what any kernel does now and then."""
+
+POWER_CAP = "power cap"
+
+
+def judged(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
+    """For each ok trial, by its identity, what is against its timing; nothing against a valid one."""
+    disturbances = disturbed(records)
+    return {
+        record.trial_id: [*_as_asked(record), *disturbances[record.trial_id]]
+        for record in records
+        if record.status is Status.OK
+    }
+
+
+def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
+    """The same, but only what came from outside, and need not come again."""
+    clocks = _median_clocks(records)
+    return {
+        record.trial_id: _against(record.metrics, clocks.get(_device(record))) if record.timing != "shared" else []
+        for record in records
+        if record.status is Status.OK
+    }
+
+
+def _as_asked(record: TrialRecord) -> list[str]:
+    if record.timing == "shared":
+        return ["timing shared: other trials ran on the same devices"]
+    told = _short(_number(record.metrics, "window_s"), _number(record.metrics, "window_steps"))
+    return [told] if told else []
+
+
+def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list[str]:
+    told = (
+        _foreign_cpu(metrics),
+        _more_than(metrics, "foreign_gpu_processes", 0, "{:.0f} foreign processes on the GPUs"),
+        _more_than(metrics, "throttled_periods", 0, "the CPU quota ran out in {:.0f} periods"),
+        _more_than(metrics, "swapped_pages", SWAPPED_PAGES, "{:.0f} pages were swapped"),
+        _throttled(metrics),
+        _slow_clock(metrics, median_clock_mhz),
+    )
+    return list(filter(None, told))
+
+
+def _short(seconds: float | None, steps: float | None) -> str:
+    """A trainable that tells of no window is taken at its word."""
+    short = (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
+    return f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps" if short else ""
+
+
+def _foreign_cpu(metrics: Mapping[str, Any]) -> str:
+    told, by = _more_than(metrics, "foreign_cpu", FOREIGN_CPU, "others took {:.0%} of the cores' time"), ""
+    if told and metrics.get("foreign_cpu_by"):
+        by = f", most of it {metrics['foreign_cpu_by']}"
+    return told + by
+
+
+def _more_than(metrics: Mapping[str, Any], name: str, limit: float, told: str) -> str:
+    value = _number(metrics, name)
+    return told.format(value) if value is not None and value > limit else ""
+
+
+def _throttled(metrics: Mapping[str, Any]) -> str:
+    reasons = [each for each in str(metrics.get("throttle_reasons") or "").split(", ") if each not in ("", POWER_CAP)]
+    return f"throttled: {', '.join(reasons)}" if reasons else ""
+
+
+def _slow_clock(metrics: Mapping[str, Any], median_mhz: float | None) -> str:
+    """A device at its power limit clocks lower for heavier work: that is how it runs, and no disturbance."""
+    mhz = _timed_clock(metrics)
+    if mhz is None or median_mhz is None or mhz >= SLOW_CLOCK * median_mhz:
+        return ""
+    if POWER_CAP in str(metrics.get("throttle_reasons")):
+        return ""
+    return f"clock {mhz:.0f} MHz, {1 - mhz / median_mhz:.0%} below the device's median"
+
+
+def _median_clocks(records: Sequence[TrialRecord]) -> dict[tuple[Any, ...], float]:
+    clocks: dict[tuple[Any, ...], list[float]] = {}
+    for record in records:
+        mhz = _timed_clock(record.metrics)
+        if record.status is Status.OK and mhz is not None:
+            clocks.setdefault(_device(record), []).append(mhz)
+    return {device: median(found) for device, found in clocks.items()}
+
+
+def _timed_clock(metrics: Mapping[str, Any]) -> float | None:
+    """Of the timed part; a trial that names none has a mean over its whole time, in which the device also idles.
+
+    Where the timed part was seen it was also seen what others took of the cores.
+    """
+    return _number(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
+
+
+def _device(record: TrialRecord) -> tuple[Any, ...]:
+    return str(record.provenance.get("host")), str(record.provenance.get("device_model"))
+
+
+def _number(metrics: Mapping[str, Any], name: str) -> float | None:
+    value = metrics.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

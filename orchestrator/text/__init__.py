@@ -1,0 +1,1 @@
+"""How numbers, rows and tables read, whoever writes them."""

@@ -1,0 +1,71 @@
+"""Numbers as people read them, and text that cannot break out of a table."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import Any
+
+Form = Callable[[float], str]
+"""How to write a number."""
+
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
+_BLANKS = dict.fromkeys([*range(32), *range(127, 160)], " ")
+_NOT_XML = re.compile("[\ud800-\udfff\ufffe\uffff]")
+_LINK = re.compile(r"!(?=\[)|](?=[(\[])|^\[[^\]]*](?=:)")
+"""What makes a picture, a link or, first in a line, a link's definition of brackets in Markdown; others stay."""
+
+
+def number(value: float) -> str:
+    """Three significant digits, all digits before the point: `0.0123`, `98.7`, `12,345`."""
+    return f"{value:,.0f}" if abs(value) >= 99.95 else f"{value:#.3g}"
+
+
+def times(value: float) -> str:
+    """A ratio without its sign: `1.87`."""
+    return f"{value:.2f}"
+
+
+def percent(value: float) -> str:
+    """A share without its sign: `93`."""
+    return f"{100 * value:.0f}"
+
+
+def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = "") -> str:
+    """`1.87× [1.71, 2.04]`, the sign behind the point; without an interval no brackets, without a point nothing."""
+    if math.isnan(point):
+        return ""
+    told = f"{form(point)}{sign}"
+    return told if math.isnan(lo) or math.isnan(hi) else f"{told} [{form(lo)}, {form(hi)}]"
+
+
+def plus_minus(point: float, lo: float, hi: float) -> str:
+    """`0.971 ± 0.004`, or `0.971 [0.962, 0.974]` of a lopsided interval, as bootstrapped ones are."""
+    if math.isnan(point) or math.isnan(lo) or math.isnan(hi):
+        return "" if math.isnan(point) else f"{point:.3f}"
+    if math.isclose(point - lo, hi - point, rel_tol=1e-6, abs_tol=1e-12):
+        return f"{point:.3f} ± {hi - point:.3f}"
+    return f"{point:.3f} [{lo:.3f}, {hi:.3f}]"
+
+
+def asked(value: Any) -> Any:
+    """The value of an axis as it is written in a config: `null` for none, which a frame holds as a missing one."""
+    return "null" if value is None or value != value else value
+
+
+def plain(value: Any) -> str:
+    """A value as text on one line that is neither markup nor a terminal's control sequence."""
+    text = _CONTROL.sub(" ", str(value)).strip().replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")
+    return _LINK.sub(lambda found: f"{found[0]}\\", text)
+
+
+def one_line(text: str, most: int = 80) -> str:
+    """Text that XML can hold, on one line, and not too long for a legend."""
+    line = _NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text.translate(_BLANKS))
+    return line if len(line) <= most else f"{line[: most - 1]}…"
+
+
+def not_a_formula(value: Any) -> Any:
+    """Text that a spreadsheet would compute gets an apostrophe in front; numbers stay numbers."""
+    return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value

@@ -1,0 +1,33 @@
+r"""The tables as LaTeX, for papers: `\usepackage{booktabs,longtable,amssymb}`."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from orchestrator.text.figures import one_line
+
+_SIGNS = {
+    "×": r"$\times$",
+    "±": r"$\pm$",
+    "†": r"$^\dagger$",
+    "▼": r"$\blacktriangledown$",
+    "▲": r"$\blacktriangle$",
+    "–": "--",
+    "…": r"\ldots{}",
+}
+"""What pdfTeX has no character for, or another one; the triangles are amssymb's."""
+
+
+def latex_table(frame: pd.DataFrame, caption: str) -> str:
+    """The frame as a longtable, every value as plain text; `caption` is text, too."""
+    text = frame.map(lambda value: one_line(str(value), most=400)).rename(columns=lambda name: one_line(str(name)))
+    body = text.to_latex(index=False, escape=True, longtable=True, column_format="l" * len(text.columns))
+    heading = pd.DataFrame({caption: []}).to_latex(index=False, escape=True).splitlines()[2].removesuffix(r" \\")
+    head, begin, rest = body.partition(r"\toprule")
+    return _in_tex(f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{heading}}} \\\\\n{begin}{rest}")
+
+
+def _in_tex(text: str) -> str:
+    for sign, tex in _SIGNS.items():
+        text = text.replace(sign, tex)
+    return text

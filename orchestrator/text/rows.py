@@ -1,0 +1,94 @@
+"""What the tables for people have in common: their head, their rows' order and names, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.collection import summary
+from orchestrator.statistics.bootstrap import FEWEST
+from orchestrator.text import figures
+from sweeps.status import Status
+
+_ALWAYS = ("gpus", "device_batch_size", "lr_rule")
+
+Row = Mapping[Any, Any]
+"""A cell as {column: value}."""
+
+
+def head(cells: pd.DataFrame, title: str) -> list[str]:
+    """The lines that say what ran where, and how often."""
+    devices = figures.plain(", ".join(cells["device"].dropna().unique())) or "not known"
+    on_cpu = "; without GPUs, gpus counts worker processes" if "cpu" in set(cells["device"]) else ""
+    fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
+    seeds = f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
+    alone = "" if most > 1 else ", and so no intervals"
+    sweep = figures.plain(cells["sweep"].iloc[0])
+    return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds} a cell{alone}."]
+
+
+def method(cells: pd.DataFrame) -> str:
+    """Of the intervals of these cells, by how many ok seeds they have."""
+    seeds = cells.loc[cells["n_ok"] > 1, "n_ok"]
+    if (seeds >= FEWEST).all() and len(seeds):
+        return "bootstrapped"
+    if (seeds >= FEWEST).any():
+        return f"Student's t below {FEWEST} ok seeds, bootstrapped from there on"
+    return "Student's t"
+
+
+def varying(cells: pd.DataFrame) -> list[str]:
+    """Columns beyond batch, gpus and LR rule in which the cells differ by what was asked, or by device."""
+    axes = [column for column in cells.columns if column not in (*summary.COLUMNS, *summary.FURTHER)]
+    differing = [axis for axis in ("lr_multiplier", *axes) if cells[axis].nunique(dropna=False) > 1]
+    return ["device", *differing] if cells["device"].nunique() > 1 else differing
+
+
+def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
+    """The cells sorted by numbers as numbers, and by names in the order of their first cell."""
+    ranks = {
+        column: cells[column] if pd.api.types.is_numeric_dtype(cells[column]) else pd.factorize(cells[column])[0]
+        for column in columns
+    }
+    return cells.loc[pd.DataFrame(ranks, index=cells.index).sort_values(list(columns), kind="stable").index]
+
+
+def name(row: Row, differing: Sequence[str]) -> str:
+    """A cell by what tells it from the others: `gpus=2, device_batch_size=32, lr_rule=linear`."""
+    return _named(row, [*_ALWAYS, *differing])
+
+
+def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
+    """Cells by what tells them from one another, and not from the sweep's others: titles have little room."""
+    told = [each for each in (*_ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
+    return [_named(row, told or _ALWAYS) for row in rows]
+
+
+def _named(row: Row, columns: Sequence[str]) -> str:
+    return ", ".join(f"{axis(column)}={figures.asked(row[column])}" for column in columns)
+
+
+def axis(column: str) -> str:
+    """What a reader calls the axis of this column: some stand beside a column of the same name."""
+    return column.removeprefix("axes.")
+
+
+def status(row: Row) -> str:
+    """`ok`, or `oom, 2 of 3 ok`."""
+    if row["n_ok"] in (0, row["n_seeds"]):
+        return str(row["status"])
+    return f"{row['status']}, {row['n_ok']} of {row['n_seeds']} ok"
+
+
+def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
+    """A line for each cell that is not ok, with the reason."""
+    rows = cells[cells["status"] != Status.OK.value].to_dict("records")
+    return [figures.plain(f"- {name(row, differing)}: {status(row)}; {row['note']}") for row in rows]
+
+
+def markdown(table: pd.DataFrame) -> str:
+    """A table in Markdown, every value as plain text."""
+    text = table.map(figures.plain).rename(columns=figures.plain)
+    return str(text.to_markdown(index=False, disable_numparse=True))

@@ -1,0 +1,61 @@
+"""TensorBoard: an event file a trial, written without torch or TensorFlow."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.plugins.hparams import summary_v2
+from tensorboard.summary.writer.event_file_writer import EventFileWriter
+
+from orchestrator.trackers.tracking import Run
+
+_PARTS_OF_A_NAME = 120
+"""Characters of a trial's name that its folder has, before its identity."""
+
+
+class TensorBoard:
+    """Curves as scalars; config and tags as hyperparameters, with the trial's figures as their metrics."""
+
+    def __init__(self, *, sweep: str, results_dir: Path, dir: str | None = None) -> None:
+        self._folder = Path(dir).expanduser() / sweep if dir else results_dir / "tensorboard"
+        self._writers: dict[str, EventFileWriter] = {}
+        self._last_step: dict[str, int] = {}
+
+    def begin(self, trial_id: str, run: Run) -> None:
+        """A folder of its own; an earlier attempt's files stay beside."""
+        name = run.name.replace("/", "_")[:_PARTS_OF_A_NAME]
+        writer = self._writers[trial_id] = EventFileWriter(str(self._folder / f"{name}-{trial_id}"))
+        self._last_step[trial_id] = 0
+        told = {**run.params, **run.tags}
+        parameters = {key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in told.items()}
+        self._add(writer, summary_v2.hparams_pb(parameters, trial_id=trial_id))
+
+    def log(self, trial_id: str, row: Mapping[str, float], step: int) -> None:
+        """Scalars under their names."""
+        self._last_step[trial_id] = step
+        self._add(self._writers[trial_id], _scalars(row), step)
+
+    def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
+        """Scalars under `trial/`, and whether it was ok."""
+        writer = self._writers.pop(trial_id)
+        told = _scalars({"trial/ok": float(status == "ok"), **{f"trial/{name}": v for name, v in figures.items()}})
+        self._add(writer, told, self._last_step.pop(trial_id))
+        writer.close()
+
+    def close(self) -> None:
+        """Close the files of trials that were given up."""
+        for writer in self._writers.values():
+            writer.close()
+        self._writers = {}
+
+    def _add(self, writer: EventFileWriter, summary: Any, step: int = 0) -> None:
+        writer.add_event(Event(wall_time=time.time(), step=step, summary=summary))
+
+
+def _scalars(row: Mapping[str, float]) -> Summary:
+    return Summary(value=[Summary.Value(tag=name, simple_value=value) for name, value in row.items()])

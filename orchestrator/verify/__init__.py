@@ -1,0 +1,1 @@
+"""Whether a results directory is as it must be."""

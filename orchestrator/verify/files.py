@@ -1,0 +1,117 @@
+"""Whether the files of a results directory are whole, and say what the journal says."""
+
+from __future__ import annotations
+
+import csv
+import io
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from pkgutil import resolve_name
+
+import yaml
+
+from orchestrator.config.request import Request
+from orchestrator.driver.ending import Ending
+from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.soundness import Results
+from orchestrator.storage import curve
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.trial_files import HASHED, digest
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+GENERATIONS = "trainables.generations:Generations"
+"""Who knows a whole checkpoint from a damaged one."""
+
+REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")
+"""Tables whose every byte follows from the journal; pictures also depend on the fonts of the machine."""
+
+
+def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
+    """Files that are not what they were when their trial ended; one that was started again writes them anew."""
+    latest = {r.value["trial_id"]: r for r in records if r.kind in (Kind.STARTED, Kind.FINISHED)}
+    ended = {trial_id: record.value for trial_id, record in latest.items() if record.kind == Kind.FINISHED}
+    for trial_id, value in ended.items():
+        for name, wanted in value.get("files", {}).items():
+            path = layout.trial(trial_id) / name
+            if name not in HASHED:
+                yield f"{path}: the journal names a file that no trial has"
+            elif not path.exists():
+                yield f"{path}: lost since the trial ended"
+            elif digest(path) != wanted:
+                yield f"{path}: changed since the trial ended, its checksum does not match"
+
+
+def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]:
+    """Files of trials without an end that do not parse; the last line of a learning curve may be torn."""
+    for trial_id in trial_ids:
+        if layout.config(trial_id).exists():
+            try:
+                yaml.load(layout.config(trial_id).read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe one
+            except yaml.YAMLError as error:
+                yield f"{layout.config(trial_id)}: no YAML ({str(error).splitlines()[0]})"
+        if layout.metrics(trial_id).exists():
+            _, damages = curve.read(layout.metrics(trial_id))
+            yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in damages[:-1])
+
+
+def of_checkpoints(layout: Layout) -> Iterator[str]:
+    """Checkpoints that are not as they were written; a trial goes on from the one before."""
+    generations = resolve_name(GENERATIONS)
+    for folder in sorted(layout.trials.glob("*/checkpoint")):
+        for name in generations(folder=folder, rank=0, world_size=1).damaged():
+            yield f"{folder / name}: its content does not match the digest in its name; the trial goes on without it"
+
+
+def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
+    """Folders of trials that the driver has written to, and that the journal does not know: records were lost."""
+    names = set(known)
+    for folder in sorted(layout.trials.iterdir()) if layout.trials.is_dir() else ():
+        if folder.name not in names and any((folder / name).exists() for name in HASHED):
+            yield f"{folder}: the journal knows no such trial"
+
+
+def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: bool) -> Iterator[str]:
+    """Tables that differ from those a replay of the journal makes.
+
+    While the sweep goes on, or was killed, they are older than the journal: they may lack trials, and have none that
+    the journal has not.
+    """
+    if ended:
+        yield from _different(layout.tables, _replayed(request, layout, results))
+        return
+    table = layout.table("trials.csv")
+    if table.exists():
+        try:
+            rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
+            lost = [row["trial_id"] for row in rows if row["trial_id"] not in results.ends]
+        except (ValueError, KeyError, csv.Error) as error:
+            yield f"{table}: no table ({error!r}); mode=report makes it again"
+            return
+        yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in lost)
+
+
+def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, bytes]:
+    """The tables by name, made again in a folder that sees the trials' own files."""
+    with tempfile.TemporaryDirectory() as elsewhere:
+        there = Layout(Path(elsewhere))
+        there.tables.mkdir()
+        there.trials.symlink_to(layout.trials.absolute())
+        Ending.of(replace(request, html=False), there, (), results.ends, driver=results.driver)
+        return _contents(there.tables)
+
+
+def _contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in REPLAYED}
+
+
+def _different(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[str]:
+    found = _contents(folder)
+    for name in sorted({*wanted, *found}):
+        path = folder / name
+        if name not in found:
+            yield f"{path}: lost; mode=report makes it again"
+        elif name in wanted and found[name] != wanted[name]:
+            yield f"{path}: not what a replay of the journal makes; mode=report makes it again"

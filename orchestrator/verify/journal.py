@@ -1,0 +1,93 @@
+"""What must hold of a journal's records, whatever happened while they were written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from orchestrator.journal.journal import Kind, Record
+from sweeps.status import Status
+
+
+@dataclass(kw_only=True)
+class _Trial:
+    """What the records so far say of one trial."""
+
+    attempt: int = 0
+    running: bool = False
+    status: Status | None = None
+    """How it ended, None if it may run."""
+
+
+@dataclass(kw_only=True)
+class Reading:
+    """The records, read in their order."""
+
+    violations: list[str] = field(default_factory=list)
+    trials: dict[str, _Trial] = field(default_factory=dict)
+    rerun: str = "none"
+    ended: int | None = None
+    """Planned trials without an end, of a sweep that has ended with its tables written; None while it has not."""
+
+    def take(self, number: int, record: Record) -> None:
+        """One more record; readers pass over kinds that they do not know."""
+        if record.kind != Kind.ENDED:
+            self.ended = None
+        if record.kind == Kind.SWEEP:
+            self.rerun = record.value.get("rerun", "none")
+            self._free_what_may_run_again()
+        elif record.kind == Kind.SPOILED:
+            for trial_id in record.value["trial_ids"]:
+                self.trials[trial_id].status = None
+        elif record.kind == Kind.ENDED:
+            self.ended = record.value["missing"]
+        elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.FINISHED):
+            self._take_trial(number, record)
+
+    def _take_trial(self, number: int, record: Record) -> None:
+        trial_id, attempt = record.value["trial_id"], record.value["attempt"]
+        trial = self.trials.setdefault(trial_id, _Trial())
+        where = f"journal record {number}: trial {trial_id}"
+        ended_as = trial.status
+        if ended_as is not None:
+            what = "was started again" if record.kind == Kind.STARTED else "has a second terminal record"
+            self.violations.append(f"{where} {what} after it had ended as {ended_as}, and nobody asked for it")
+        if record.kind == Kind.STARTED:
+            if attempt != trial.attempt + 1:
+                self.violations.append(f"{where}: attempt {attempt} follows attempt {trial.attempt}")
+            trial.attempt, trial.running, trial.status = attempt, True, None
+            return
+        if record.kind == Kind.FINISHED:
+            status = Status(record.value["status"])
+            never_ran = status in (Status.INFEASIBLE, Status.SKIPPED)
+            # What a rule of the sweep left out, or did not fit, may run as soon as it can.
+            trial.status = None if record.value.get("skipped_by") or not status.is_final() else status
+        else:
+            never_ran = False
+        if ended_as is None and not never_ran and (not trial.running or attempt != trial.attempt):
+            self.violations.append(f"{where}: attempt {attempt} ended as {record.kind}, and had not been started")
+        trial.running = False
+
+    def _free_what_may_run_again(self) -> None:
+        for trial in self.trials.values():
+            if trial.status is not None and not trial.status.stands(self.rerun):
+                trial.status = None
+
+
+def read(records: Iterable[Record]) -> Reading:
+    """What the records say, and what is wrong with them."""
+    reading = Reading()
+    for number, record in enumerate(records, start=1):
+        try:
+            reading.take(number, record)
+        except (KeyError, TypeError, ValueError) as error:
+            reading.violations.append(f"journal record {number}: a {record.kind} without sense ({error!r})")
+    return reading
+
+
+def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int) -> Iterator[str]:
+    """Whether a sweep that has ended with so many missing has an end for every other planned trial."""
+    ends = set(ended)
+    without = [trial_id for trial_id in planned if trial_id not in ends]
+    if not missing and without:
+        yield f"the sweep has ended, and {len(without)} planned trials have no end: {', '.join(without[:5])}"

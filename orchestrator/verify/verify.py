@@ -1,0 +1,104 @@
+"""mode=verify: whether a results directory is as it must be after whatever happened to its drivers.
+
+Changes nothing. Each violation is a line; what a crash may leave by right (a torn last record, trials without an end,
+tables older than the journal) is none.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from orchestrator.backends.choice import known_nodes
+from orchestrator.config.request import Request
+from orchestrator.driver import orphans
+from orchestrator.journal.history import ends_under, latest
+from orchestrator.journal.journal import Kind, replay, terminal
+from orchestrator.journal.soundness import read_results
+from orchestrator.plan.plan import TrialsOn
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.lock import owner_alive
+from orchestrator.verify import files as verify_files
+from orchestrator.verify import journal as verify_journal
+from sweeps.mistakes import MistakesError
+
+PATIENCE_S = 10.0
+"""How long after a driver's death its processes may still be there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What was found."""
+
+    violations: Sequence[str]
+    remarks: Sequence[str]
+    """What is worth knowing, and in order."""
+
+
+def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int:
+    """Check and tell; 0 if all is as it must be, 1 if not. MistakesError where there are no results."""
+    layout = Layout(request.results_dir)
+    if not layout.journal.exists():
+        raise MistakesError([f"there are no results in {layout.root}"])
+    verdict = verify(request, layout, _planned(request, trials_on), asked)
+    for line in verdict.violations:
+        print(line, file=sys.stderr)
+    for line in verdict.remarks:
+        print(line)
+    print(f"{len(verdict.violations) or 'no'} violation{'s' * (len(verdict.violations) != 1)} in {layout.root}")
+    return 1 if verdict.violations else 0
+
+
+def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapping[str, Any]) -> Verdict:
+    """Check the results in `layout`; `planned` are the identities of the trials that `asked` stands for, if known."""
+    found = replay(layout.journal)
+    reading = verify_journal.read(found.records)
+    same = latest(found.records) in (None, asked)
+    ends = ends_under(found.records, latest(found.records) or {})
+    owner = owner_alive(layout)
+    violations = list(reading.violations)
+    # The last record of a journal that is being written, or was when its driver died, may be torn.
+    torn = [f"{layout.journal}: {damage}" for damage in found.damages if damage.reason.startswith("torn")]
+    corrupt = [f"{layout.journal}: {damage}" for damage in found.damages]
+    violations += [told for told in corrupt if told not in torn]
+    if reading.ended is not None:
+        violations += verify_journal.of_the_plan(planned if same else (), ends, reading.ended)
+    unfinished = [trial_id for trial_id, trial in reading.trials.items() if trial.status is None]
+    violations += verify_files.of_ended_trials(layout, found.records)
+    violations += verify_files.of_running_trials(layout, unfinished)
+    violations += verify_files.of_checkpoints(layout)
+    probes = [record.value["trial_id"] for record in found.records if record.kind == Kind.PROBED]
+    violations += verify_files.without_a_record(layout, [*reading.trials, *probes])
+    violations += verify_files.of_the_tables(request, layout, read_results(layout), ended=reading.ended is not None)
+    violations += _orphans(layout)
+    missing = [trial_id for trial_id in planned if trial_id not in terminal(found.records)]
+    remarks = [
+        *torn,
+        f"{len(found.records)} records, {len(reading.trials)} trials, {len(ends)} with an end"
+        + (f", {len(missing)} of {len(planned)} planned trials without one" if same and planned else ""),
+    ]
+    if owner:
+        remarks.append(f"a driver is at work: process {owner.pid} on host {owner.host}")
+    if not same:
+        remarks.append("the journal is of another configuration than this command's: its plan was not checked")
+    quarantine = layout.journal.with_name(f"{layout.journal.name}.quarantine")
+    if quarantine.exists():
+        remarks.append(f"{quarantine} holds what was damaged before, and was left out")
+    return Verdict(violations=violations, remarks=remarks)
+
+
+def _planned(request: Request, trials_on: TrialsOn) -> list[str]:
+    """The planned trials as far as they can be known without asking a cluster."""
+    nodes = known_nodes(request)
+    return [trial.trial_id for trial in trials_on(nodes)] if nodes else []
+
+
+def _orphans(layout: Layout) -> Iterator[str]:
+    """Processes of dead drivers that are there for longer than they may."""
+    until = time.monotonic() + PATIENCE_S
+    while (left := orphans.left_over(layout.root)) and time.monotonic() < until:
+        time.sleep(0.2)
+    yield from (f"process {pid} of a dead driver of {layout.root} still runs" for pid in left)

@@ -1,0 +1,63 @@
+"""What became of a rank that did not answer: its node, the host's memory, a crash, or somebody's SIGKILL."""
+
+from pathlib import Path
+
+import pytest
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
+
+from orchestrator.backends import memory
+from orchestrator.backends.on_ray import end as ray_end
+from orchestrator.backends.on_ray.end import end_by, settled
+from orchestrator.journal.cause import Cause
+from sweeps.status import Status
+
+GONE = RayActorError(error_msg="The actor died. Worker exit detail: Worker unexpectedly exits. End of file")
+CRASHED = "this is rank 1\nFatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "log", "oom_killed", "status", "cause", "note"),
+    [
+        (OutOfMemoryError("killed due to the node running low on memory"), "", False, "oom", "host_memory", "memory"),
+        (GONE, "", True, "oom", "host_memory", "ran out of memory: killed by the kernel"),
+        (GONE, "", False, "failed", "crash", "killed from outside"),
+        (GONE, CRASHED, True, "failed", "crash", "Segmentation fault"),
+        (RayActorError(error_msg="The actor died because its node has died."), "", True, "failed", "node", "its node"),
+        (RayActorError(error_msg="The actor was preempted."), "", False, "failed", "node", "its node was lost"),
+    ],
+)
+def test_the_end_says_what_was_at_its_root(
+    tmp_path: Path, error: RayError, log: str, oom_killed: bool, status: str, cause: str, note: str
+) -> None:
+    (tmp_path / "rank1.log").write_text(log)
+    end = end_by(error, 1, tmp_path, oom_killed=oom_killed)
+    assert (end.rank, end.status, end.cause, end.answered) == (1, Status(status), Cause(cause), False)
+    assert note in end.note
+
+
+def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
+    answers: list[RayError | None] = [unreachable, lost]
+
+    def ask(timeout_s: float) -> None:
+        if answer := answers.pop(0):
+            raise answer
+
+    monkeypatch.setattr(ray_end.time, "sleep", lambda seconds: None)
+    assert settled(unreachable, ask) is lost and not answers
+    answers = [unreachable, None]
+    assert settled(unreachable, ask) is unreachable and not answers  # it was there
+    answers = [GetTimeoutError("no answer")]
+    assert settled(unreachable, ask) is unreachable and not answers
+    assert settled(GONE, ask) is GONE
+    monkeypatch.setattr(ray_end, "NODE_S", 0.0)
+    assert settled(unreachable, ask) is unreachable
+
+
+def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, vmstat = tmp_path / "memory.events", tmp_path / "vmstat"
+    events.write_text("low 0\nhigh 0\nmax 5\noom 2\noom_kill 2\noom_group_kill 0\n")
+    monkeypatch.setattr(memory, "_COUNTS", (events, vmstat))
+    assert memory.oom_kills() == 2
+    vmstat.write_text("nr_free_pages 9\noom_kill 3\n")
+    assert memory.oom_kills() == 5

@@ -1,0 +1,42 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator.backends.on_ray.token import keep_token_private, require_token
+from sweeps.mistakes import MistakesError
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_token_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    token = tmp_path / ".ray" / "auth_token"
+    keep_token_private(token)
+    assert mode_of(token) == 0o600
+    assert len(token.read_text()) == 64
+
+
+def test_a_token_that_is_there_is_kept_and_closed_to_others(tmp_path: Path) -> None:
+    token = tmp_path / "auth_token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    keep_token_private(token)
+    assert (mode_of(token), token.read_text()) == (0o600, "secret")
+
+
+def test_what_a_killed_start_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / f"auth_token.{os.getpid()}").write_text("half")  # in a container numbers of processes come again soon
+    keep_token_private(tmp_path / "auth_token")
+    assert len((tmp_path / "auth_token").read_text()) == 64
+
+
+def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(MistakesError, match="RAY_AUTH_MODE=disabled"):
+        require_token()

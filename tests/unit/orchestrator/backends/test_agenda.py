@@ -1,0 +1,155 @@
+import pytest
+
+from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.arrival import ARRIVAL_S
+from orchestrator.journal.outcome import Outcome
+from sweeps.feasibility import Node
+from sweeps.limit import Allowance, Limit
+from sweeps.status import Status
+from tests.contract.trials import trial
+
+ONE = Node(name="a", cpus=2, gpus=0)
+TWO = Node(name="b", cpus=2, gpus=0)
+
+
+def trials(count, ranks=1):
+    return [trial(str(number), "quick", ranks=ranks) for number in range(count)]
+
+
+def on(agenda, *nodes, now_s=0.0):
+    agenda.on(nodes, now_s)
+    return agenda
+
+
+def ids(left_out):
+    return [(each.trial_id, outcome.status) for each, outcome in left_out]
+
+
+def test_trials_start_as_others_end():
+    agenda = on(Agenda(trials(2)), ONE)
+    assert agenda.next(0.0).trial.trial_id == "0" and agenda.next(0.0) is None and len(agenda) == 1
+    agenda.ended("0", 5.0, Outcome(status=Status.OK, wall_s=5.0))
+    assert agenda.next(5.0).trial.trial_id == "1" and len(agenda) == 0 and not agenda.left_out
+
+
+@pytest.mark.parametrize(
+    ("limit", "spent_gpu_s", "note"),
+    [
+        (Limit(gpu_hours=1.0), 3595.0, "sweep.budget.gpu_hours=1 was used up"),
+        (Limit(wall_s=5.0), 0.0, "sweep.budget.wall_s=5 was used up"),
+        (Limit(cost=3.0, price_per_gpu_hour=3.0), 3595.0, "sweep.budget.cost=3 was used up"),
+    ],
+)
+def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
+    agenda = on(Agenda(trials(3), allowance=Allowance(limit=limit, gpu_s=spent_gpu_s)), ONE)
+    assert agenda.next(0.0) is not None
+    agenda.ended("0", 5.0, Outcome(status=Status.OK, wall_s=5.0))
+    assert agenda.next(5.0) is None and len(agenda) == 0
+    assert [(outcome.status, outcome.note, outcome.skipped_by) for _, outcome in agenda.left_out] == [
+        (Status.SKIPPED, note, "budget")
+    ] * 2
+
+
+def test_what_runs_counts_for_the_budget():
+    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("next", "quick")]), ONE)
+    assert agenda.next(0.0) is not None
+    assert agenda.gpu_s(10.0) == 20.0
+
+
+def test_a_trial_without_nodes_waits_only_so_long():
+    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0), ONE)
+    assert agenda.next(0.0) is None and len(agenda) == 1
+    assert len(on(agenda, ONE, now_s=9.0)) == 1
+    assert len(on(agenda, ONE, now_s=10.0)) == 0
+    assert ids(agenda.left_out) == [("0", Status.INFEASIBLE)]
+
+
+def test_a_trial_starts_when_its_nodes_have_come():
+    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0), ONE)
+    start = on(agenda, ONE, TWO, now_s=9.0).next(9.0)
+    assert start is not None and {node.name for node in start.nodes} == {"a", "b"}
+
+
+class Source:
+    """Rounds that are given, and attempts that are asked for."""
+
+    def __init__(self, *rounds):
+        self.rounds, self.asked, self.left_out = list(rounds), [], []
+
+    def again(self):
+        asked, self.asked = self.asked, []
+        return asked
+
+    def next(self, left_out):
+        self.left_out.append(ids(left_out))
+        return self.rounds.pop(0) if self.rounds else []
+
+
+def test_another_attempt_waits_until_the_last_one_has_left_its_place_and_comes_before_others():
+    source = Source()
+    agenda = on(Agenda(trials(3), rounds=source), ONE, TWO)
+    first, second = agenda.next(0.0), agenda.next(0.0)
+    survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
+    source.asked = [first.trial]
+    on(agenda, survivor, now_s=1.0)
+    assert agenda.next(1.0) is None
+    agenda.ended(first.trial.trial_id, 1.0)
+    assert agenda.next(1.0) is None
+    agenda.ended(second.trial.trial_id, 2.0)
+    assert agenda.next(2.0).trial is first.trial
+
+
+def test_a_round_begins_when_nothing_of_the_last_runs_and_hears_what_was_left_out():
+    more, none = [trial("more", "quick")], [trial("homeless", "quick", ranks=9)]
+    source = Source(more, none)
+    agenda = on(Agenda(trials(1), rounds=source), ONE)
+    assert agenda.next(0.0).trial.trial_id == "0"
+    assert agenda.next(1.0) is None and not agenda.over and source.left_out == []
+    agenda.ended("0", 2.0)
+    assert agenda.next(2.0).trial.trial_id == "more"
+    agenda.ended("more", 3.0)
+    assert agenda.next(3.0) is None and agenda.over
+    assert source.left_out == [[], [], [("homeless", Status.INFEASIBLE)]]
+
+
+def test_a_smaller_trial_that_is_alone_anyway_takes_the_place_of_the_largest():
+    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("one", "quick")]), ONE)
+    for name in ("pair", "one"):
+        start = agenda.next(0.0)
+        assert start.trial.trial_id == name and agenda.seats(start).ranks == 2
+        agenda.ended(name, 1.0)
+
+
+def test_durations_of_ended_trials_decide_who_is_next():
+    repeats = [trial(str(number), "quick", timing="shared", cell=number) for number in range(2)]
+    agenda = on(Agenda(repeats), Node(name="a", cpus=1, gpus=0))
+    agenda.next(0.0)
+    agenda.ended("0", 7.0, Outcome(status=Status.OK, wall_s=7.0))
+    assert agenda._durations.expected_s(repeats[0]) == 7.0
+
+
+def test_without_any_node_nothing_is_infeasible_and_after_a_while_all_is_left_for_another_time():
+    head = Node(name="head", cpus=0, gpus=0)
+    agenda = on(Agenda(trials(1)), head)
+    assert agenda.next(0.0) is None and not agenda.over
+    on(agenda, now_s=ARRIVAL_S - 1)
+    assert not agenda.deserted and len(agenda) == 1
+    on(agenda, head, now_s=ARRIVAL_S)
+    assert agenda.next(ARRIVAL_S) is None and agenda.deserted and agenda.over
+    assert len(agenda) == 1 and not agenda.left_out
+
+
+def test_a_node_that_comes_back_in_time_goes_on_and_waiting_for_a_long_time_is_up_to_the_user():
+    agenda = on(Agenda(trials(1), wait_s=100.0), ONE)
+    on(agenda, now_s=99.0)
+    assert agenda.next(99.0) is None and not agenda.over
+    assert on(agenda, TWO, now_s=99.5).next(99.5) is not None
+
+
+def test_what_still_runs_without_nodes_has_its_end_first():
+    agenda = on(Agenda(trials(2)), ONE, now_s=0.0)
+    agenda.next(0.0)
+    on(agenda, now_s=ARRIVAL_S)
+    assert agenda.next(ARRIVAL_S) is None and not agenda.over
+    agenda.ended("0", ARRIVAL_S)
+    assert agenda.next(ARRIVAL_S) is None and agenda.over

@@ -1,0 +1,76 @@
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.collection.collector import COLUMNS, collect, trials_frame
+from orchestrator.journal.record import TrialRecord
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def test_a_record_is_a_row(record_of: RecordOf) -> None:
+    record = record_of(
+        2,
+        1,
+        axes={"optimizer.momentum": 0.9, "model.widths": [8, 16]},
+        metrics={"accuracy": 0.9, "my_metric": 7},
+        provenance={"device_model": "NVIDIA H200", "torch": "2.15", "topology": {"nvlink": True}},
+    )
+    frame = trials_frame([record])
+    assert list(frame.columns) == [
+        *COLUMNS,
+        "optimizer.momentum",
+        "model.widths",
+        "my_metric",
+        "provenance.torch",
+        "provenance.topology",
+    ]
+    row = frame.iloc[0]
+    assert (row["gpus"], row["seed"], row["accuracy"], row["my_metric"]) == (2, 1, 0.9, 7)
+    assert (row["device"], row["device_model"], row["status"]) == ("NVIDIA H200", "NVIDIA H200", "ok")
+    assert (row["model.widths"], row["provenance.topology"]) == ("[8, 16]", '{"nvlink": true}')
+    assert math.isnan(row["loss"])
+
+
+def test_names_that_are_taken_are_not_overwritten(record_of: RecordOf) -> None:
+    record = record_of(1, axes={"strategy": "auto", "loss": "focal"}, metrics={"seed": 5, "loss": 0.25})
+    row = trials_frame([record]).iloc[0]
+    assert (row["strategy"], row["axes.strategy"]) == ("ddp", "auto")
+    assert (row["loss"], row["axes.loss"]) == (0.25, "focal")
+    assert (row["seed"], row["metrics.seed"]) == (0, 5)
+
+
+def test_an_axis_named_like_a_metric_of_the_trainable_stays_an_axis(record_of: RecordOf) -> None:
+    row = trials_frame([record_of(1, axes={"width": 8}, metrics={"width": 9.5})]).iloc[0]
+    assert (row["width"], row["metrics.width"]) == (8, 9.5)
+
+
+def test_a_metric_that_is_no_number_is_empty(record_of: RecordOf) -> None:
+    row = trials_frame([record_of(1, metrics={"accuracy": "high", "samples_per_s": None})]).iloc[0]
+    assert math.isnan(row["accuracy"]) and math.isnan(row["samples_per_s"])
+
+
+@settings(max_examples=10, deadline=None)
+@given(data=st.data())
+def test_the_order_of_the_records_and_their_scale_change_nothing(record_of: RecordOf, data: st.DataObject) -> None:
+    shapes = [(gpus, seed) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
+    rates = data.draw(st.lists(st.floats(10, 1000), min_size=9, max_size=9))
+    ends = data.draw(st.lists(st.sampled_from([Status.OK, Status.OK, Status.OOM]), min_size=9, max_size=9))
+    records = [
+        record_of(gpus, seed, end, metrics={"samples_per_s": rate}, provenance={"device_model": "A100"})
+        for (gpus, seed), rate, end in zip(shapes, rates, ends, strict=True)
+    ]
+    twice = [replace(each, metrics={"samples_per_s": 2 * each.metrics["samples_per_s"]}) for each in records]
+    columns = ["speedup", "speedup_lo", "speedup_hi", "efficiency"]
+    summary = collect(records, scaling="weak")[1].set_index("cell_id")
+    for others in (data.draw(st.permutations(records)), twice):
+        other = collect(others, scaling="weak")[1].set_index("cell_id").loc[summary.index]
+        assert (
+            (summary[columns] - other[columns]).abs().fillna(0) < 1e-9 * summary[columns].abs().fillna(1) + 1e-9
+        ).all(axis=None)
+        assert list(other["status"]) == list(summary["status"])
+        assert list(other["baseline_cell_id"].fillna("")) == list(summary["baseline_cell_id"].fillna(""))

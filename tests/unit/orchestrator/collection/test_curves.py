@@ -1,0 +1,119 @@
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.collection.curves import _alone, curves_frame
+from orchestrator.storage.layout import Layout
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    layout = Layout(tmp_path)
+    layout.create()
+    return layout
+
+
+def write(layout: Layout, trial_id: str, content: bytes) -> None:
+    layout.trial(trial_id).mkdir()
+    layout.metrics(trial_id).write_bytes(content)
+
+
+def test_curves_become_one_tidy_frame(layout: Layout) -> None:
+    write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
+    write(layout, "b", b"")
+    write(layout, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
+    frame, findings = curves_frame(layout, ["a", "b", "c"])
+    assert findings == []
+    assert list(frame.columns) == ["trial_id", "epoch", "loss", "val_accuracy", "lr"]
+    assert list(frame["trial_id"]) == ["a", "a", "c"] and list(frame["epoch"]) == [1, 2, 1]
+    assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
+
+
+def test_a_row_that_was_cut_short_costs_one_row(layout: Layout) -> None:
+    write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
+    frame, findings = curves_frame(layout, ["a"])
+    assert list(frame["epoch"]) == [1, 2]
+    assert [str(each) for each in findings] == ["trials/a/metrics.jsonl: 1 of 3 rows cannot be read; left out"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\x00\xff\xfe", "1 of 1 rows cannot be read"),
+        (b"[1]\n2\n", "2 of 2 rows cannot be read"),
+        (b'{"loss":1}\n', "its rows have no epoch"),
+        (b'{"epoch":1,"loss":"low"}\n', "loss: not numbers"),
+        (b'{"epoch":1,"loss":[]}\n', "loss: not numbers"),
+        (b'{"epoch":"first"}\n', "its rows have no epoch"),
+        (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows cannot be read"),
+    ],
+)
+def test_foreign_content_is_told(layout: Layout, content: bytes, told: str) -> None:
+    write(layout, "a", content)
+    assert told in str(curves_frame(layout, ["a"])[1][0])
+
+
+def test_what_is_no_file_is_told(layout: Layout) -> None:
+    layout.metrics("a").mkdir(parents=True)
+    told = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
+    assert told[0] == "trials/a/metrics.jsonl: is no file"
+    assert told[1] == "trials/gone/metrics.jsonl: there is no such file"
+    assert "is no trial identity" in told[2]
+
+
+def test_many_missing_curves_are_abridged(layout: Layout) -> None:
+    findings = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
+    assert len(findings) == 21 and "980 more" in str(findings[-1])
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(), max_size=2),
+)
+ROWS = st.dictionaries(st.sampled_from(["epoch", "loss", "val_accuracy", "lr", "note"]), VALUES)
+SOUND = st.fixed_dictionaries({"epoch": st.integers(1, 9), "loss": st.floats(0, 9)})
+ODD = [b"", b"\n", b'{"epoch":1}{"epoch":2}\n\n', b'{"epoch":1,"epoch":2}\n', b'{"epoch":\n1}\n', b"\xff"]
+FILES = st.lists(
+    st.one_of(
+        st.lists(ROWS.map(json.dumps), max_size=4).map(lambda rows: "".join(f"{row}\n" for row in rows).encode()),
+        st.lists(SOUND.map(json.dumps)).map(lambda rows: "\n".join(rows).encode()),
+        st.sampled_from(ODD),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None)
+@given(FILES)
+def test_files_read_together_say_what_they_say_alone(contents: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Layout(Path(folder))
+        layout.create()
+        names = [f"t{number}" for number in range(len(contents))]
+        for name, content in zip(names, contents, strict=True):
+            write(layout, name, content)
+        together, told = curves_frame(layout, names)
+        expected = [_alone(content) for content in contents]
+    assert [finding.what for finding in told] == [each for _, troubles in expected for each in troubles]
+    found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
+    for name, (columns, _) in zip(names, expected, strict=True):
+        if columns and len(columns["epoch"]):
+            measured = found.pop(name).dropna(axis="columns", how="all")
+            wanted = pd.DataFrame(columns, index=measured.index).dropna(axis="columns", how="all")
+            pd.testing.assert_frame_equal(measured, wanted, check_like=True, check_exact=True)
+    assert not found
+
+
+def test_no_trial_is_an_empty_frame(layout: Layout) -> None:
+    frame, findings = curves_frame(layout, [])
+    assert len(frame) == 0 and findings == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]

@@ -1,0 +1,65 @@
+"""Against an account made by hand."""
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.collection.scaling_loss import LOST, REMEDIES
+from orchestrator.journal.record import TrialRecord
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def parts(**seconds: float) -> dict[str, float]:
+    """A step that is the sum of its parts, and the throughput that 32 samples a rank make of it."""
+    given = {"data": 0.0, "host": 0.0, "communication": 0.0, "imbalance": 0.0, "compute": 0.0} | seconds
+    return {f"step_{part}_s": value for part, value in given.items()} | {"step_s": sum(given.values())}
+
+
+def summary(record_of: RecordOf, one: Mapping[str, Any], two: Mapping[str, Any]) -> dict[str, Any]:
+    records = [
+        record_of(gpus, 0, metrics={**metrics, "samples_per_s": 32 * gpus / metrics["step_s"]})
+        for gpus, metrics in ((1, one), (2, two))
+    ]
+    row: dict[str, Any] = collect(records, scaling="weak")[1].iloc[1].to_dict()
+    return row
+
+
+def test_weak_scaling(record_of: RecordOf) -> None:
+    """A step of 10 ms becomes one of 16 ms: 1 of the 6 lost to data, 3 to communication, 2 to slower passes."""
+    one = parts(data=0.001, host=0.001, compute=0.008)
+    two = parts(data=0.002, host=0.001, compute=0.010, communication=0.003)
+    found = summary(record_of, one, two | {"mfu": 0.25})
+    assert found["efficiency"] == pytest.approx(10 / 16) and found["mfu"] == 0.25
+    assert [found[name] * 16 for name in LOST] == pytest.approx([1, 0, 3, 0, 2, 0], abs=1e-9)
+    assert found["remedy"] == REMEDIES["lost_communication"]
+
+
+@pytest.mark.parametrize("part", ["data", "host", "communication", "imbalance", "compute"])
+def test_each_part_has_its_remedy(record_of: RecordOf, part: str) -> None:
+    one, extra = {"data": 0.001, "host": 0.001, "compute": 0.008}, {part: 0.01}
+    grown = {name: one.get(name, 0) + extra.get(name, 0) for name in {**one, **extra}}
+    found = summary(record_of, parts(**one), parts(**grown))
+    assert found[f"lost_{part}"] == pytest.approx(0.5) and found["remedy"] == REMEDIES[f"lost_{part}"]
+    assert sum(found[name] for name in LOST) + found["efficiency"] == pytest.approx(1)
+
+
+def test_what_no_clock_saw_is_the_rest(record_of: RecordOf) -> None:
+    one = parts(compute=0.008)
+    found = summary(record_of, one, parts(compute=0.008) | {"step_s": 0.016})
+    assert found["lost_rest"] == pytest.approx(0.5) and found["remedy"] == REMEDIES["lost_rest"]
+
+
+def test_linear_scaling_needs_no_remedy(record_of: RecordOf) -> None:
+    found = summary(record_of, parts(compute=0.008), parts(compute=0.0081))
+    assert found["remedy"] == "" and found["lost_compute"] < 0.02
+
+
+def test_nothing_is_told_where_nothing_was_measured(record_of: RecordOf) -> None:
+    found = summary(record_of, parts(compute=0.008), {"step_s": 0.016})
+    assert found["remedy"] == "" and all(math.isnan(found[name]) for name in LOST)
+    records = [record_of(1, 0, metrics=parts(compute=0.008) | {"samples_per_s": 5.0})]
+    assert math.isnan(collect(records, scaling="weak")[1].iloc[0]["lost_rest"])

@@ -1,0 +1,292 @@
+"""The summary of 2 GPU counts × 2 LR rules × 3 seeds, worked out by hand, with trials that went wrong."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.collection.summary import COLUMNS
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.files import accuracy_markdown, speedup_markdown
+from sweeps.status import Status
+
+T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom
+T1 = 12.706204736432095  # and with 1
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str, float]:
+    epoch_s = 1000 / samples_per_s
+    return {"samples_per_s": samples_per_s, "epoch_s": epoch_s, "accuracy": accuracy, **other}
+
+
+@pytest.fixture
+def sweep(record_of: RecordOf) -> list[TrialRecord]:
+    def oom(seed: int) -> TrialRecord:
+        return record_of(2, seed, Status.OOM, lr_rule="linear", note="CUDA out of memory", wall_s=3.0)
+
+    return [
+        record_of(1, 0, metrics=measured(100, 0.90, time_to_target_s=8, peak_memory_gb=1.0)),
+        record_of(1, 1, metrics=measured(200, 0.91, time_to_target_s=8, peak_memory_gb=1.5)),
+        record_of(1, 2, metrics=measured(400, 0.92, time_to_target_s=8, peak_memory_gb=1.2)),
+        record_of(2, 0, metrics=measured(200, 0.90, time_to_target_s=4)),
+        record_of(2, 1, metrics=measured(400, 0.90, time_to_target_s=4)),
+        record_of(2, 2, metrics=measured(1200, 0.90, time_to_target_s=4)),
+        record_of(1, 0, lr_rule="linear", metrics=measured(100, 0.8)),
+        record_of(1, 1, lr_rule="linear", metrics=measured(100, 0.8, time_to_target_s=9)),
+        # seed 2 is missing
+        record_of(2, 0, lr_rule="linear", metrics=measured(150, 0.9)),
+        oom(1),
+        record_of(2, 2, Status.DIVERGED, lr_rule="linear", note="loss is nan", metrics={"accuracy": 0.1}),
+    ]
+
+
+@pytest.fixture
+def cells(sweep: list[TrialRecord]) -> pd.DataFrame:
+    summary = collect(sweep, scaling="weak", reference_batch_size=32, price_per_gpu_hour=3.6)[1]
+    return summary.set_index("cell_id")
+
+
+def interval(row: Any, column: str) -> tuple[float, float, float]:
+    return row[column], row[f"{column}_lo"], row[f"{column}_hi"]
+
+
+def test_the_columns_others_rely_on_come_first(sweep: list[TrialRecord]) -> None:
+    written = (
+        "sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule"
+        " lr_multiplier lr status n_seeds n_ok first_epoch_s epoch_s epoch_s_lo epoch_s_hi train_s samples_per_s"
+        " samples_per_s_lo samples_per_s_hi speedup speedup_lo speedup_hi efficiency efficiency_lo efficiency_hi"
+        " scaling accuracy accuracy_lo accuracy_hi val_accuracy time_to_target_s speedup_to_target wall_s energy_j"
+        " energy_j_per_sample cost peak_memory_gb gpu_util power_w timing_valid note"
+    )
+    summary = collect(sweep, scaling="weak")[1]
+    assert list(summary.columns)[: len(COLUMNS)] == written.split()
+    assert list(summary["cell_id"]) == ["1-32-none", "1-32-linear", "2-32-none", "2-32-linear"]
+
+
+def test_the_baseline_cell(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["1-32-none"]
+    half = T2 * math.log(2) / math.sqrt(3)
+    assert interval(row, "samples_per_s") == pytest.approx((200, 200 * math.exp(-half), 200 * math.exp(half)))
+    assert interval(row, "epoch_s") == pytest.approx((5, 5 * math.exp(-half), 5 * math.exp(half)))
+    assert interval(row, "accuracy") == pytest.approx((0.91, 0.91 - T2 * 0.01 / 3**0.5, 0.91 + T2 * 0.01 / 3**0.5))
+    assert interval(row, "speedup") == interval(row, "efficiency") == (1, 1, 1)
+    assert (row["status"], row["n_seeds"], row["n_ok"], row["baseline_cell_id"]) == ("ok", 3, 3, "1-32-none")
+    assert (row["device"], row["scaling"], row["peak_memory_gb"]) == ("NVIDIA H200", "weak", 1.5)
+    assert (row["wall_s"], row["cost"]) == pytest.approx((10, 0.01))
+    assert row["timing_valid"] and row["note"] == "straggler: this trial took 2.0 times as long as its cell's median"
+    assert row[["energy_j", "gpu_util", "power_w", "val_accuracy", "first_epoch_s"]].isna().all()
+
+
+def test_speedup_is_paired_by_seed(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["2-32-none"]
+    # log ratios ln 2, ln 2, ln 3: mean ln 12 / 3, s = (ln 3 − ln 2) / √3
+    half = T2 * math.log(1.5) / 3
+    point = 12 ** (1 / 3)
+    expected = [point, point * math.exp(-half), point * math.exp(half)]
+    assert interval(row, "speedup") == pytest.approx(expected)
+    assert interval(row, "efficiency") == pytest.approx([each / 2 for each in expected])
+    assert row["speedup"] == pytest.approx(row["samples_per_s"] / cells.loc["1-32-none", "samples_per_s"])
+    assert row["speedup_to_target"] == pytest.approx(2)
+    assert row["cost"] == pytest.approx(0.02)
+    # Differences −.00, −.01, −.02 against the reference batch of 32, paired by seed.
+    half = T2 * 0.01 / math.sqrt(3)
+    assert interval(row, "accuracy_difference") == pytest.approx((-0.01, -0.01 - half, -0.01 + half))
+    assert row["reference_cell_id"] == "1-32-none"
+
+
+def test_two_seeds_of_three(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["1-32-linear"]
+    assert (row["status"], row["n_seeds"], row["n_ok"]) == ("ok", 2, 2)
+    assert interval(row, "samples_per_s") == pytest.approx((100, 100, 100))
+    assert math.isnan(row["time_to_target_s"])
+    assert row["note"] == "target reached by 1 of 2 seeds"
+
+
+def test_failures_stand_and_are_never_averaged_in(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["2-32-linear"]
+    assert (row["status"], row["n_seeds"], row["n_ok"]) == ("oom", 3, 1)
+    assert row["note"] == "1 of 3 seeds oom: CUDA out of memory; 1 of 3 seeds diverged: loss is nan"
+    assert (row["samples_per_s"], row["accuracy"], row["speedup"]) == pytest.approx((150, 0.9, 1.5))
+    assert row[["samples_per_s_lo", "accuracy_hi", "speedup_lo", "efficiency_hi"]].isna().all()
+    assert row["device"] == "NVIDIA H200" and row["baseline_cell_id"] == "1-32-linear"
+
+
+def test_seeds_that_differ_are_compared_by_welch(record_of: RecordOf) -> None:
+    rates = {(1, 0): 100, (1, 1): 200, (2, 1): 400, (2, 2): 800}
+    records = [record_of(*key, metrics=measured(rate, 0.9)) for key, rate in rates.items()]
+    row: Any = collect(records, scaling="weak")[1].iloc[1]
+    # Both variances (ln 2)²/2 over 2: error ln 2/√2, 2 degrees of freedom.
+    half = T2 * math.log(2) / math.sqrt(2)
+    assert interval(row, "speedup") == pytest.approx((4, 4 * math.exp(-half), 4 * math.exp(half)))
+
+
+def test_strong_scaling_keeps_the_global_batch(record_of: RecordOf) -> None:
+    shapes = [(1, 64), (2, 32), (4, 16), (2, 64)]
+    records = [record_of(gpus, batch=batch, metrics=measured(100 * gpus, 0.9)) for gpus, batch in shapes]
+    summary = collect(records, scaling="strong")[1]
+    assert list(summary["baseline_cell_id"]) == ["1-64-none", "1-64-none", "2-64-none", "1-64-none"]
+    assert list(summary["speedup"]) == pytest.approx([1, 2, 1, 4])
+    assert list(summary["efficiency"]) == pytest.approx([1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("bad", [Status.OOM, Status.DIVERGED, Status.FAILED, Status.INFEASIBLE])
+def test_only_an_ok_cell_is_a_baseline(record_of: RecordOf, bad: Status) -> None:
+    records = [
+        record_of(1, metrics=measured(100, 0.9)),
+        record_of(1, 1, bad, provenance={"device_model": "NVIDIA H200"}),
+        record_of(2, metrics=measured(200, 0.9)),
+        record_of(4, metrics=measured(300, 0.9)),
+    ]
+    summary = collect(records, scaling="weak")[1]
+    assert list(summary["baseline_cell_id"]) == ["2-32-none"] * 3
+    assert list(summary["efficiency"]) == pytest.approx([1.0, 1.0, 0.75])
+
+
+def test_another_baseline_by_name(record_of: RecordOf) -> None:
+    rates = {(1, "none"): 100, (2, "none"): 180, (1, "linear"): 90, (2, "linear"): 150}
+    records = [record_of(gpus, lr_rule=rule, metrics=measured(rate, 0.9)) for (gpus, rule), rate in rates.items()]
+
+    def baselines(**named: Any) -> list[str]:
+        return list(collect(records, scaling="weak", baseline=named)[1]["baseline_cell_id"])
+
+    assert baselines(lr_rule="none") == ["1-32-none"] * 4
+    assert baselines(gpus=2) == ["2-32-none", "2-32-linear"] * 2
+    assert baselines(gpus=2, lr_rule="linear", device_batch_size=32) == ["2-32-linear"] * 4
+    assert all(pd.isna(each) for each in baselines(gpus=8))
+    with pytest.raises(ValueError, match="'rule', which is no axis; axes: .*lr_rule"):
+        baselines(rule="none")
+    with pytest.raises(ValueError, match="strong, weak"):
+        collect(records, scaling="sideways")
+
+
+def test_further_axes_are_columns_and_tell_baselines_apart(record_of: RecordOf) -> None:
+    key = "optimizer.momentum"
+    values = [0.0, 0.9, None]
+    records = [
+        record_of(gpus, axes={key: value}, metrics=measured(100 * gpus, 0.9)) for gpus in (1, 2) for value in values
+    ]
+    summary = collect(records, scaling="weak")[1]
+    assert list(summary[key].fillna(-1)) == [0.0, 0.9, -1, 0.0, 0.9, -1]
+    assert list(summary["speedup"]) == pytest.approx([1, 1, 1, 2, 2, 2])
+    named = collect(records, scaling="weak", baseline={key: 0.9})[1]
+    assert set(named["baseline_cell_id"]) == {"1-32-none-0.9"}
+
+
+@pytest.mark.parametrize("axis", ["model", "order", "other", "mixed", "size", "told", "difference", "cost", "seeds"])
+def test_an_axis_may_have_any_name(record_of: RecordOf, axis: str) -> None:
+    records = [
+        record_of(gpus, seed, axes={axis: value}, metrics=measured(100 * gpus, 0.9))
+        for gpus in (1, 2)
+        for value in ("small", "large")
+        for seed in (0, 1)
+    ]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    assert list(summary["speedup"]) == pytest.approx([1, 1, 2, 2])
+    assert list(summary["reference_cell_id"]) == ["1-32-none-small", "1-32-none-large"] * 2
+    assert "large" in accuracy_markdown(summary) and "large" in speedup_markdown(summary)
+
+
+def test_other_hardware_is_never_compared(record_of: RecordOf) -> None:
+    def on(model: str) -> dict[str, Any]:
+        return {"provenance": {"device_model": model}, "metrics": measured(100, 0.9)}
+
+    records = [
+        record_of(1, **on("A100")),
+        record_of(2, **on("H200")),
+        record_of(4, 0, **on("A100")),
+        record_of(4, 1, **on("H200")),
+        record_of(8, 0, Status.INFEASIBLE, note="needs 8 ranks"),
+    ]
+    summary = collect(records, scaling="weak")[1]
+    assert list(summary["device"].fillna("")) == ["A100", "H200", "A100 + H200", ""]
+    assert list(summary["baseline_cell_id"].fillna("")) == ["1-32-none", "2-32-none", "", ""]
+    assert list(summary["timing_valid"].astype("object").fillna("")) == [True, True, False, ""]
+    assert list(summary["note"]) == ["", "", "seeds ran on different device models", "needs 8 ranks"]
+
+
+def test_timings_that_do_not_count_are_marked(record_of: RecordOf) -> None:
+    long = {"window_s": 2.0, "window_steps": 50}
+    records = [
+        record_of(0.25, timing="shared", metrics=measured(100, 0.9, **long)),
+        record_of(1, metrics=measured(100, 0.9, **long)),
+        record_of(1, 1, metrics=measured(100, 0.9, window_s=2.5, window_steps=49)),
+        record_of(2, timing="shared", status=Status.FAILED),
+    ]
+    trials, summary = collect(records, scaling="weak")
+    assert list(trials["timing_valid"].astype("object").fillna("")) == [False, True, False, ""]
+    assert list(summary["timing_valid"].astype("object").fillna("")) == [False, True, ""]
+    shared = "timing shared: other trials ran on the same devices"
+    assert list(summary["note"])[0] == f"{shared}; the baseline's timing is not valid"
+    told = "timed window below 2 s or 50 steps; timing of 1 of 2 ok seeds: the others' is not valid"
+    assert list(summary["note"])[1].startswith(told)
+    assert summary["samples_per_s"][0] == pytest.approx(100)
+
+
+def test_on_cpus_the_device_is_cpu_and_nothing_costs(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, device="cpu", provenance={"device_model": "Xeon"}, metrics=measured(100, 0.9))
+        for gpus in (1, 2)
+    ]
+    summary = collect(records, scaling="weak", price_per_gpu_hour=3.6)[1]
+    assert set(summary["device"]) == {"cpu"}
+    assert summary["cost"].isna().all()
+    assert summary["speedup"].notna().all()
+
+
+def test_without_a_trial_there_is_no_row() -> None:
+    trials, summary = collect([], scaling="weak")
+    assert len(trials) == len(summary) == 0
+    assert list(summary.columns)[: len(COLUMNS)] == list(COLUMNS)
+
+
+def test_without_any_ok_trial_nothing_is_compared(record_of: RecordOf) -> None:
+    records = [record_of(gpus, 0, Status.FAILED, note="boom") for gpus in (1, 2)]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    assert summary["baseline_cell_id"].isna().all()
+    assert summary["samples_per_s"].isna().all()
+    assert list(summary["note"]) == ["boom", "boom"]
+
+
+def test_a_spoiled_timing_is_left_out_where_other_seeds_have_a_valid_one(record_of: RecordOf) -> None:
+    """Seeds at 100, 120 and, beside somebody else's work, 10 samples/s; their accuracies count all the same."""
+    one = [record_of(1, seed, metrics=measured(rate, 0.9)) for seed, rate in enumerate((50, 60, 55))]
+    two = [
+        record_of(2, seed, metrics=measured(rate, accuracy, energy_j=energy_j, **seen))
+        for seed, (rate, accuracy, energy_j, seen) in enumerate(
+            ((100, 0.9, 7.0, {}), (120, 0.8, 9.0, {}), (10, 0.7, 90.0, {"foreign_cpu": 0.4}))
+        )
+    ]
+    summary = collect(one + two, scaling="weak")[1]
+    row: Any = summary.iloc[1]
+    assert (row["n_ok"], row["n_timed"], row["timing_valid"]) == (3, 2, True)
+    assert row["samples_per_s"] == pytest.approx(math.sqrt(100 * 120)) and row["energy_j"] == pytest.approx(8)
+    assert row["speedup"] == pytest.approx(row["samples_per_s"] / summary["samples_per_s"][0])
+    assert row["accuracy"] == pytest.approx(0.8) and row["wall_s"] == pytest.approx(10)
+    assert row["note"] == (
+        "others took 40% of the cores' time; straggler: this trial took 10.0 times as long as its cell's median;"
+        " timing of 2 of 3 ok seeds: the others' is not valid;"
+        " not paired: other ok seeds than the baseline's"
+    )
+    alone = collect(two[2:], scaling="weak")[1].iloc[0]
+    assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
+
+
+def test_null_on_an_axis_is_told_as_it_is_written(record_of: RecordOf) -> None:
+    records = [record_of(1, axes={"slow_down": slow}, metrics=measured(100, 0.9)) for slow in (None, {"rank": 1})]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    for text in (speedup_markdown(summary), accuracy_markdown(summary)):
+        assert "| null " in text and "nan" not in text
+
+
+def test_a_target_that_a_spoiled_seed_reached_is_reached(record_of: RecordOf) -> None:
+    records = [
+        record_of(1, 0, metrics=measured(100, 0.9, time_to_target_s=4.0)),
+        record_of(1, 1, metrics=measured(50, 0.9, time_to_target_s=8.0, foreign_cpu=0.4)),
+    ]
+    row = collect(records, scaling="weak")[1].iloc[0]
+    assert (row["n_reached"], row["time_to_target_s"]) == (2, pytest.approx(4))

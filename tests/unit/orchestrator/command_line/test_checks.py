@@ -1,0 +1,147 @@
+import copy
+from pathlib import Path
+
+import pytest
+
+from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
+from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
+from orchestrator.config.request import Request, value_at
+
+CONFIG = {
+    "mode": "run",
+    "backend": "ray",
+    "workers": "warm",
+    "results_dir": "results",
+    "local_results_dir": "results",
+    "rerun": "none",
+    "retries": 0,
+    "hang_s": 1800,
+    "time_limit_s": None,
+    "rerun_invalid": 0.1,
+    "telemetry": {"hz": 5},
+    "allow_changed": False,
+    "verbose": False,
+    "trainable": {"_target_": "trainables.noop:train"},
+    "sweep": {
+        "name": "s",
+        "zip": [],
+        "exclude": [],
+        "scaling": "weak",
+        "baseline": None,
+        "phases": None,
+        "search": None,
+        "search_cells": 20,
+        "search_together": 4,
+        "early_stop": None,
+        "early_stop_after": 0.5,
+        "claims": [],
+        "budget": {"gpu_hours": None, "wall_s": None, "cost": None},
+    },
+    "budget": {"epochs": 10, "samples": None, "steps": None, "seconds": None},
+    "strategy": "auto",
+    "grad_accum_steps": 1,
+    "uneven_batch": False,
+    "warmup_epochs": 5,
+    "resources": {"device": "auto", "gpus_per_worker": "auto", "cpus_per_worker": "auto", "timing": "auto"},
+    "cluster": {"address": None, "dashboard": True, "gpu_type": None, "labels": {}, "wait_s": 0},
+    "report": {"html": True, "price_per_gpu_hour": None, "objective": "time", "margin": 0.01},
+    "plan": {"format": "table"},
+    "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
+    "compare": {"with": None},
+    "claims": {"fail_on": None},
+    "objective": {"column": None, "best": "max"},
+    "tune": {"callbacks": [], "storage_path": None, "searcher": None},
+}
+
+
+def with_value(key, value):
+    config = copy.deepcopy(CONFIG)
+    *parents, leaf = key.split(".")
+    node = config
+    for parent in parents:
+        node = node[parent]
+    node[leaf] = value
+    return config
+
+
+def mistakes(config):
+    axes = {"gpus": [1], "seed": [0]}
+    return [*request_mistakes(config, axes), *axis_mistakes(config, axes), *setup_mistakes(config)]
+
+
+def test_a_request_in_order():
+    assert not list(mistakes(CONFIG))
+    assert Request.of(CONFIG, {"gpus": [1]}).results_dir == Path("results/s")
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("mode", "plam", f"unknown mode 'plam' (did you mean 'plan'?); valid: {', '.join([*MODES, *WITHOUT_SWEEP])}"),
+        ("sweep.scaling", "wek", "unknown sweep.scaling 'wek' (did you mean 'weak'?); valid: auto, weak, strong"),
+        ("sweep.phases", ["train"], "sweep.phases must be null or [probe, train], not ['train']"),
+        ("sweep.early_stop", "asher", "sweep.early_stop must be null or asha, not 'asher'"),
+        ("sweep.early_stop_after", 1, "sweep.early_stop_after must be a number between 0 and 1, not 1"),
+        ("sweep.budget.wall_s", -1, "sweep.budget.wall_s must be a number of at least 0, not -1"),
+        ("sweep.budget.cost", 5, "sweep.budget.cost needs report.price_per_gpu_hour"),
+        ("cluster.wait_s", "long", "cluster.wait_s must be a number of at least 0, not 'long'"),
+        ("cluster.gpu_type", [], "cluster.gpu_type must be a name like H100, or a list of names, not []"),
+        ("cluster.labels", {"spot": True}, "cluster.labels must be {label: value} in text, not {'spot': True}"),
+        ("sweep.name", "../up", "sweep.name must be a plain folder name of at most 100 characters, not '../up'"),
+        ("sweep.name", ".", "sweep.name must be a plain folder name of at most 100 characters, not '.'"),
+        (
+            "sweep.name",
+            "x" * 101,
+            f"sweep.name must be a plain folder name of at most 100 characters, not '{'x' * 101}'",
+        ),
+        (
+            "sweep.baseline",
+            {"gpu": 1},
+            "sweep.baseline names 'gpu', which tells no cells apart (did you mean 'gpus'?); axes: gpus",
+        ),
+        ("sweep.baseline", {"seed": 0}, "sweep.baseline names 'seed', which tells no cells apart; axes: gpus"),
+        ("sweep.exclude", ["gpus"], "sweep.exclude takes combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),
+        ("sweep.zip", ["gpus"], "sweep.zip takes lists of axes like [gpus, global_batch_size], not 'gpus'"),
+        ("trainable._target_", "a.b.train", "trainable._target_ must be package.module:function, not 'a.b.train'"),
+        (
+            *("results_dir", "ftp://host/path"),
+            "results_dir must be a folder, or one of s3://…, gs://…, gcs://…, abfs://…, abfss://…, file://…,"
+            " not 'ftp://host/path'",
+        ),
+        ("local_results_dir", "s3://bucket", "local_results_dir must be a folder, not 's3://bucket'"),
+        ("grad_accum_steps", 0, "grad_accum_steps must be a whole number of at least 1, not 0"),
+        ("warmup_epochs", -1, "warmup_epochs must be a number of at least 0, not -1"),
+        ("resources.gpus_per_worker", 0, "resources.gpus_per_worker must be a number above 0, not 0"),
+        ("resources.cpus_per_worker", 1.5, "resources.cpus_per_worker must be a whole number above 0, not 1.5"),
+        ("report.price_per_gpu_hour", "cheap", "report.price_per_gpu_hour must be a number of at least 0, not 'cheap'"),
+        ("budget.epochs", "ten", "budget.epochs must be a number above 0, not 'ten'"),
+        (
+            "budget.steps",
+            5,
+            "budget: give exactly one of epochs, samples, steps, seconds (the others null), not epochs=10, steps=5",
+        ),
+        (
+            "budget.epochs",
+            None,
+            "budget: give exactly one of epochs, samples, steps, seconds (the others null), not none",
+        ),
+    ],
+)
+def test_a_wrong_value_is_one_line(key, value, told):
+    assert list(mistakes(with_value(key, value))) == [told]
+
+
+def test_a_value_under_a_path_that_ends_early_is_none():
+    assert value_at(CONFIG, "mode.deeper") is None and value_at(CONFIG, "sweep.name") == "s"
+
+
+def test_an_axis_over_what_changes_no_trial_is_refused():
+    assert list(axis_mistakes(CONFIG, {"workers": ["warm", "fresh"]})) == ["axis 'workers' changes no trial"]
+    assert not list(axis_mistakes(CONFIG, {"resources.timing": ["shared"], "warmup_epochs": [0, 5], "model": ["a"]}))
+
+
+def test_scaling_follows_the_side_of_the_batch_that_was_given():
+    config = with_value("sweep.scaling", "auto")
+    assert Request.of(config, {"global_batch_size": [64]}).scaling == "strong"
+    assert Request.of(config, {"device_batch_size": [64]}).scaling == "weak"
+    assert Request.of(CONFIG, {"global_batch_size": [64]}).scaling == "weak"

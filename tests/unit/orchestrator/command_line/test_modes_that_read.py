@@ -1,0 +1,68 @@
+"""mode=report with claims, mode=predict, mode=compare: from the command line to the text, on journals made by hand."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app import main
+from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.record import TrialRecord
+from orchestrator.storage.layout import Layout
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0) -> None:
+    layout = Layout(folder)
+    layout.create()
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.SWEEP, {"asked": {}, "driver": {}})
+        for gpus in (1, 2, 4):
+            for seed in range(3):
+                speed = factor * 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + seed / 100)
+                metrics = {"samples_per_s": speed, "samples": 1000, "accuracy": 0.9, "val_accuracy": 0.9, "epochs": 10}
+                journal.append(Kind.FINISHED, record_of(gpus, seed, metrics=metrics).to_json())
+
+
+@pytest.fixture
+def start(tmp_path: Path, record_of: RecordOf, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    write_results(tmp_path / "batch_scaling", record_of)
+    write_results(tmp_path / "other", record_of, factor=2.0)
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status = main(["sweep=batch_scaling", f"results_dir={tmp_path}", *arguments])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    return run
+
+
+def test_predict(start: Callable[..., tuple[int, str]]) -> None:
+    status, told = start("mode=predict", "predict.gpus=[8,16]", "predict.gpus_per_node=16")
+    assert status == 0
+    # Amdahl's law with α = .1 is the USL with β = 0: 800 / 1.7 and 1600 / 2.5, times 1.01.
+    assert "475 [" in told and "646 [" in told
+    status, told = start("mode=predict", "predict.gpus=[33]", "predict.gpus_per_node=64")
+    assert (status, told) == (2, "mode=predict: 33 GPUs are more than 8 times the 4 that were measured\n")
+    assert start("mode=predict")[0] == 2
+
+
+def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    status, told = start("mode=compare", f"compare.with={tmp_path}/other")
+    assert status == 0
+    assert "3 cells in both" in told and "0.50× [" in told
+    assert start("mode=compare")[0] == 2
+
+
+def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    claim = "sweep.claims=[{sentence: Two are twice as fast, expression: 'speedup(gpus=2) > 1.95'}]"
+    status, told = start("mode=report", claim)
+    assert status == 0
+    assert "refuted" in told and (tmp_path / "batch_scaling" / "tables" / "claims.md").read_text() in told
+    status, told = start("mode=report", claim, "claims.fail_on=refuted")
+    assert status == 1
+    assert "claims.fail_on: Two are twice as fast" in told
+    status, told = start("mode=report", "sweep.claims=[{sentence: x, expression: '__import__(1) > 2'}]")
+    assert status == 2
+    assert "sweep.claims" in told

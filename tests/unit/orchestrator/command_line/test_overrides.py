@@ -1,0 +1,47 @@
+import pytest
+
+from orchestrator.command_line.overrides import rewritten, with_alternatives
+
+
+@pytest.mark.parametrize(
+    ("typed", "read"),
+    [
+        (["sweep=x", "mode=plan"], ["sweep=x", "mode=plan"]),
+        (['sweep.axes."optimizer.lr"=[.1,.2]'], ["++sweep.axes={optimizer.lr:[.1,.2]}"]),
+        (["+sweep.axes.'model'=[a,b]"], ["++sweep.axes={model:[a,b]}"]),
+        (["sweep.axes.model=[a,b]"], ["++sweep.axes={model:[a,b]}"]),
+        (["+sweep.axes.optimizer.lr=[.1]"], ["++sweep.axes={optimizer.lr:[.1]}"]),
+        (["sweep.axes.'seed'=[1]"], ["sweep.axes.seed=[1]"]),
+        (
+            ["sweep.axes.global_batch_size=[64]", "--multirun"],
+            ["sweep.axes.global_batch_size=[64]", "sweep.axes.device_batch_size=null", "--multirun"],
+        ),
+        (
+            ["sweep.axes.global_batch_size=[64]", "sweep.axes.device_batch_size=[32]"],
+            ["sweep.axes.global_batch_size=[64]", "sweep.axes.device_batch_size=[32]"],
+        ),
+        (["scale=small", "sweep=published/conv2d"], ["sweep/published/conv2d=small", "sweep=published/conv2d"]),
+        (["scale=small"], ["scale=small"]),
+        (
+            ["budget.steps=5"],
+            ["budget.steps=5", "budget.epochs=null", "budget.samples=null", "budget.seconds=null"],
+        ),
+    ],
+)
+def test_what_hydra_is_given(typed, read):
+    assert rewritten(typed) == read
+
+
+def test_two_alternatives_are_left_for_the_checks_to_refuse():
+    both = rewritten(["budget.steps=5", "budget.epochs=1"])
+    assert "budget.steps=5" in both and "budget.epochs=1" in both and "budget.steps=null" not in both
+
+
+def test_an_axis_over_one_alternative_clears_the_others():
+    assert with_alternatives({"budget.steps": 5, "model": "x"}) == {
+        "budget.epochs": None,
+        "budget.samples": None,
+        "budget.seconds": None,
+        "budget.steps": 5,
+        "model": "x",
+    }

@@ -1,0 +1,50 @@
+import pytest
+from hydra.core.override_parser.overrides_parser import OverridesParser
+
+from orchestrator.config.override_text import literal, overrides_of
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(None, True, 3, -1.5, 1e-05, "digits", "null", "True", "1e3", "", "it's", "a b", "{gpus}", r"\d+ '(\d)'"),
+        *("end\\", "x,y", "a=b", "mypackage.train:train", [1, "two", [0.5]], {"a": 1, "b": "c d"}, []),
+    ],
+)
+def test_hydra_reads_back_what_was_meant(value):
+    override = OverridesParser.create().parse_override(f"key={literal(value)}")
+    found = override.value()
+    assert (found.text if hasattr(found, "text") else _plain(found)) == value
+
+
+def _plain(found):
+    if isinstance(found, list):
+        return [_plain(each) for each in found]
+    if isinstance(found, dict):
+        return {_plain(key): _plain(each) for key, each in found.items()}
+    return found.text if hasattr(found, "text") else found
+
+
+def test_nested_and_dotted_keys_are_the_same():
+    nested = {"sweep": {"axes": {"gpus": [1, 2], "optimizer.lr": [0.1]}, "name": "mine"}, "budget": {"epochs": 3}}
+    assert overrides_of(nested)[0] == [
+        "sweep.axes.gpus=[1,2]",
+        'sweep.axes."optimizer.lr"=[0.1]',
+        "sweep.name=mine",
+        "budget.epochs=3",
+    ]
+    assert overrides_of({"sweep": "batch_scaling", "budget.epochs": 3, "+trainable.depth": 2})[0] == [
+        "sweep=batch_scaling",
+        "budget.epochs=3",
+        "+trainable.depth=2",
+    ]
+
+
+def test_a_section_with_its_name_is_taken_as_a_whole():
+    texts, sections = overrides_of({"model": {"name": "mlp", "hidden": [4]}, "data": {"subset": {"train": 100}}})
+    assert sections == {"model": {"name": "mlp", "hidden": [4]}} and texts == ["data.subset.train=100"]
+
+
+def test_what_no_config_has_is_refused():
+    with pytest.raises(ValueError, match="is a object"):
+        literal(object())

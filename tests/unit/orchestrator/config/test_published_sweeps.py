@@ -1,0 +1,139 @@
+"""The published sweeps compose at every scale, expand, and fit the machines that they are meant for."""
+
+import re
+import shlex
+from pathlib import Path
+
+import hydra
+import pytest
+
+from orchestrator.collection.collector import collect_for
+from orchestrator.command_line.composition import Composition, config_dir
+from orchestrator.command_line.overrides import rewritten
+from orchestrator.command_line.question import Question
+from orchestrator.config.versions import Versions
+from orchestrator.decision.claim import Claim
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.claims import verdicts
+from sweeps.feasibility import Node, why_infeasible
+from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+from tests.benchmarks import published_session
+from trainables import supervised_check
+
+ROOT = Path(__file__).parents[4]
+FOLDER = ROOT / "conf/sweep/published"
+SWEEPS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+SCALES = [(sweep, path.stem) for sweep in SWEEPS for path in sorted((FOLDER / sweep).glob("*.yaml"))]
+LAPTOP = Node(name="laptop", cpus=2, gpus=0)
+SERVER = Node(name="server", cpus=64, gpus=4)
+MEASURED = {name: 1.0 for name in ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "loss")} | {
+    "epochs": 200.0
+}
+LONGEST_TRIALS = 8
+"""Of a small variant, which is to end within a minute."""
+
+
+@pytest.fixture(autouse=True)
+def configs():
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def data_is_there(monkeypatch):
+    """The sweeps are to be sound wherever they are read; whether their data lie here is another question."""
+    monkeypatch.setattr(supervised_check, "absent", lambda data: ())
+
+
+def question(sweep, *arguments):
+    return Question(Composition(rewritten([f"sweep={sweep}", *arguments])))
+
+
+def planned(sweep, scale, node):
+    nuclei = ["data.root=data"] if (sweep, scale) == ("unequal_pair", "grid") else []
+    asked = question(f"published/{sweep}", f"scale={scale}", *nuclei)
+    asked.check([node])
+    return asked.trials_on([node])
+
+
+def test_there_are_five_and_each_has_a_small_variant():
+    assert SWEEPS == ["batch_vs_tpu", "conv2d", "data_parallel", "input_pipeline", "unequal_pair"]
+    assert {sweep for sweep, scale in SCALES if scale == "small"} == set(SWEEPS)
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_the_small_variant_fits_two_cores_and_has_results_of_its_own(sweep):
+    trials = planned(sweep, "small", LAPTOP)
+    assert 2 <= len(trials) <= LONGEST_TRIALS
+    assert {trial.device for trial in trials} == {"cpu"} and {trial.gpus for trial in trials} == {1, 2}
+    assert not any(why_infeasible(trial.gang, [LAPTOP]) for trial in trials)
+    assert {trial.sweep for trial in trials} == {f"{sweep}_small"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sweep", "scale"), [each for each in SCALES if each[1] != "small"])
+def test_the_others_fit_four_gpus(sweep, scale):
+    trials = planned(sweep, scale, SERVER)
+    assert not any(why_infeasible(trial.gang, [SERVER]) for trial in trials)
+    assert {trial.sweep for trial in trials} == {sweep if scale == "full" else f"{sweep}_{scale}"}
+    assert len({trial.trial_id for trial in trials}) == len(trials)
+
+
+def ended(trial):
+    """A record of the trial, as if it had been measured; every axis that makes a cell is in it."""
+    outcome = Outcome(status=Status.OK, note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"})
+    return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-21T12:00:00+00:00")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("sweep", "scale"), [each for each in SCALES if each[1] in ("core", "full")])
+def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale):
+    asked = question(f"published/{sweep}", f"scale={scale}")
+    claims = [Claim.of(claim) for claim in asked.request.claims]
+    frames = collect_for(asked.request, [ended(trial) for trial in asked.trials_on([SERVER])])
+    found = verdicts(claims, *frames)
+    assert len(found) >= 2
+    for verdict in found:
+        assert verdict.n >= 3 and not verdict.why.startswith(("no cell", "there is no", "it needs")), verdict
+
+
+def commands():
+    """What the README of the published results, and the session on GPUs, run: the overrides of each."""
+    text = (ROOT / "docs/results/published/README.md").read_text()
+    data = {"$DATA": "data", "$CIFAR": "data=npz data.path=cifar10.npz"}
+    for command in re.findall(r"`\$ALL (sweep=[^`]+)`", text):
+        for name, value in data.items():
+            command = command.replace(name, value)
+        yield tuple(shlex.split(command))
+    for step in published_session.steps():
+        cifar = ("data=npz", "data.path=x.npz") if step.sweep in ("data_parallel", "batch_vs_tpu") else ()
+        yield (f"sweep=published/{step.sweep}", f"scale={step.scale}", *step.arguments, *cifar)
+        yield (f"sweep=published/{step.sweep}", *step.rehearsal)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("arguments", sorted(set(commands())), ids=" ".join)
+def test_every_command_of_the_readme_and_of_the_gpu_session_is_a_sweep(arguments, monkeypatch):
+    monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
+    asked = Question(Composition(rewritten(list(arguments))))
+    asked.check([SERVER])
+    assert asked.trials_on([SERVER])
+
+
+def test_full_is_the_scale_that_is_not_named():
+    assert question("published/batch_vs_tpu").asked() == question("published/batch_vs_tpu", "scale=full").asked()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["published/unequal"], "valid: batch_scaling, .*published/unequal_pair"),
+        (["published/unequal_pair", "scale=smal"], "did you mean 'small'"),
+        (["batch_scaling", "scale=small"], "sweep=batch_scaling has no scales"),
+    ],
+)
+def test_what_there_is_not_is_told(arguments, told):
+    with pytest.raises(MistakesError, match=told):
+        question(*arguments)

@@ -1,0 +1,107 @@
+import copy
+
+import pytest
+
+from orchestrator.config.setup import asked, setup, with_gpus
+from orchestrator.config.versions import Versions
+from sweeps.feasibility import Node
+from sweeps.identity import digest
+from tests.unit.orchestrator.command_line.test_checks import CONFIG
+
+LAPTOP = Node(name="laptop", cpus=6, gpus=0)
+SERVER = Node(name="server", cpus=32, gpus=2, gpu_type="NVIDIA H200")
+
+
+def config(**sections):
+    given = copy.deepcopy(CONFIG)
+    given["sweep"]["identity_ignores"] = ["data.root"]
+    given |= {
+        "trainable": {"_target_": "trainables.noop:train", "lr": 0.1, "reference_batch_size": 32},
+        "model": {"name": "cnn"},
+        "data": {"name": "digits", "root": "/here"},
+        "optimizer": {"name": "sgd"},
+    }
+    return given | sections
+
+
+def resources(**changed):
+    return config(resources=CONFIG["resources"] | changed)
+
+
+def test_a_laptop_has_worker_processes_of_one_core_that_are_timed_alone():
+    found = setup(config(), [LAPTOP], Versions())
+    assert (found.device, found.cpus_per_worker, found.timing) == ("cpu", None, "exclusive")
+
+
+def test_a_server_has_gpus_each_with_its_share_of_the_cores():
+    found = setup(config(), [SERVER, LAPTOP], Versions())
+    assert (found.device, found.cores_per_gpu, found.timing) == ("cuda", 16, "device")
+
+
+def test_the_trainable_sees_its_own_sections_and_not_the_orchestrators():
+    assert set(setup(config(), [LAPTOP], Versions()).config) == {"trainable", "model", "data", "optimizer", "budget"}
+
+
+def test_data_are_where_the_user_stands(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    found = setup(config(data={"name": "npz", "path": "mine.npz", "root": None}), [LAPTOP], Versions())
+    assert found.config["data"] == {"name": "npz", "path": str(tmp_path / "mine.npz"), "root": None}
+
+
+def test_code_that_keeps_its_optimizer_to_itself_says_so():
+    given = config(optimizer=None)
+    assert setup(given, [LAPTOP], Versions()).optimizer == {"name": "unknown"}
+
+
+def test_a_missing_reference_is_told():
+    given = config()
+    given["trainable"]["lr"] = None
+    with pytest.raises(ValueError, match="trainable.lr is not set"):
+        setup(given, [LAPTOP], Versions())
+
+
+@pytest.mark.parametrize(
+    ("given", "nodes", "counts"),
+    [
+        (config(), [LAPTOP], [1, 2, 4]),
+        (config(), [SERVER], [1, 2]),
+        (config(), [SERVER, SERVER, SERVER], [1, 2, 4]),
+        (resources(device="cpu"), [SERVER], [1, 2, 4, 8, 16, 32]),
+        (resources(cpus_per_worker=2), [LAPTOP], [1, 2]),
+        (resources(gpus_per_worker=0.25), [SERVER], [0.25]),
+        (resources(gpus_per_worker=2), [SERVER, SERVER], [2, 4]),
+    ],
+)
+def test_auto_counts_up_to_what_there_is(given, nodes, counts):
+    assert with_gpus({"gpus": "auto", "seed": [0]}, given, nodes) == {"gpus": counts, "seed": [0]}
+
+
+def test_counts_that_were_given_stay():
+    assert with_gpus({"gpus": [8]}, config(), [LAPTOP]) == {"gpus": [8]}
+
+
+def test_paths_and_what_does_not_train_are_no_part_of_the_identity():
+    elsewhere = config(data={"name": "digits", "root": "/there"}, results_dir="/other", verbose=True)
+    assert identified(elsewhere) == identified(config())
+    others = [config(warmup_epochs=1), config(model={"name": "other"}), resources(timing="shared")]
+    assert all(identified(other) != identified(config()) for other in others)
+
+
+def test_code_of_the_users_own_identifies_wherever_the_config_names_it():
+    given = config(model={"name": "trainables.models.small_cnn:small_cnn"}, data={"name": "digits"})
+    assert set(asked(given, Versions())["source"]) == {
+        "trainables.noop:train",
+        "trainables.models.small_cnn:small_cnn",
+    }
+
+
+def test_numbers_as_keys_are_what_the_journal_makes_of_them():
+    given = config()
+    given["trainable"]["weights"] = {0: 1.0}
+    assert asked(given, Versions())["config"]["trainable"]["weights"] == {"0": 1.0}
+
+
+def identified(given):
+    found = asked(given, Versions())
+    assert setup(given, [LAPTOP], Versions()).identity == {"asked": digest(found), "device": "cpu"}
+    return found

@@ -1,0 +1,94 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.config.trust import hydra_mistakes, registered, trust_mistakes
+
+CONF = Path(__file__).parents[4] / "conf"
+
+
+def mistakes(config: dict[str, Any], *arguments: str) -> list[str]:
+    return list(trust_mistakes(config, arguments, CONF))
+
+
+def test_the_projects_own_trainables_are_registered() -> None:
+    assert {"trainables.noop:train", "trainables.supervised:train"} <= registered(CONF)
+    assert mistakes({"trainable": {"_target_": "trainables.supervised:train"}, "model": {"name": "small_cnn"}}) == []
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"trainable": {"_target_": "os:system"}}, "trainable._target_"),
+        ({"trainable": {"_target_": "builtins.exec"}}, "trainable._target_"),
+        ({"trainable": {"_target_": "trainables.rank:import_module"}}, "trainable._target_"),
+        ({"trainable": {"_check_": "subprocess:run"}}, "trainable._check_"),
+        ({"model": {"name": "torch.hub:load"}}, "model.name"),
+        ({"optimizer": {"name": "pathlib:Path.write_text"}}, "optimizer.name"),
+        ({"data": {"deep": [{"_target_": "urllib.request:urlopen"}]}}, "data.deep[0]._target_"),
+    ],
+)
+def test_anything_else_is_refused(config: dict[str, Any], key: str) -> None:
+    (told,) = mistakes(config)
+    assert told.startswith(f"{key}=") and "is not trusted" in told and "trusted_modules=[" in told
+
+
+def test_a_module_that_is_trusted_is_so_with_what_is_in_it() -> None:
+    config = {"trainable": {"_target_": "mine.training:train"}, "trusted_modules": ["mine"]}
+    assert mistakes(config, "trusted_modules=[mine]") == []
+    (told,) = mistakes({**config, "model": {"name": "mineral:build"}}, "trusted_modules=[mine]")
+    assert "'mineral'" in told
+
+
+@pytest.mark.parametrize(
+    "module", ["os", "builtins", "torch", "hydra.utils", "orchestrator.driver.driver", "not_there_at_all"]
+)
+def test_a_config_file_cannot_trust_what_is_installed(module: str) -> None:
+    config = {"trainable": {"_target_": f"{module}:anything"}, "trusted_modules": [module]}
+    (told,) = mistakes(config)
+    assert repr(module) in told and "on the command line" in told
+    assert mistakes(config, f"trusted_modules=[{module}]") == []
+
+
+def test_a_config_file_can_trust_the_users_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my_own_training.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(tmp_path)
+    config = {"trainable": {"_target_": "my_own_training:train"}, "trusted_modules": ["my_own_training"]}
+    assert mistakes(config) == []
+
+
+@pytest.mark.parametrize("listed", ["os", [1], ["a b"], [""], {"a": 1}])
+def test_a_list_of_modules_is_a_list_of_modules(listed: Any) -> None:
+    (told,) = mistakes({"trusted_modules": listed})
+    assert "must be a list of modules" in told
+
+
+@pytest.mark.parametrize(
+    ("hydra", "told"),
+    [
+        ({"callbacks": {"x": {"_target_": "os.system"}}}, "hydra.callbacks.x._target_='os.system'"),
+        ({"launcher": {"_target_": "evil.Launcher"}}, "hydra.launcher._target_"),
+        ({"job_logging": {"handlers": {"h": {"()": "os.system"}}}}, "hydra.job_logging.handlers.h.()='os.system'"),
+        ({"job_logging": {"handlers": {"h": {"class": "evil.Handler"}}}}, "evil.Handler"),
+        ({"hydra_logging": {"handlers": {"h": {"stream": "ext://os.environ"}}}}, "ext://os.environ"),
+    ],
+)
+def test_hydra_runs_nobody_elses_code(hydra: dict[str, Any], told: str) -> None:
+    (mistake,) = hydra_mistakes(hydra)
+    assert told in mistake
+
+
+def test_hydra_runs_what_the_command_line_trusts() -> None:
+    callbacks = {"callbacks": {"x": {"_target_": "mine.callbacks.Keep"}}}
+    assert list(hydra_mistakes(callbacks, ["mine"])) == []
+    assert list(hydra_mistakes(callbacks, ["min"])) != []
+
+
+def test_hydra_as_it_is_shipped_is_in_order() -> None:
+    shipped = {
+        "launcher": {"_target_": "hydra._internal.core_plugins.basic_launcher.BasicLauncher"},
+        "callbacks": {},
+        "job_logging": {"handlers": {"h": {"class": "logging.StreamHandler", "stream": "ext://sys.stderr"}}},
+    }
+    assert list(hydra_mistakes(shipped)) == []

@@ -1,0 +1,94 @@
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import t as student_t
+
+from orchestrator.decision.choice import Contest, choose, seeds_to_settle
+
+NAN = math.nan
+
+
+def contest(objective, accuracy, baseline=0, margin=0.01):
+    return Contest(
+        objective=np.array(objective, dtype=float),
+        accuracy=np.array(accuracy, dtype=float),
+        baseline=baseline,
+        margin=margin,
+    )
+
+
+def chosen_of(*arguments, **named):
+    return choose(contest(*arguments, **named), np.random.default_rng(0))
+
+
+def test_the_fastest_within_the_margin_is_chosen():
+    # The third is fastest, and loses .05 with every seed: shown. The second loses nothing.
+    found = chosen_of([[10, 10], [5, 5], [2, 2]], [[0.9, 0.91], [0.9, 0.91], [0.85, 0.86]])
+    assert found.chosen == 1
+    assert list(found.p_within) == [1, 1, 0]
+    assert list(found.p_best) == [0, 1, 0]
+    assert not found.all_tie
+
+
+def test_the_probability_of_being_within_the_margin_is_students():
+    # Paired differences .00, −.01, −.02: mean −.01, s = .01; with two cells nothing is borrowed.
+    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
+    expected = student_t.cdf(0.01 / (0.01 / math.sqrt(3)), 2)
+    assert found.p_within[1] == pytest.approx(expected, abs=0.01)
+    assert found.chosen == 1
+
+
+def test_a_mean_beyond_the_margin_is_not_recommended_even_if_nothing_is_shown():
+    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
+    assert 0.05 < found.p_within[1] < 0.5
+    assert found.chosen == 0
+
+
+def test_what_a_seed_does_to_all_cells_tells_none_from_another():
+    # Seeds differ by a factor of 8, the cells within each by 2, always: the second is surely best.
+    found = chosen_of([[2, 4, 16], [1, 2, 8]], [[NAN] * 3] * 2, baseline=None)
+    assert found.p_best[1] == 1
+    assert math.isnan(found.p_within[1])
+
+
+def test_cells_that_do_the_same_share_the_probability_of_being_best():
+    found = chosen_of([[1.0, 1.001], [1.001, 1.0], [3, 3.001]], [[0.9, 0.9], [0.92, 0.92], [0.9, 0.9]])
+    assert found.p_best[0] > 0.9 and found.p_best[1] > 0.9
+
+
+def test_where_the_objective_tells_nothing_accuracy_chooses():
+    found = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
+    assert found.all_tie and found.chosen == 1
+
+
+def test_one_seed_gives_a_choice_without_probabilities():
+    found = chosen_of([[10], [5], [2]], [[0.9], [0.895], [0.7]])
+    assert found.chosen == 1
+    assert np.isnan(found.p_best).all() and math.isnan(found.p_within[1])
+
+
+def test_unequal_seeds_are_compared_unpaired():
+    found = chosen_of([[2, 2, NAN], [1, NAN, 1]], [[0.9, 0.92, NAN], [0.91, NAN, 0.93]])
+    assert found.shortfall.point[1] == pytest.approx(0.01)
+    # Each has variance .0002, of two seeds: the difference of the means has .0002. Nothing is shared by seed.
+    assert found.shortfall.error[1] == pytest.approx(math.sqrt(0.0002))
+
+
+def test_nothing_to_choose_from():
+    assert chosen_of([[NAN, NAN]], [[0.9, 0.9]]).chosen is None
+
+
+def test_seeds_to_settle():
+    # t(.9, 4) / √5 = .6857 and t(.9, 3) / √4 = .8189: a gap of .7 standard deviations needs five seeds.
+    assert seeds_to_settle(0.7, 1.0) == 5
+    assert seeds_to_settle(-0.7, 1.0) == 5
+    assert seeds_to_settle(100.0, 1.0) == 2
+    assert seeds_to_settle(0.001, 1.0) is None
+
+
+def test_two_names_for_one_training_keep_the_margin_surely():
+    # Other cells vary, and so would these; but with every seed they came to the same.
+    same = [0.90, 0.95, 0.91]
+    found = chosen_of([[2, 2, 2], [2, 2, 2], [1, 1, 1]], [same, same, [0.80, 0.90, 0.99]], margin=0.001)
+    assert found.p_within[1] == 1

@@ -1,0 +1,139 @@
+import math
+
+import numpy as np
+import pytest
+
+from orchestrator.decision.claim import Claim
+from orchestrator.decision.claim_expression import Claimed, ExpressionError
+from orchestrator.decision.claims import judge
+
+# t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.
+
+
+def claim(expression="a() >= b()", **other):
+    return Claim.of({"sentence": "It is so.", "expression": expression, **other})
+
+
+def values(**columns):
+    """A lookup where a column has these rows of seeds, whatever is selected."""
+    return lambda column, selection: np.array(columns[column], dtype=float)
+
+
+def difference(text, **columns):
+    return Claimed.parse(text).difference(values(**columns)).tolist()
+
+
+def test_arithmetic_is_by_seed():
+    assert difference("a() / b() > 1.5", a=[[4, 9]], b=[[2, 3]]) == [0.5, 1.5]
+    assert difference("-a() + 2 * b() - 1 <= 0", a=[[4, 9]], b=[[2, 3]]) == [-1, -4]
+
+
+def test_several_cells_are_taken_together():
+    rows = [[1, 2], [3, 5]]
+    assert difference("min(a(gpus=2)) > 0", a=rows) == [1, 2]
+    assert difference("max(a()) > 0", a=rows) == [3, 5]
+    assert difference("mean(a()) > 0", a=rows) == [2, 3.5]
+    with pytest.raises(ExpressionError, match=r"a\(\) selects 2 cells: narrow it, or take min"):
+        difference("a() > 0", a=rows)
+
+
+def test_selections_reach_the_lookup():
+    seen = []
+
+    def lookup(column, selection):
+        seen.append((column, dict(selection)))
+        return np.ones((1, 1))
+
+    Claimed.parse('a(gpus=2, lr_rule=linear, **{"optimizer.momentum": 0.9}) > b(model="mlp")').difference(lookup)
+    assert seen == [("a", {"gpus": 2, "lr_rule": "linear", "optimizer.momentum": 0.9}), ("b", {"model": "mlp"})]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "__import__('os').system('x') > 0",
+        "a().b > 1",
+        "(lambda: 1)() > 0",
+        "a()[0] > 0",
+        "[a()] > 0",
+        "a(gpus=open('x')) > 0",
+        "a(*x) > 0",
+        "a(**x) > 0",
+        "a(2) > 0",
+        "2 ** 9999999 > a()",
+        "a() % 2 > 0",
+        "'text' > a()",
+        "True > a()",
+        "a() > b() > c()",
+        "a() != b()",
+        "a() and b()",
+        "a()",
+        "min(a(), b()) > 0",
+        "max(2) > a()",
+        "(x := a()) > 1",
+        "f'{a()}' > 1",
+        "a( > 1",
+        "(" * 5000 + "1" + ")" * 5000 + " > 0",
+        "",
+    ],
+)
+def test_what_is_not_in_the_language_is_refused(text):
+    with pytest.raises(ExpressionError):
+        Claimed.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("expression", "margin", "seeds", "verdict"),
+    [
+        ("a() > 0", 0, [1, 2, 3], "inconclusive"),  # 2 ± 2.48
+        ("a() > 0", 0, [2, 3, 4], "confirmed"),  # 3 ± 2.48
+        ("a() > 0", 0.5, [1, 2, 3], "confirmed"),
+        ("a() > 0", 0, [-2, -3, -4], "refuted"),
+        ("a() > 0", 5.49, [-2, -3, -4], "confirmed"),  # above −5.49
+        ("a() > 0", 0.51, [-2, -3, -4], "refuted"),  # −3 ± 2.484 is below −.51
+        ("a() > 0", 0.53, [-2, -3, -4], "inconclusive"),
+        ("a() < 0", 0, [-2, -3, -4], "confirmed"),
+        ("a() < 0", 0, [2, 3, 4], "refuted"),
+        ("a() <= 0", 0, [0, 0, 0], "confirmed"),
+        ("a() < 0", 0, [0, 0, 0], "refuted"),
+        ("a() == 0", 2.49, [-1, 0, 1], "confirmed"),
+        ("a() == 0", 2.48, [-1, 0, 1], "inconclusive"),
+        ("a() == 0", 0.5, [2, 3, 4], "refuted"),
+    ],
+)
+def test_verdicts_by_hand(expression, margin, seeds, verdict):
+    found = judge(claim(expression, margin=margin), np.array(seeds, dtype=float))
+    assert found.verdict == verdict
+    assert found.n == 3 and found.point == pytest.approx(np.mean(seeds))
+
+
+def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
+    plain = np.array([2.0, 3.0, 4.0])
+    found = judge(claim("a() > 0", needs_seeds=5), plain)
+    assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds", 5)
+    found = judge(claim("a() > 0", needs_epochs=100), plain, epochs=20)
+    assert found.why == "it needs 100 epochs, and the shortest trial had 20"
+    assert judge(claim("a() > 0"), np.array([3.0])).why == "one seed has no interval"
+    assert judge(claim("a() > 0"), np.array([math.nan])).why == "no seed has a value of both sides"
+
+
+def test_seeds_to_settle():
+    # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
+    assert judge(claim("a() > 0"), np.array([1.0, 2.0, 3.0])).seeds_to_settle == 5
+    assert judge(claim("a() > 0"), np.array([-1.0, 0.0, 1.0])).seeds_to_settle is None
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ("text", "a claim has sentence, expression"),
+        ({"sentence": "x"}, "needs a sentence and an expression"),
+        ({"sentence": "x", "expression": "a() > 0", "marign": 1}, "no 'marign'"),
+        ({"sentence": "x", "expression": "a() > 0", "margin": -1}, "margin must be a number of at least 0"),
+        ({"sentence": "x", "expression": "a() == 0"}, "equality needs a margin"),
+        ({"sentence": "x", "expression": "a()"}, "must be one comparison"),
+    ],
+)
+def test_claims_that_cannot_be(given, told):
+    with pytest.raises(ValueError, match=told):
+        Claim.of(given)

@@ -1,0 +1,216 @@
+"""The recommendation of small sweeps whose figures are worked out by hand."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.config.terms import Terms
+from orchestrator.decision.decision import decide
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.recommendation import recommendation_markdown
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
+ARGUMENTS = ("sweep=demo",)
+
+
+def measured(samples_per_s: float, val_accuracy: float, **other: float) -> dict[str, float]:
+    return {"samples_per_s": samples_per_s, "samples": 6000, "val_accuracy": val_accuracy, **other}
+
+
+def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
+    price = terms.get("price_per_gpu_hour")
+    frames = collect(records, scaling="weak", reference_batch_size=32, price_per_gpu_hour=price)
+    return decide(*frames, Terms(**{"axes": AXES, "arguments": ARGUMENTS} | terms))
+
+
+@pytest.fixture
+def records(record_of: RecordOf) -> list[TrialRecord]:
+    """6,000 samples at 100, 200 and 300 a second: 60, 30 and 20 s. Four GPUs lose .05, and a rule ran out of memory."""
+    fine = [record_of(1, s, metrics=measured(100, 0.9 + s / 100)) for s in range(3)]
+    fine += [record_of(2, s, metrics=measured(200, 0.9 + s / 100)) for s in range(3)]
+    fine += [record_of(4, s, metrics=measured(300, 0.85 + s / 100)) for s in range(3)]
+    return [*fine, *(record_of(4, s, Status.OOM, lr_rule="sqrt", note="out of memory") for s in range(3))]
+
+
+GOLDEN = """\
+# Recommendation: demo
+
+**Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, against 60.0 s of the baseline \
+(gpus=1, device_batch_size=32, lr_rule=none); validation accuracy +0.0000 against it (margin 0.01).**
+
+Probability of being the best (no cell within the margin is more than 2% better): over 99%. Of being within the margin \
+of 0.01 of the baseline's validation accuracy: over 99%.
+
+Why:
+
+- Of 3 cells it has the least time for the fixed budget among those that are more likely than not within the margin.
+- Not to a target accuracy: the sweep has no trainable.target_accuracy.
+- 1 cell is shown to lose more than 0.01 in validation accuracy.
+- Not considered: 1 cell is not ok.
+
+What would change it:
+
+- report.margin=0.05 would let in gpus=4, device_batch_size=32, lr_rule=none: 20.0 s, validation accuracy -0.0500, \
+within 0.01 with probability below 1%.
+
+Nothing beats these in time, validation accuracy and cost at once (by their means):
+
+| cell | time [s] | validation accuracy | cost [GPU-hours] |
+|:--|:--|:--|:--|
+| gpus=4, device_batch_size=32, lr_rule=none | 20.0 | 0.860 | 0.0222 |
+| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0 | 0.910 | 0.0167 |
+"""
+
+
+def test_golden_text(records: list[TrialRecord]) -> None:
+    assert recommendation_markdown(decided(records), "demo") == GOLDEN
+
+
+def test_golden_values(records: list[TrialRecord]) -> None:
+    found = decided(records, objective="cost", price_per_gpu_hour=3.0)
+    # One and two GPUs cost as much, 1/60 GPU-hour at 3 each: accuracy chooses, and it ties as well.
+    assert (found.measure, found.cost_unit, found.provisional) == ("cost for the fixed budget", "at your price", False)
+    assert found.cell_id in ("1-32-none", "2-32-none") and found.baseline_cell_id == "1-32-none"
+    assert found.p_best > 0.99
+    assert {(p.cell_id, round(p.cost, 6)) for p in found.front} == {
+        ("4-32-none", round(4 * 20 / 3600 * 3, 6)),
+        ("2-32-none", 0.05),
+    }
+
+
+def test_a_wider_margin_lets_the_fast_cell_in(records: list[TrialRecord]) -> None:
+    assert decided(records, margin=0.051).cell_id == "4-32-none"
+
+
+def test_test_accuracy_chooses_nothing(records: list[TrialRecord], record_of: RecordOf) -> None:
+    def with_test_accuracy(record: TrialRecord) -> TrialRecord:
+        worst_where_chosen = 0.1 if record.gpus == 2 else 0.99
+        return record_of(record.gpus, record.seed, metrics={**record.metrics, "accuracy": worst_where_chosen})
+
+    ok = [record for record in records if record.status is Status.OK]
+    assert decided([with_test_accuracy(record) for record in ok]).cell_id == "2-32-none"
+
+
+def test_time_to_target_counts_what_was_spent_in_vain(record_of: RecordOf) -> None:
+    def trial(gpus: int, seed: int, reached_s: float | None) -> TrialRecord:
+        reached = {} if reached_s is None else {"time_to_target_s": reached_s}
+        return record_of(gpus, seed, metrics=measured(100 * gpus, 0.9, train_s=30, **reached))
+
+    # Two GPUs reach it in 5 s twice, and miss it once in 30 s: (5 + 5 + 30) / 2 = 20 s each, against 15 s.
+    records = [trial(1, s, 15) for s in range(3)] + [trial(2, s, t) for s, t in enumerate([5, 5, None])]
+    found = decided(records, target=0.95)
+    assert found.cell_id == "1-32-none"
+    assert found.measure == "time to a validation accuracy of 0.95"
+    assert {p.cell_id: p.time_s for p in found.front} == pytest.approx({"1-32-none": 15})
+
+
+def test_a_target_that_nobody_reached_falls_back_and_says_so(records: list[TrialRecord]) -> None:
+    found = decided(records, target=0.99)
+    assert found.measure == "time for the fixed budget"
+    assert "Not to a target accuracy: no trial reached the target." in found.reasons
+
+
+def test_energy_that_was_not_measured_recommends_nothing(records: list[TrialRecord]) -> None:
+    found = decided(records, objective="energy")
+    assert (found.cell_id, found.provisional, math.isnan(found.p_best)) == (None, True, True)
+    assert found.sentence.startswith("No recommendation by energy for the fixed budget: ")
+    assert "3 cells have no value of it" in found.sentence
+
+
+def test_figures_that_code_of_ones_own_has_yet_to_report_are_named(record_of: RecordOf) -> None:
+    found = decided([record_of(1, seed, metrics={"samples_per_s": 100.0}) for seed in range(3)])
+    assert found.cell_id is None and found.sentence.endswith(
+        "1 cell has no value of it (trials have one that report samples_per_s and samples, or train_s)."
+    )
+    failed = decided([record_of(1, 0, Status.FAILED, note="broken")])
+    assert "samples_per_s" not in failed.sentence
+
+
+def test_energy_is_minimised_where_it_is_measured(record_of: RecordOf) -> None:
+    joules = {1: 2.0, 2: 3.0}
+    records = [
+        record_of(g, s, metrics=measured(100 * g, 0.9, energy_j_per_sample=joules[g])) for g in (1, 2) for s in range(3)
+    ]
+    found = decided(records, objective="energy")
+    assert found.cell_id == "1-32-none"
+    assert "energy for the fixed budget 12,000 J, the baseline itself" in found.sentence
+
+
+def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None:
+    found = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
+    assert found.provisional and math.isnan(found.p_best)
+    assert found.sentence.endswith("Provisional: one seed tells nothing about chance.")
+    assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
+    assert found.more_seeds[0].command == (
+        "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2]' 'sweep.axes.device_batch_size=[32]'"
+        " 'sweep.axes.lr_rule=[none]' 'sweep.axes.seed=[0,1,2]'"
+    )
+
+
+def test_invalid_timings_stand_back_behind_valid_ones(record_of: RecordOf) -> None:
+    records = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    shared = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]
+    assert decided(records + shared).cell_id == "1-32-none"
+    alone = decided(shared)
+    assert alone.cell_id == "2-32-none" and "no timing is valid" in alone.sentence
+
+
+def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: RecordOf) -> None:
+    shared = [record_of(1, s, timing="shared", metrics=measured(100, 0.9 + s / 1000)) for s in range(3)]
+    good = [record_of(2, s, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
+    bad = [record_of(4, s, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
+    found = decided(shared + good + bad)
+    assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
+    assert found.sentence == (
+        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s; validation accuracy +0.0000"
+        " against the baseline (gpus=1, device_batch_size=32, lr_rule=none) (margin 0.01)."
+    )
+    assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]
+    assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
+
+
+def test_without_a_reference_the_most_accurate_cell_is_the_baseline(record_of: RecordOf) -> None:
+    good = [record_of(2, s, batch=64, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
+    bad = [record_of(4, s, batch=64, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
+    found = decided(good + bad)
+    assert found.cell_id == found.baseline_cell_id == "2-64-none"
+    assert "No cell is known to be at the reference batch: the baseline is the most accurate one." in found.reasons
+
+
+def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> None:
+    metrics = {"samples_per_s": 100.0, "samples": 6000}
+    found = decided([record_of(1, s, metrics=metrics) for s in range(3)])
+    assert found.cell_id == "1-32-none" and found.provisional
+    assert "validation accuracy is not compared" in found.sentence
+
+
+def test_the_baseline_is_the_plainest_at_the_reference_batch(record_of: RecordOf) -> None:
+    records = [
+        record_of(1, 0, lr_rule=rule, lr_multiplier=times, axes={"lr_multiplier": times}, metrics=measured(100, 0.9))
+        for rule in ("sqrt", "none")
+        for times in (0.5, 1.0, 2.0)
+    ]
+    assert decided(records).baseline_cell_id == "1-32-none-1.0"
+
+
+def test_no_trial_with_a_figure(record_of: RecordOf) -> None:
+    found = decided([record_of(1, 0, Status.FAILED, note="boom")])
+    assert found.cell_id is None
+    assert found.sentence == "No recommendation by time for the fixed budget: 1 cell is not ok."
+
+
+def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: RecordOf) -> None:
+    speeds = {1: [100, 130, 70], 2: [125, 105, 71]}
+    records = [record_of(g, s, metrics=measured(speeds[g][s], 0.9)) for g in (1, 2) for s in range(3)]
+    records += [record_of(4, s, metrics=measured(speed, 0.9)) for s, speed in enumerate([20, 30, 10])]
+    found = decided(records)
+    assert found.cell_id == "2-32-none" and found.provisional
+    assert found.more_seeds == ()
+    told = "Up to 30 seeds would not tell it from gpus=1, device_batch_size=32, lr_rule=none: take either."
+    assert told in found.would_change

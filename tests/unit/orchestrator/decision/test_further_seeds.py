@@ -1,0 +1,42 @@
+import json
+import shlex
+
+from orchestrator.app import main
+from orchestrator.decision.further_seeds import command, with_more
+
+
+def test_the_smallest_free_seeds_come_next():
+    assert with_more([0, 1, 2], 2) == [0, 1, 2, 3, 4]
+    assert with_more([1, 7], 2) == [0, 1, 2, 7]
+
+
+def test_the_command_repeats_what_was_asked_but_for_mode_and_axes():
+    given = ["sweep=demo", "mode=report", "sweep.axes.gpus=[1,2]", '++sweep.axes={"a.b":[1]}', "budget.epochs=5"]
+    told = command(given, {"gpus": 2.0, "a.b": "x y", "model": "mlp"}, [0, 1])
+    assert shlex.split(told)[3:] == [
+        "sweep=demo",
+        "budget.epochs=5",
+        "sweep.axes.gpus=[2]",
+        'sweep.axes."a.b"=["x y"]',
+        "sweep.axes.model=[mlp]",
+        "sweep.axes.seed=[0,1]",
+    ]
+
+
+def test_of_a_section_that_only_a_program_can_give_it_is_the_programs_call():
+    told = command(["sweep.name=mine", "trainable=<of the program>"], {"gpus": 1, "a.b": "x y"}, [0, 1])
+    assert told == """run_sweep(…, 'sweep.axes.gpus=[1]', 'sweep.axes."a.b"=["x y"]', 'sweep.axes.seed=[0,1]')"""
+
+
+def test_the_command_plans_the_same_cell_with_more_seeds(capsys):
+    given = ["sweep=batch_scaling", "sweep.axes.gpus=[1]", "resources.device=cpu"]
+    axes = {"gpus": 1, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.8}
+
+    def planned(*arguments):
+        assert main([*arguments, "mode=plan", "plan.format=json"]) == 0
+        return json.loads(capsys.readouterr().out)["trials"]
+
+    before = planned(*given, 'sweep.axes."optimizer.momentum"=[0.8,0.9]')
+    after = planned(*shlex.split(command(given, axes, list(range(7))))[3:])
+    known = {trial["trial_id"] for trial in before} & {trial["trial_id"] for trial in after}
+    assert (len(after), len(known)) == (7, 3)

@@ -1,0 +1,69 @@
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from orchestrator.driver.interrupt import Interrupt
+
+BUSY = """
+import hashlib, sys
+from orchestrator.driver import interrupt
+interrupt.GRACE_S = float(sys.argv[1])
+with interrupt.Interrupt():
+    print("busy", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # for minutes, outside of the interpreter
+"""
+
+
+def start(grace_s: float) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", BUSY, str(grace_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "busy\n"
+    return process
+
+
+def test_the_time_to_end_begins_with_the_signal_whatever_the_main_thread_does() -> None:
+    process, began = start(0.5), time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 143 and "does not end in time" in err
+    assert 0.5 <= time.monotonic() - began < 5.0
+
+
+def test_asked_twice_it_ends_at_once_whatever_the_main_thread_does() -> None:
+    process = start(100.0)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=5)
+    assert process.returncode == 143
+
+
+def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    with Interrupt() as interrupt:
+        assert interrupt.signal is None
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.signal == signal.SIGTERM and interrupt.exit_status == 143
+        deadline = time.monotonic() + 5
+        while "once more ends at once" not in capfd.readouterr().err:
+            assert time.monotonic() < deadline
+    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from 3.12 on
+def test_signals_of_a_forked_process_are_its_own() -> None:
+    with Interrupt() as interrupt:
+        child = os.fork()
+        if not child:
+            time.sleep(60)
+            os._exit(0)
+        time.sleep(0.2)
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        time.sleep(0.1)
+        assert interrupt.signal is None

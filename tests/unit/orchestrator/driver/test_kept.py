@@ -1,0 +1,114 @@
+"""A further attempt at a spoiled trial, through the session, with the files that a back end leaves."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.collection.curves import curves_frame
+from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.kept import FURTHER, KEPT
+from orchestrator.driver.session import Session
+from orchestrator.journal.journal import Journal, Kind, terminal
+from orchestrator.journal.outcome import Outcome
+from orchestrator.storage.layout import Layout
+from orchestrator.verify.files import of_ended_trials
+from sweeps.status import Status
+from tests.contract.trials import trial
+
+TRIAL = trial("t", "quick", ranks=1, timing="exclusive")
+OK = Outcome(status=Status.OK, wall_s=1.0)
+FAILED = Outcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
+
+
+class Nobody:
+    """Looks at no screen."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *_: None
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout(tmp_path)
+    found.create()
+    return found
+
+
+def session(layout: Layout, journal: Journal) -> Session:
+    display: Any = Nobody()
+    return Session(layout, journal, display, Interrupt())
+
+
+def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: Outcome | None) -> None:
+    """One that reports these losses, leaves telemetry, and ends so; None: the driver is killed before it does."""
+    taken_up.started(TRIAL)
+    (layout.trial("t") / "telemetry.parquet").write_text(f"of {losses}")
+    for epoch, loss in enumerate(losses, start=1):
+        taken_up.reported(TRIAL, [{"epoch": epoch, "loss": loss}])
+    if outcome is not None:
+        taken_up.finished(TRIAL, outcome)
+
+
+def state(layout: Layout) -> tuple[list[float], str]:
+    """What the report draws of the trial, and its telemetry."""
+    frame, findings = curves_frame(layout, ["t"])
+    assert not findings
+    return list(frame["loss"]), (layout.trial("t") / "telemetry.parquet").read_text()
+
+
+def twice(layout: Layout, journal: Journal, outcome: Outcome | None) -> Session:
+    taken_up = session(layout, journal)
+    attempt(taken_up, layout, [3.0, 2.0], OK)
+    taken_up.found_spoiled([TRIAL])
+    attempt(taken_up, layout, [9.0], outcome)
+    return taken_up
+
+
+def test_one_that_is_ok_takes_the_place_of_the_first(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, OK)
+    assert state(layout) == ([9.0], "of [9.0]")
+    assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.records)) == []
+
+
+def test_one_that_fails_leaves_curve_and_telemetry_of_the_row_that_stands(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, FAILED)
+    assert terminal(journal.records)["t"].status is Status.OK
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+    assert "9.0" in (layout.trial("t") / FURTHER / "metrics.jsonl").read_text()
+    assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.records)) == []
+
+
+def test_so_does_one_whose_driver_was_killed_once_another_takes_up_the_sweep(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None)
+    assert state(layout)[0] == [9.0]
+    session(layout, journal)
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+def test_and_one_that_was_interrupted(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None).settle()
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "telemetry.parquet"])
+def test_a_driver_that_died_while_it_brought_them_back_is_finished_by_the_next(layout: Layout, name: str) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None)
+    folder = layout.trial("t")
+    (folder / FURTHER).mkdir()
+    (folder / name).replace(folder / FURTHER / name)  # as far as it came
+    session(layout, journal)
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    attempt(session(layout, journal), layout, [3.0], OK)
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": "all"})
+    attempt(session(layout, journal), layout, [9.0], FAILED)
+    assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()

@@ -1,0 +1,57 @@
+import io
+
+from rich.console import Console
+
+from orchestrator.driver.live import Display
+from orchestrator.journal.outcome import Outcome
+from sweeps.status import Status
+from tests.unit.orchestrator.plan.test_plan import TRIALS
+
+
+def console(terminal):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
+
+
+def watched(screen):
+    with Display(screen, waiting=2) as display:
+        assert display.left_s() is None
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.reported(trial, [{"epoch": 3, "loss": 0.25, "val_accuracy": 0.5}])
+            display.refresh()
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics={"val_accuracy": 0.75}))
+        display.finished(TRIALS[1], Outcome(status=Status.FAILED, wall_s=2.0, note="it broke [sic]"))
+        assert display.left_s() == 0
+    return screen.file.getvalue()
+
+
+def test_without_a_terminal_every_trial_is_one_plain_line():
+    lines = watched(console(terminal=False)).splitlines()
+    assert lines == [
+        f"[1/2] ok          1.5 s  {TRIALS[0].label}  val 0.75",
+        f"[2/2] failed      2.0 s  {TRIALS[1].label}  it broke [sic]",
+    ]
+
+
+def test_on_a_terminal_the_table_says_what_runs_and_what_is_best():
+    shown = watched(console(terminal=True))
+    assert "2 running, 0 waiting" in shown and "0.25" in shown
+    assert f"best validation accuracy so far 0.7500 ({TRIALS[0].label})" in shown
+    assert "it broke [sic]" in shown
+
+
+def test_text_of_trials_is_never_markup():
+    screen = console(terminal=True)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        display.finished(TRIALS[0], Outcome(status=Status.FAILED, wall_s=0.0, note="[red]not markup[/]"))
+    assert "[red]not markup[/]" in screen.file.getvalue()
+
+
+def test_large_figures_are_written_out():
+    screen = console(terminal=False)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        figures = {"samples_per_s": 10663.2, "val_accuracy": 0.97222}
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics=figures))
+    assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val 0.9722")

@@ -1,0 +1,174 @@
+import errno
+import json
+import os
+import random
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from orchestrator.driver import reporting
+from orchestrator.driver.reporting import Known, report_on
+from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.soundness import Finding, trial_record
+from orchestrator.storage.layout import Layout
+from tests.unit.orchestrator.report import demo
+
+RECORDS = demo.records()[::9]
+
+
+def request(**changes: Any) -> Any:
+    given: dict[str, Any] = {
+        "scaling": "weak",
+        "baseline": None,
+        "reference_batch_size": 32,
+        "price_per_gpu_hour": 2.0,
+        "objective": "time",
+        "margin": 0.01,
+        "target_accuracy": None,
+        "arguments": ("sweep=demo",),
+        "axes": {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]},
+        "html": True,
+        "claims": [],
+        "name": "demo",
+        "published": None,
+    }
+    return SimpleNamespace(**given | changes)
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    return demo.results(tmp_path / "demo", RECORDS)
+
+
+def test_tables_and_report_are_written_with_the_decision_first(layout: Layout) -> None:
+    known = Known(driver=demo.DRIVER, findings=[Finding(where="journal.jsonl", what="line 3: torn")])
+    reported = report_on(request(), layout, RECORDS, known)
+    assert reported.troubles == [] and reported.has_page
+    assert reported.findings == known.findings
+    assert reported.markdown()[0].startswith("# Recommendation: demo")
+    assert layout.table("recommendation.md").read_text() == reported.markdown()[0]
+    page = layout.page.read_text()
+    assert page.index('id="recommendation"') < page.index('id="findings"') < page.index('id="speedup"')
+    assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * sum(
+        record.status.value in ("ok", "diverged") for record in RECORDS
+    )
+
+
+def test_claims_laws_and_published_figures_are_in_all_forms_of_the_report(layout: Layout) -> None:
+    claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
+    columns = {"speed": {"title": "samples/s", "column": "samples_per_s"}}
+    published = {"source": "a post", "columns": columns, "rows": [{"label": "theirs", "figures": {"speed": 7}}]}
+    reported = report_on(request(claims=claims, published=published), layout, RECORDS, Known())
+    assert reported.troubles == []
+    assert [table.name for table in reported.tables()] == ["claims", "published", "scaling"]
+    told = "\n".join(reported.markdown())
+    for form in (told, layout.page.read_text(), layout.document.read_text()):
+        assert "Two are faster." in form and "theirs" in form and "Amdahl" in form
+    assert layout.table("scaling.md").read_text().startswith("# Scaling laws")
+    assert layout.table("claims.md").read_text() in told
+
+
+def test_without_html_there_are_the_tables_only(layout: Layout) -> None:
+    reported = report_on(request(html=False), layout, RECORDS, Known())
+    assert not reported.has_page and not layout.page.exists() and not layout.pictures.exists()
+    assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
+
+
+def test_a_report_that_fails_is_told_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    layout.pictures.write_text("a file where the folder of the pictures should be")
+    reported = report_on(request(), layout, RECORDS, Known())
+    assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(RECORDS)
+    assert reported.troubles[0].startswith("report.html could not be made: FileExistsError")
+    assert "Traceback" in layout.report_trace.read_text()
+
+
+def test_a_recommendation_that_fails_is_told_and_loses_nothing_else(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: Any) -> None:
+        raise ZeroDivisionError("no seeds")
+
+    monkeypatch.setattr(reporting, "decide", broken)
+    reported = report_on(request(), layout, RECORDS, Known())
+    assert reported.recommendation is None and reported.has_page
+    assert "recommendation.md could not be made: ZeroDivisionError: no seeds" in reported.troubles[0]
+    assert layout.table("speedup.md").exists() and 'id="recommendation"' not in layout.page.read_text()
+
+
+def test_a_disk_that_fails_is_an_error_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(layout.table("accuracy.tex")))
+
+    monkeypatch.setattr(reporting, "write_latex", full)
+    with pytest.raises(OSError, match="No space left"):
+        report_on(request(), layout, RECORDS, Known())
+    assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
+
+
+def test_tables_that_cannot_be_written_are_an_error(layout: Layout) -> None:
+    layout.tables.rmdir()
+    layout.tables.write_text("a file where the folder of the tables should be")
+    with pytest.raises(OSError):
+        report_on(request(), layout, RECORDS, Known())
+
+
+ODD = [None, True, -1, 1e308, "", [], {}, [1, 2], {"a": 1}, "<script>", "![a](http://x)", 2**70, "2"]
+
+
+def odd_ends(chance: random.Random) -> list[TrialRecord]:
+    """The records as a foreign writer may have left them: values of other types, and fields that are missing."""
+    found = []
+    for record in RECORDS:
+        value = json.loads(json.dumps(record.to_json()))
+        for _ in range(chance.choice([0, 1, 3])):
+            where = chance.choice(
+                [value, value, *(value[k] for k in ("metrics", "axes", "provenance") if value.get(k))]
+            )
+            if isinstance(where, dict):
+                where[chance.choice(list(where))] = chance.choice(ODD)
+        end, _ = trial_record(value)
+        found += [end] if end else []
+    return found
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:overflow encountered")
+@pytest.mark.parametrize("seed", range(60))
+def test_no_odd_value_keeps_the_tables_from_being_made(tmp_path: Path, seed: int) -> None:
+    ends = odd_ends(random.Random(seed))
+    layout = demo.results(tmp_path / "demo", [])
+    assert report_on(request(html=seed % 10 == 0), layout, ends, Known()).troubles == []
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"provenance": {"device_model": ["H200"], "host": {"name": "a"}}},
+        {"provenance": {"device_model": 7}},
+        {"metrics": {"samples_per_s": 2**70, "loss": 10**400, "mine": -(2**64)}},
+        {"axes": {"gpus": 1, "device_batch_size": 32, "lr_rule": "none", "seed": 0, "model.depth": 2**64}},
+    ],
+)
+def test_values_that_no_version_writes_break_no_table(tmp_path: Path, changes: dict[str, Any]) -> None:
+    odd = trial_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
+    assert odd is not None
+    layout = demo.results(tmp_path / "demo", [])
+    assert report_on(request(html=False), layout, [odd, *RECORDS[1:]], Known()).troubles == []
+
+
+def test_damaged_files_are_left_out_and_listed(layout: Layout) -> None:
+    one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
+    layout.metrics(one).write_bytes(layout.metrics(one).read_bytes()[:-5])
+    (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
+    (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
+    reported = report_on(request(), layout, RECORDS, Known())
+    assert reported.troubles == []
+    told = [str(finding) for finding in reported.findings]
+    assert told[0] == f"trials/{one}/metrics.jsonl: 1 of 10 rows cannot be read; left out"
+    assert told[1] == f"trials/{other}/telemetry.parquet: is cut short, or is no Parquet file"
+    assert told[2].startswith(f"trials/{one}/telemetry.parquet: cannot be read")
+    page = layout.page.read_text()
+    assert all(finding.where in page for finding in reported.findings)

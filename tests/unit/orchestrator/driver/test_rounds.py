@@ -1,0 +1,110 @@
+"""The order of a sweep's rounds, with a session that only takes notes."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+from orchestrator.driver import rounds
+from orchestrator.driver.rounds import Rounds
+from orchestrator.plan import phases
+from orchestrator.plan.plan import Plan
+from orchestrator.plan.prospects import Prospects
+from sweeps.feasibility import Node
+from sweeps.sweep import Sweep, trials
+from tests.unit.sweeps.test_sweep import setup
+
+NODES = (Node(name="a", cpus=1, gpus=1),)
+TRIALS = trials(Sweep(name="s", axes={"device_batch_size": [8, 16], "seed": [0, 1, 2]}), lambda axes: setup())
+
+
+class Notes:
+    def __init__(self):
+        self.told, self.stopped = [], False
+
+    def stopping(self):
+        return self.stopped
+
+    def to_run_again(self):
+        return []
+
+    def left_out(self, trial, outcome):
+        self.told.append((trial.seed, outcome.skipped_by))
+
+    def found_spoiled(self, trials):
+        self.told.append(("spoiled", len(trials)))
+
+
+class Nothing:
+    """A journal without ends, or with these."""
+
+    def __init__(self, ends=None):
+        self._ends = {} if ends is None else ends
+
+    def ends(self):
+        return self._ends
+
+    def probes(self):
+        return {}
+
+
+def made(monkeypatch, *, asked=(), spoiled=(), wait_s=0.0, phased=True, early_stop=None, ends=None, trials=TRIALS):
+    """Rounds whose phases ask for these trials, one round after the other, and whose timings were spoiled in these."""
+    rounds_of = iter(asked)
+    monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
+    monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
+    monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
+    monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
+    request = SimpleNamespace(
+        phases=phased, search=None, wait_s=wait_s, rerun_invalid=0.1, rerun="none", early_stop_after=early_stop
+    )
+    notes = Notes()
+    return Rounds(request, Plan.of(trials, {}, NODES, "none"), notes, Nothing(ends)), notes
+
+
+def test_probes_then_what_is_asked_for_then_the_rest_is_skipped_then_what_was_spoiled(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], spoiled=TRIALS[:1])
+    assert source.first == TRIALS[:1] and not notes.told
+    assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
+    assert source.next([]) == TRIALS[:1]
+    assert notes.told == [*[(each.seed, "phases") for each in TRIALS[3:]], ("spoiled", 1)]
+    assert not source.next([])
+
+
+def test_without_phases_there_is_one_round(monkeypatch):
+    source, notes = made(monkeypatch, phased=False)
+    assert len(source.first) == 6 and not source.next([]) and not notes.told
+
+
+def test_what_was_left_out_is_told_before_anything_else_is_decided(monkeypatch):
+    source, notes = made(monkeypatch)
+    source.next([(TRIALS[5], SimpleNamespace(skipped_by="budget"))])
+    assert notes.told[0] == (TRIALS[5].seed, "budget")
+
+
+def test_after_a_signal_there_is_no_other_round(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:1]], spoiled=TRIALS[:1])
+    notes.stopped = True
+    assert not source.next([]) and not notes.told
+
+
+def test_what_was_found_hopeless_runs_again_only_where_nothing_ends_early(monkeypatch):
+    ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
+    for early_stop, first in ((0.5, TRIALS[1:]), (None, TRIALS)):
+        source, _ = made(monkeypatch, phased=False, early_stop=early_stop, ends=ends)
+        assert {each.trial_id for each in source.first} == {each.trial_id for each in first}
+
+
+def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch, record_of):
+    packed = [
+        replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))
+        for each in TRIALS
+    ]
+    ends = {}
+    source, _ = made(monkeypatch, trials=packed, phased=False, ends=ends)
+    assert sorted((each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.first) == [(8, 1), (16, 1)]
+    for each in source.first:
+        metrics = {"reserved_memory_gb": {8: 10.0, 16: 30.0}[each.batch.device_batch_size], "device_memory_gb": 80.0}
+        ended = record_of(0.25, each.seed, batch=each.batch.device_batch_size, metrics=metrics)
+        ends[each.trial_id] = replace(ended, axes=each.axes)
+    held = {(each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.next([])}
+    assert held == {(8, 0.25), (16, 0.45)}  # 1.2 × 30 / 80
+    assert source.next([]) == []

@@ -1,0 +1,32 @@
+from orchestrator.journal.history import difference, ends_under, latest
+from orchestrator.journal.journal import Kind, Record
+from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
+
+
+def asked(**config):
+    return Record(kind=Kind.SWEEP, value={"asked": config})
+
+
+def end(trial):
+    return Record(kind=Kind.FINISHED, value=ended(trial).to_json())
+
+
+def test_ends_count_only_where_the_same_was_asked():
+    journal = [asked(epochs=1), end(TRIALS[0]), asked(epochs=2), end(TRIALS[1]), asked(epochs=1), end(TRIALS[2])]
+    assert set(ends_under(journal, {"epochs": 1})) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
+    assert set(ends_under(journal, {"epochs": 2})) == {TRIALS[1].trial_id}
+    assert latest(journal) == {"epochs": 1}
+
+
+def test_a_fresh_journal_has_no_history():
+    assert latest([]) is None and ends_under([], {}) == {}
+
+
+def test_a_difference_names_keys_and_both_values():
+    before = {"config": {"budget": {"epochs": 1}, "gone": 1}, "source": "a"}
+    now = {"config": {"budget": {"epochs": 2}}, "source": "a", "new": {}}
+    assert difference(before, now) == [
+        "config.budget.epochs: 1 → 2",
+        "config.gone: 1 → (absent)",
+        "new: (absent) → {}",
+    ]

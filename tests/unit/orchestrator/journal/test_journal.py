@@ -1,0 +1,285 @@
+import errno
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.journal.journal import Journal, JournalError, Kind, Record, replay
+from orchestrator.journal.record import TrialRecord
+from sweeps.status import Status
+
+VALUES = [{"trial_id": f"t{number}", "attempt": 1, "label": "é|\n\t"} for number in range(4)]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.jsonl"
+
+
+def fill(path: Path) -> bytes:
+    with Journal.open(path) as journal:
+        for value in VALUES:
+            journal.append(Kind.STARTED, value)
+    return path.read_bytes()
+
+
+def values(path: Path) -> list[Any]:
+    found = replay(path)
+    assert not found.damages
+    return [record.value for record in found.records]
+
+
+def finished(trial_id: str, status: Status, attempt: int = 1) -> TrialRecord:
+    return TrialRecord(
+        trial_id=trial_id,
+        cell_id="c",
+        sweep="s",
+        attempt=attempt,
+        status=status,
+        note="",
+        axes={"gpus": 2, "seed": 0},
+        gpus=2,
+        ranks=2,
+        device="cpu",
+        strategy="ddp",
+        timing="exclusive",
+        global_batch_size=64,
+        device_batch_size=32,
+        grad_accum_steps=1,
+        lr_rule="none",
+        lr_multiplier=1.0,
+        lr=0.1,
+        seed=0,
+        wall_s=1.5,
+        finished_at="2026-01-01T00:00:00+00:00",
+        metrics={"accuracy": 0.9},
+        provenance={},
+    )
+
+
+def test_a_line_is_json_with_a_checksum_of_the_rest(path: Path) -> None:
+    line = fill(path).splitlines()[0]
+    assert json.loads(line)["value"] == VALUES[0]
+    assert line.startswith(b'{"checksum":"') and line[29:] == b'","kind":"started",' + line[48:]
+
+
+def test_what_is_acknowledged_is_replayed(path: Path) -> None:
+    fill(path)
+    assert values(path) == VALUES
+    with Journal.open(path) as journal:
+        assert [record.value for record in journal.records] == VALUES
+        assert not journal.damages
+
+
+def test_the_last_end_of_a_trial_counts(path: Path) -> None:
+    ends = [
+        finished("a", Status.INFEASIBLE),
+        finished("b", Status.OK),
+        finished("a", Status.DIVERGED, attempt=2),
+    ]
+    with Journal.open(path) as journal:
+        journal.append(Kind.SWEEP, {"config": {}})
+        for each in ends:
+            journal.append(Kind.STARTED, {"trial_id": each.trial_id, "attempt": each.attempt})
+            journal.append(Kind.FINISHED, each.to_json())
+        assert journal.terminal() == {"a": ends[2], "b": ends[1]}
+        assert journal.attempts() == {"a": 2, "b": 1}
+    with Journal.open(path) as journal:
+        assert journal.terminal() == {"a": ends[2], "b": ends[1]}
+
+
+def test_numbers_that_are_not_finite_are_null_at_once_and_later(path: Path) -> None:
+    with Journal.open(path) as journal:
+        journal.append(Kind.STARTED, {"loss": [float("nan"), 1.0, {"worst": float("inf")}]})
+        assert journal.records == replay(path).records
+    assert values(path) == [{"loss": [None, 1.0, {"worst": None}]}]
+
+
+def test_truncated_anywhere_only_the_torn_record_is_lost(path: Path) -> None:
+    whole = fill(path)
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        intact = whole[:length].count(b"\n")
+        torn = not whole[:length].endswith(b"\n") and length > 0
+        with Journal.open(path) as journal:
+            assert len(journal.damages) == torn
+            assert all(damage.line == intact + 1 for damage in journal.damages)
+            journal.append(Kind.STARTED, {"trial_id": "next"})
+        assert values(path) == [*VALUES[:intact], {"trial_id": "next"}]
+
+
+def test_a_flipped_bit_costs_its_own_record_only(path: Path) -> None:
+    whole = fill(path)
+    start, end = whole.index(b"\n") + 1, whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    for offset in range(start, end):
+        for bit in range(8):
+            path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1 << bit]) + whole[offset + 1 :])
+            found = replay(path)
+            assert [record.value for record in found.records] == [VALUES[0], *VALUES[2:]]
+            assert found.damages[0].line == 2
+            assert sum(len(damage.data) for damage in found.damages) in (end - start, end - start - 1, end - start - 2)
+
+
+def test_damage_is_kept_beside_and_named_once(path: Path) -> None:
+    lines = fill(path).splitlines(keepends=True)
+    path.write_bytes(lines[0] + b"\xff\x00garbage\n" + lines[2] + lines[3][:20])
+    with Journal.open(path) as journal:
+        assert [str(damage) for damage in journal.damages] == [
+            "line 2: corrupt: the checksum does not match (9 bytes)",
+            "line 4: torn: the line has no end (20 bytes)",
+        ]
+    kept = [json.loads(line) for line in path.with_name("journal.jsonl.quarantine").read_text().splitlines()]
+    assert [(each["line"], each["data"].encode("latin-1")) for each in kept] == [
+        (2, b"\xff\x00garbage"),
+        (4, lines[3][:20]),
+    ]
+    with Journal.open(path) as journal:
+        assert not journal.damages
+    path.write_bytes(b"more\n" + path.read_bytes())
+    Journal.open(path).close()
+    assert len(path.with_name("journal.jsonl.quarantine").read_text().splitlines()) == 3
+
+
+def short(limit: int) -> Callable[[int, bytes], int]:
+    real = os.write
+    return lambda file, data: real(file, data[:limit])
+
+
+def full(limit: int) -> Callable[[int, bytes], int]:
+    real = os.write
+
+    def write(file: int, data: bytes) -> int:
+        real(file, data[:limit])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    return write
+
+
+@pytest.mark.parametrize("fault", [short(0), short(17), full(0), full(17), full(10_000)])
+def test_a_full_disk_is_no_acknowledgement(
+    path: Path, monkeypatch: pytest.MonkeyPatch, fault: Callable[[int, bytes], int]
+) -> None:
+    before = fill(path)
+    journal = Journal.open(path)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", fault)
+        with pytest.raises(JournalError, match="No space left") as caught:
+            journal.append(Kind.STARTED, {"trial_id": "lost"})
+    assert caught.value.errno == errno.ENOSPC
+    assert path.read_bytes() == before
+    with pytest.raises(JournalError, match="takes no more records"):
+        journal.append(Kind.STARTED, {"trial_id": "late"})
+    assert [record.value for record in journal.records] == VALUES
+    journal.close()
+
+
+@pytest.mark.parametrize("error", [OSError(errno.EIO, "input/output error"), KeyboardInterrupt()])
+def test_what_was_not_synced_is_not_acknowledged(
+    path: Path, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    before = fill(path)
+
+    def fail(_: int) -> None:
+        raise error
+
+    with Journal.open(path) as journal, monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises((JournalError, KeyboardInterrupt)):
+            journal.append(Kind.STARTED, {"trial_id": "lost"})
+    assert path.read_bytes() == before
+
+
+def test_a_tail_that_could_not_be_cut_off_is_cut_off_by_the_next(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fill(path)
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "input/output error")
+
+    with Journal.open(path) as journal, monkeypatch.context() as patched:
+        patched.setattr(os, "write", full(17))
+        patched.setattr(os, "ftruncate", fail)
+        with pytest.raises(JournalError):
+            journal.append(Kind.STARTED, {"trial_id": "lost"})
+    with Journal.open(path) as journal:
+        assert [damage.line for damage in journal.damages] == [5]
+        journal.append(Kind.STARTED, {"trial_id": "next"})
+    assert values(path) == [*VALUES, {"trial_id": "next"}]
+
+
+def test_a_closed_journal_takes_nothing(path: Path) -> None:
+    journal = Journal.open(path)
+    journal.close()
+    journal.close()
+    with pytest.raises(JournalError, match="closed"):
+        journal.append(Kind.STARTED, {})
+
+
+def test_a_value_that_is_no_json_changes_nothing(path: Path) -> None:
+    before = fill(path)
+    with Journal.open(path) as journal:
+        with pytest.raises(TypeError):
+            journal.append(Kind.STARTED, {"trial_id": object()})
+        assert path.read_bytes() == before
+        journal.append(Kind.STARTED, {"trial_id": "next"})
+
+
+WRITER = """
+import sys
+from pathlib import Path
+from orchestrator.journal.journal import Journal, Kind
+with Journal.open(Path(sys.argv[1])) as journal:
+    number = len(journal.records)
+    while True:
+        journal.append(Kind.STARTED, {"number": number, "padding": "x" * (number % 700)})
+        print(number, flush=True)
+        number += 1
+"""
+
+
+def test_kill_9_loses_no_acknowledged_record(path: Path) -> None:
+    moments = random.Random(0)
+    acknowledged = -1
+    for _ in range(8):
+        writer = subprocess.Popen([sys.executable, "-c", WRITER, str(path)], stdout=subprocess.PIPE, text=True)
+        assert writer.stdout
+        for _ in range(moments.randrange(1, 200)):
+            writer.stdout.readline()
+        writer.send_signal(signal.SIGKILL)
+        lines = writer.communicate()[0].splitlines(keepends=True)
+        acknowledged = max([acknowledged, *(int(line) for line in lines if line.endswith("\n"))])
+        numbers = [record.value["number"] for record in replay(path).records]
+        assert numbers == list(range(len(numbers)))
+        assert len(numbers) > acknowledged
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(st.lists(st.dictionaries(st.text() | st.just("checksum"), JSON, max_size=3), max_size=5), st.data())
+def test_any_values_come_back_and_any_garbage_stays_out(
+    tmp_path_factory: pytest.TempPathFactory, given_values: list[dict[str, Any]], data: st.DataObject
+) -> None:
+    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
+    with Journal.open(path) as journal:
+        for value in given_values:
+            journal.append(Kind.SWEEP, value)
+    lines = path.read_bytes().splitlines(keepends=True)
+    where = data.draw(st.integers(0, len(lines)))
+    garbage = data.draw(st.binary(min_size=1).filter(lambda raw: raw != b"\n" * len(raw)))
+    path.write_bytes(b"".join([*lines[:where], garbage, b"\n", *lines[where:]]))
+    found = replay(path)
+    assert found.records == tuple(Record(kind=Kind.SWEEP, value=value) for value in given_values)
+    assert found.damages

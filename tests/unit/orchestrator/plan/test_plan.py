@@ -1,0 +1,89 @@
+import json
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
+from orchestrator.plan.plan import Plan
+from sweeps.feasibility import Node
+from sweeps.status import Status
+from sweeps.sweep import Sweep, trials
+from tests.unit.sweeps.test_sweep import setup
+
+NODES = (Node(name="host", cpus=2, gpus=0),)
+TRIALS = trials(Sweep(name="s", axes={"gpus": [1, 4], "device_batch_size": [8], "seed": [0, 1]}), lambda axes: setup())
+
+
+def ended(trial, status=Status.OK, wall_s=3.0):
+    outcome = Outcome(status=status, wall_s=wall_s, note="" if status is Status.OK else "why")
+    return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-01-01T00:00:00+00:00")
+
+
+def plan(*ends, rerun="none"):
+    return Plan.of(TRIALS, {record.trial_id: record for record in ends}, NODES, rerun)
+
+
+def test_what_does_not_fit_is_infeasible_and_the_rest_runs():
+    found = plan()
+    assert [trial.gpus for trial in found.to_run] == [1, 1]
+    assert set(found.infeasible) == {trial.trial_id for trial in TRIALS if trial.gpus == 4}
+
+
+@pytest.mark.parametrize(
+    ("status", "rerun", "again"),
+    [
+        (Status.OK, "none", False),
+        (Status.FAILED, "none", False),
+        (Status.FAILED, "failed", True),
+        (Status.OOM, "failed", False),
+        (Status.SKIPPED, "failed", True),
+        (Status.OK, "all", True),
+        (Status.INFEASIBLE, "none", True),
+    ],
+)
+def test_what_is_run_again(status, rerun, again):
+    trial = TRIALS[0]
+    assert (trial in plan(ended(trial, status), rerun=rerun).to_run) is again
+
+
+def test_records_of_other_trials_do_not_count():
+    stranger = replace(ended(TRIALS[0]), trial_id="stranger")
+    assert not plan(stranger).finished
+
+
+def test_durations_are_known_from_the_same_cell_and_else_unknown():
+    first, second = (trial for trial in TRIALS if trial.gpus == 1)
+    found = plan(ended(first, wall_s=7200))
+    assert found.expected_s(second) == 7200
+    assert (found.forecast.gpu_hours, found.forecast.unknown, found.forecast.makespan_s) == (2.0, 0, 7200)
+    assert (plan().forecast.gpu_hours, plan().forecast.unknown, plan().forecast.makespan_s) == (0, 2, None)
+
+
+def test_what_a_budget_left_out_is_run_again():
+    record = replace(ended(TRIALS[0], Status.SKIPPED), skipped_by="budget")
+    assert TRIALS[0] in plan(record).to_run
+
+
+def test_rows_come_in_the_order_of_their_starts_with_their_times():
+    first, second = (trial for trial in TRIALS if trial.gpus == 1)
+    rows = plan(ended(first, wall_s=60)).rows()
+    assert [(row["order"], row["start_s"], row["nodes"]) for row in rows[:2]] == [(1, 0.0, ["host"]), (None, None, [])]
+    assert rows[0]["trial_id"] == second.trial_id and rows[-1]["state"] == "finished: ok"
+
+
+def test_as_json_it_is_one_object_with_its_trials():
+    told = json.loads(plan(ended(TRIALS[0])).to_json(price_per_gpu_hour=2))
+    assert [row["state"] for row in told["trials"]].count("finished: ok") == 1
+    assert (told["to_run"], told["finished"], told["infeasible"]) == (1, 1, 2)
+    assert told["expected_cost"] == pytest.approx(2 * 3 / 3600)
+    assert {"trial_id", "state", "axes", "gpus", "global_batch_size", "lr", "expected_s", "note"} <= set(
+        told["trials"][0]
+    )
+
+
+def test_as_text_it_ends_with_what_it_comes_to():
+    assert plan().to_text(None).splitlines()[-2:] == [
+        "2 trials to run, 0 finished, 2 infeasible on host: 2 CPUs, no GPU",
+        "expected: 2 trials of unknown duration",
+    ]

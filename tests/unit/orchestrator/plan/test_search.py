@@ -1,0 +1,110 @@
+"""A search over a grid: what it asks for, when it ends, and that it goes on from what is known."""
+
+import itertools
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.journal.record import TrialRecord
+from orchestrator.plan import search
+from sweeps.status import Status
+from sweeps.sweep import Sweep, trials
+from tests.unit.orchestrator.plan.test_prospects import request as plain_request
+from tests.unit.sweeps.test_sweep import setup
+
+pytest.importorskip("optuna")
+
+BATCHES = [2**power for power in range(3, 11)]
+AXES = {"device_batch_size": BATCHES, "lr_rule": ["none", "linear", "sqrt"], "seed": [0, 1]}
+TRIALS = trials(Sweep(name="s", axes=AXES), lambda axes: setup())
+
+
+def request(cells=6, together=2):
+    return replace_in(plain_request(), search="optuna", search_cells=cells, search_together=together)
+
+
+def replace_in(namespace, **changes):
+    for key, value in changes.items():
+        setattr(namespace, key, value)
+    return namespace
+
+
+@pytest.fixture
+def ended(record_of):
+    """The record of a trial whose time falls with the batch, and whose accuracy falls with it faster and faster."""
+
+    def make(spec, status=Status.OK) -> TrialRecord:
+        batch = spec.batch.global_batch_size
+        figures = {
+            "samples_per_s": 10.0 * batch,
+            "samples": 1000,
+            "train_s": 100 / batch,
+            "val_accuracy": 1 - batch / 2048,
+        }
+        made = record_of(1, spec.seed, status, batch=batch, lr_rule=spec.lr.rule, metrics=figures)
+        return replace(made, trial_id=spec.trial_id, cell_id=spec.cell_id)
+
+    return make
+
+
+def searched(ended, asked, status=Status.OK):
+    """The cells that a whole search tries, round by round."""
+    ends, rounds = {}, []
+    while True:
+        waiting = [each for each in TRIALS if each.trial_id not in ends]
+        to_run = search.next_trials(asked, TRIALS, waiting, ends)
+        if not to_run:
+            return rounds
+        rounds.append(sorted({each.cell_id for each in to_run}))
+        assert len(to_run) == 2 * len(rounds[-1])
+        ends |= {each.trial_id: ended(each, status) for each in to_run}
+
+
+def test_a_search_tries_so_many_cells_each_once_and_the_same_ones_every_time(ended):
+    rounds = searched(ended, request(cells=5, together=2))
+    assert [len(cells) for cells in rounds] == [2, 2, 1]
+    assert len(set(itertools.chain(*rounds))) == 5
+    assert searched(ended, request(cells=5, together=2)) == rounds
+
+
+def test_a_search_may_come_to_the_whole_grid_and_outlives_cells_that_fail(ended):
+    assert len(set(itertools.chain(*searched(ended, request(cells=99, together=5))))) == 24
+    assert len(searched(ended, request(cells=4, together=1), Status.OOM)) == 4
+
+
+def test_a_cell_that_was_begun_is_ended_first(ended):
+    first = TRIALS[0]
+    waiting = TRIALS[1:]
+    to_run = search.next_trials(request(), TRIALS, waiting, {first.trial_id: ended(first)})
+    assert [(each.cell_id, each.seed) for each in to_run] == [(first.cell_id, 1)]
+
+
+def test_what_was_left_out_before_may_be_tried_now(ended):
+    skipped = {each.trial_id: replace(ended(each, Status.SKIPPED), skipped_by="search") for each in TRIALS}
+    assert len(search.next_trials(request(cells=3, together=3), TRIALS, TRIALS, skipped)) == 6
+
+
+def test_the_search_learns_where_the_best_cells_are(ended):
+    """Of 24 cells, and with one objective as good as decided by the batch, the second half of the tries is better."""
+    ends, batches = {}, []
+    asked = request(cells=20, together=1)
+    while to_run := search.next_trials(asked, TRIALS, [t for t in TRIALS if t.trial_id not in ends], ends):
+        for each in to_run:
+            figures = {"samples_per_s": 10.0 * each.batch.global_batch_size, "samples": 1000}
+            ends[each.trial_id] = replace(ended(each), metrics=figures)
+        batches.append(to_run[0].batch.global_batch_size)
+    best_ten = batches[10:15]
+    assert sum(best_ten) / 5 > sum(batches[:10]) / 10
+
+
+def test_mistakes_are_told():
+    wrong = {"search": "random", "phases": ["probe", "train"], "search_cells": 0, "search_together": True}
+    told = list(search.search_mistakes(wrong))
+    assert len(told) == 4 and "one of optuna, tune, not 'random'" in told[0] and "sweep.phases" in told[1]
+    assert list(search.search_mistakes({**wrong, "search": None})) == []
+
+
+def test_what_was_not_tried_says_so():
+    outcome = search.skipped(request())
+    assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "search")
+    assert outcome.note == "sweep.search=optuna: not among the 6 cells that it tried"

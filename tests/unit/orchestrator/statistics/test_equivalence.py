@@ -1,0 +1,67 @@
+import math
+
+import numpy as np
+import pytest
+
+from orchestrator.statistics.equivalence import Difference, differences, power, seeds_to_settle
+from orchestrator.statistics.means import mean
+
+# t(.95, 2) = 2.919986: with an error of .001 the 90% interval is ±.00292.
+
+
+def difference(point, error=0.001, freedom=2):
+    return Difference(point=point, error=error, freedom=freedom)
+
+
+@pytest.mark.parametrize(
+    ("point", "verdict"),
+    [
+        (0.0, "equivalent"),
+        (0.00707, "equivalent"),
+        (0.00709, "inconclusive"),
+        (-0.00709, "inconclusive"),
+        (-0.01291, "inconclusive"),
+        (-0.01293, "worse"),
+        (0.01293, "better"),
+    ],
+)
+def test_verdicts_by_hand(point, verdict):
+    assert difference(point).verdict(0.01) == verdict
+
+
+def test_without_an_interval_there_is_no_verdict():
+    assert difference(0.0, error=math.nan, freedom=0).verdict(0.01) == ""
+
+
+def test_differences_are_read_back_from_their_interval():
+    found = differences(mean([[-0.01, -0.02, -0.03], [0.0, math.nan, math.nan]]), np.array([2.0, 0.0]))
+    assert (found[0].point, found[0].error) == pytest.approx((-0.02, 0.01 / math.sqrt(3)))
+    assert math.isnan(found[1].error)
+
+
+@pytest.mark.parametrize("true", [0.0, 0.4, -0.9, 1.0])
+@pytest.mark.parametrize("n", [3, 5, 12])
+def test_power_against_simulation(n, true):
+    generator = np.random.default_rng(n)
+    sample = true + 0.7 * generator.standard_normal((40_000, n))
+    half = {3: 2.919986, 5: 2.131847, 12: 1.795885}[n] * sample.std(axis=1, ddof=1) / math.sqrt(n)
+    shown = (sample.mean(axis=1) - half > -1) & (sample.mean(axis=1) + half < 1)
+    assert power(1, 0.7, n, true=true) == pytest.approx(shown.mean(), abs=0.01)
+
+
+def test_power_at_the_margin_is_at_most_the_level():
+    assert all(power(1, deviation, n, true=1) <= 0.0501 for deviation in (0.01, 0.3, 1, 3) for n in (2, 3, 5, 20))
+
+
+def test_power_without_chance():
+    assert power(1, 0.0, 5, true=0.5) == 1 and power(1, 0.0, 5, true=1.5) == 0
+    assert power(1, 0.1, 1) == 0
+
+
+def test_seeds_to_settle():
+    # Deviation 1 at margin 1 and no difference: power .8 at 11 pairs (published tables give 10 to 11 for θ = σ).
+    found = seeds_to_settle(Difference(point=0.0, error=1 / math.sqrt(3), freedom=2), 1.0, 3)
+    assert found is not None
+    assert power(1, 1, found) >= 0.8 > power(1, 1, found - 1)
+    assert seeds_to_settle(Difference(point=1.0, error=0.5, freedom=2), 1.0, 3) is None  # right at the margin
+    assert seeds_to_settle(Difference(point=-5.0, error=0.1, freedom=2), 1.0, 3) == 3  # plainly worse already

@@ -1,0 +1,85 @@
+import math
+
+import numpy as np
+import pytest
+
+from orchestrator.statistics.prediction import Line, Link, predict, samples_at
+
+NAN = math.nan
+# By the USL with γ = 100, α = .1, β = .01 on 1, 2, 4, 8 GPUs; 16 GPUs: 1600 / 4.9.
+GPUS = np.repeat([1.0, 2.0, 4.0, 8.0], 3)
+RATES = 100 * GPUS / (1 + 0.1 * (GPUS - 1) + 0.01 * GPUS * (GPUS - 1))
+SEEDS = np.tile([0.0, 1.0, 2.0], 4)
+NODE = Link(gpus_per_node=8)
+
+
+def line(**other):
+    given = {
+        "name": "device_batch_size=32",
+        "weak": True,
+        "gpus": GPUS,
+        "rates": RATES * np.tile([0.99, 1.0, 1.01], 4),
+        "seeds": SEEDS,
+        "batches": 32 * GPUS,
+        "samples_to_target": np.full(12, NAN),
+        "noise_scale": NAN,
+        "n_params": 1e9,
+    }
+    return Line(**given | other)
+
+
+def test_throughput_follows_the_law_and_says_that_it_extrapolates():
+    found = predict(line(), 16, Link(gpus_per_node=None))
+    assert float(found.samples_per_s.point) == pytest.approx(1600 / 4.9, rel=1e-3)
+    assert float(found.samples_per_s.lo) < 1600 / 4.9 < float(found.samples_per_s.hi)
+    assert found.global_batch_size == 512
+    assert "extrapolated" in found.how
+    assert "within what was measured" in predict(line(), 6, NODE).how
+    assert math.isnan(float(found.time_to_target_s.point))
+
+
+def test_between_nodes_the_exchange_takes_its_time():
+    link = Link(gpus_per_node=8, bandwidth_gb_s=10, latency_s=0.01)
+    # Two nodes: 2 · 1/2 · 4 GB / 10 GB/s + 2 · .01 s = .42 s on a step of 512 / 326.5 s.
+    assert link.exchange_s(16, 1e9) == pytest.approx(0.42)
+    found = predict(line(), 16, link)
+    assert float(found.samples_per_s.point) == pytest.approx(512 / (512 / (1600 / 4.9) + 0.42), rel=1e-3)
+    assert float(found.samples_per_s.hi) >= 1600 / 4.9
+    assert link.exchange_s(8, 1e9) == 0
+
+
+def test_what_is_refused():
+    assert line().refusals(64, Link(gpus_per_node=64)) == []
+    assert line().refusals(65, Link(gpus_per_node=72)) == ["65 GPUs are more than 8 times the 8 that were measured"]
+    assert line().refusals(8, Link(gpus_per_node=None)) == []
+    assert line().refusals(9, Link(gpus_per_node=None))[0].startswith("how many GPUs a node has is not known")
+    assert line().refusals(8, NODE) == []
+    assert line().refusals(9, NODE)[0].startswith("9 GPUs take 2 nodes of 8, and the measurements saw one: give ")
+    assert line(n_params=NAN).refusals(16, Link(gpus_per_node=8, bandwidth_gb_s=1, latency_s=0.1)) == [
+        "device_batch_size=32: the trials report no n_params, which the exchange between nodes needs"
+    ]
+    two = line(gpus=GPUS[:6], rates=RATES[:6], seeds=SEEDS[:6])
+    assert two.refusals(4, NODE) == ["device_batch_size=32: a scaling law needs 3 GPU counts, and there are 2"]
+
+
+def test_strong_scaling_keeps_the_batch_and_its_samples():
+    strong = line(weak=False, batches=np.full(12, 256.0), samples_to_target=np.tile([900.0, 1000.0, 1111.1], 4))
+    found = predict(strong, 16, Link(gpus_per_node=None))
+    assert found.global_batch_size == 256
+    assert float(found.time_to_target_s.point) == pytest.approx(1000 / (1600 / 4.9), rel=1e-3)
+
+
+def test_samples_at_a_larger_batch_follow_the_critical_batch():
+    economy = line(samples_to_target=1000 * (1 + 32 * GPUS / 200) * np.tile([0.99, 1.0, 1.01], 4))
+    found, source = samples_at(economy, 512)
+    assert float(found.point) == pytest.approx(1000 * (1 + 512 / 200), rel=0.02)
+    assert float(found.lo) < 1000 * (1 + 512 / 200) < float(found.hi)
+    assert source == "batch economy from samples to the target"
+
+
+def test_with_two_batches_the_noise_scale_stands_in():
+    reached = np.where(GPUS <= 2, 1000 * (1 + 32 * GPUS / 200), NAN)
+    found, source = samples_at(line(samples_to_target=reached, noise_scale=200.0), 512)
+    assert float(found.point) == pytest.approx(1000 * (1 + 512 / 200))
+    assert source == "batch economy from the noise scale, taken as exact"
+    assert math.isnan(float(samples_at(line(samples_to_target=reached), 512)[0].point))

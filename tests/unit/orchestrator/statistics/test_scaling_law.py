@@ -1,0 +1,69 @@
+import math
+
+import numpy as np
+import pytest
+
+from orchestrator.statistics.critical_batch import critical_batch
+from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError
+
+# γ = 100, α = .1, β = .01: denominators 1, 1.12, 1.42, 2.26 on 1, 2, 4, 8 GPUs.
+GPUS = np.array([1.0, 2.0, 4.0, 8.0])
+USL_RATES = 100 * GPUS / np.array([1, 1.12, 1.42, 2.26])
+AMDAHL_RATES = 100 * GPUS / np.array([1, 1.1, 1.3, 1.7])
+
+
+def test_usl_by_hand():
+    fit = Fit.of(USL, GPUS, USL_RATES)
+    assert (fit.gamma, *fit.shape) == pytest.approx((100, 0.1, 0.01), rel=1e-4)
+    assert float(fit.at(16).point) == pytest.approx(1600 / (1 + 1.5 + 2.4), rel=1e-4)
+    assert (fit.freedom, fit.largest) == (1, 8)
+
+
+def test_amdahl_by_hand():
+    fit = Fit.of(AMDAHL, GPUS, AMDAHL_RATES)
+    assert (fit.gamma, *fit.shape) == pytest.approx((100, 0.1), rel=1e-4)
+    assert float(fit.at(16).point) == pytest.approx(1600 / 2.5, rel=1e-4)
+
+
+def test_an_interval_is_students_where_the_law_is_linear():
+    # With α fixed to 0 by the data's own shape, log γ is a mean: compare the profile with a direct computation.
+    rates = GPUS * np.array([110.0, 100.0, 105.0, 95.0])
+    fit = Fit.of(AMDAHL, GPUS, rates)
+    found = fit.at(1)
+    assert float(found.lo) < fit.gamma < float(found.hi)
+    # Any γ at the ends has a profile residual of RSS·(1 + t²/ν), ν = 2.
+    level = math.log(float(found.hi))
+    grid = np.linspace(0, 1, 20001)[:, None]
+    squares = ((np.log(rates) - np.log(GPUS) + np.log(1 + grid * (GPUS - 1)) - level) ** 2).sum(axis=1).min()
+    assert squares == pytest.approx(fit.squares * (1 + 4.302652729911275**2 / 2), rel=1e-3)
+
+
+def test_the_shape_does_not_go_below_0():
+    fit = Fit.of(USL, np.repeat(GPUS, 2), np.repeat(GPUS, 2) * np.tile([99.0, 101.0], 4))
+    assert fit.shape == pytest.approx([0, 0], abs=1e-3)
+    assert float(fit.shape_interval(0).lo) == 0 < float(fit.shape_interval(0).hi)
+
+
+def test_without_degrees_of_freedom_there_is_no_interval():
+    fit = Fit.of(USL, GPUS[:3], USL_RATES[:3])
+    assert float(fit.at(8).point) == pytest.approx(USL_RATES[3], rel=1e-3)
+    assert math.isnan(float(fit.at(8).lo))
+
+
+def test_two_gpu_counts_are_refused():
+    with pytest.raises(TooFewCountsError, match="needs 3 GPU counts, and there are 2"):
+        Fit.of(AMDAHL, np.array([1.0, 1.0, 2.0]), np.array([1.0, 1.1, 2.0]))
+
+
+def test_critical_batch_by_hand():
+    # E = 1000 (1 + B/200) samples: 1160, 1320, 1640, 2280 at 32, 64, 128, 256.
+    batches = np.array([32.0, 64.0, 128.0, 256.0])
+    found = critical_batch(batches, 1000 * (1 + batches / 200) * np.array([1.01, 0.99, 1.01, 0.99]))
+    assert float(found.point) == pytest.approx(200, rel=0.2)
+    assert float(found.lo) < 200 < float(found.hi)
+    assert float(critical_batch(batches, 1000 * (1 + batches / 200)).point) == pytest.approx(200, rel=1e-3)
+
+
+def test_a_cost_that_does_not_grow_has_no_critical_batch():
+    batches = np.array([32.0, 64.0, 128.0])
+    assert float(critical_batch(batches, np.array([1000.0, 1000.0, 1000.0])).hi) == math.inf

@@ -1,0 +1,97 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.decision.claim import Claim
+from orchestrator.decision.claims import Verdict
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.claims import claims_markdown, verdicts
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+
+@pytest.fixture
+def frames(record_of: RecordOf) -> Any:
+    def trial(gpus: int, seed: int) -> TrialRecord:
+        speed = {1: 100.0, 2: 190.0}[gpus] + seed
+        return record_of(gpus, seed, metrics={"samples_per_s": speed, "accuracy": 0.9 + seed / 100, "epochs": 10})
+
+    records = [trial(gpus, seed) for gpus in (1, 2) for seed in range(3)]
+    return collect([*records, record_of(4, 0, Status.OOM)], scaling="weak", reference_batch_size=32)
+
+
+def judged(frames: Any, expression: str, **other: Any) -> Verdict:
+    return verdicts([Claim.of({"sentence": "So it is.", "expression": expression, **other})], *frames)[0]
+
+
+def test_speedup_and_efficiency_are_by_seed(frames: Any) -> None:
+    # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; mean 1.8912, s = .0088, ± .0219.
+    found = judged(frames, "speedup(gpus=2) > 1.8")
+    assert (found.verdict, found.n) == ("confirmed", 3)
+    assert found.point == pytest.approx((1.9 + 191 / 101 + 192 / 102) / 3 - 1.8)
+    assert judged(frames, "efficiency(gpus=2) > 0.9").point == pytest.approx(found.point / 2)
+    assert judged(frames, "speedup(gpus=2) > 2").verdict == "refuted"
+
+
+def test_accuracies_are_paired_by_seed(frames: Any) -> None:
+    found = judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.001)
+    assert (found.verdict, found.lo, found.hi) == ("confirmed", 0, 0)
+    assert (
+        judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.1, needs_epochs=100).verdict == "inconclusive"
+    )
+
+
+def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus, "accuracy": 0.9})
+        for gpus, timing in ((1, "device"), (2, "shared"), (4, "device"))
+        for seed in range(3)
+    ]
+    sweep = collect(records, scaling="weak", reference_batch_size=32)
+    found = judged(sweep, "speedup(gpus=2) > 1.8")
+    assert (found.verdict, found.why) == ("inconclusive", "the timing of one of its cells is not valid")
+    assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
+    assert judged(sweep, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.01).verdict == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("expression", "why"),
+    [
+        ("acuracy(gpus=2) > 0", "there is no column 'acuracy' of numbers (did you mean 'accuracy'?)"),
+        ("accuracy(gpus=8) > 0", "no cell has gpus=8"),
+        ("accuracy(gpus=4) > 0", "accuracy(gpus=4): a cell is oom"),
+        ("accuracy(gpu=4) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
+        ("accuracy() > 0", "accuracy(): a cell is oom"),
+    ],
+)
+def test_cells_that_are_not_there_leave_a_claim_inconclusive(frames: Any, expression: str, why: str) -> None:
+    found = judged(frames, expression)
+    assert (found.verdict, found.why) == ("inconclusive", why)
+
+
+def test_golden_table(frames: Any) -> None:
+    claims = [
+        {"sentence": "Two GPUs are 1.8 times as fast | <b>", "expression": "speedup(gpus=2) > 1.8", "about": "us"},
+        {"sentence": "They lose nothing", "expression": "accuracy(gpus=2) == accuracy(gpus=1)", "margin": 0.01},
+    ]
+    told = claims_markdown(verdicts([Claim.of(claim) for claim in claims], *frames), "demo")
+    assert told == GOLDEN
+
+
+GOLDEN = """\
+# Claims: demo
+
+Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so.
+
+| claim                                    | verdict   | left − right              | seeds   | said of   | as         \
+                                        |
+|:-----------------------------------------|:----------|:--------------------------|:--------|:----------|:-----------\
+----------------------------------------|
+| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 0.09115 [0.06923, 0.1131] | 3       | us        | speedup(gpu\
+s=2) > 1.8                              |
+| They lose nothing                        | confirmed | 0 [0, 0]                  | 3       |           | accuracy(gp\
+us=2) == accuracy(gpus=1) (margin 0.01) |
+"""

@@ -1,0 +1,65 @@
+import math
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.compare import compared, comparison_markdown
+from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def results(record_of: RecordOf, factor: float, *, torch: str, cells: list[int], oom: bool = False) -> Any:
+    def trial(gpus: int, seed: int) -> TrialRecord:
+        speed = 100 * gpus * (factor if gpus == 2 else 1) * math.exp(0.01 * (seed - 1))
+        metrics = {"samples_per_s": speed, "accuracy": 0.9 + 0.01 * seed - (0.02 if factor > 1 else 0)}
+        about = {"device_model": "NVIDIA H200", "torch": torch}
+        # Another version of the code has other identities.
+        return record_of(gpus, seed, metrics=metrics, provenance=about, cell_id=f"{torch}-{gpus}")
+
+    records = [trial(gpus, seed) for gpus in cells for seed in range(3)]
+    last = record_of(8, 0, Status.OOM if oom else Status.OK, cell_id=f"{torch}-8", provenance={"torch": torch})
+    return collect([*records, last], scaling="weak", reference_batch_size=32)
+
+
+def test_what_changed_comes_first_with_its_interval(record_of: RecordOf) -> None:
+    this = results(record_of, 1.5, torch="2.15", cells=[1, 2], oom=True)
+    other = results(record_of, 1.0, torch="2.14", cells=[1, 2, 4])
+    told = comparison_markdown(this, other, names=("results/a", "results/b|<x>"))
+    rows = [[each.strip() for each in line.split(" | ")] for line in told.splitlines() if line.startswith("| ")][1:]
+    # Both samples have a standard deviation of .01: ± t(.975, 4) · .01 · √(2/3) = ± .02267 in the logarithm.
+    half = 2.7764451 * 0.01 * math.sqrt(2 / 3)
+    lo, hi = 1.5 * math.exp(-half), 1.5 * math.exp(half)
+    assert rows[0][0] == "| 2.0" or rows[0][0] == "| 2"
+    assert f"1.50× [{lo:.2f}, {hi:.2f}]" in rows[0]
+    assert "-0.020 [-0.020, -0.020]" in rows[0] and "speed, accuracy" in rows[0]
+    assert f"1.00× [{math.exp(-half):.2f}, {math.exp(half):.2f}]" in rows[1]
+    assert rows[2][-1].startswith("oom; other: ok")
+    assert "throughput in 1 of 2, accuracy in 2 of 2" in told
+    assert "- torch: 2.15; other: 2.14" in told
+    assert "Only in results/b\\|&lt;x>: 1 cells." in told
+
+
+def test_nothing_in_common(record_of: RecordOf) -> None:
+    this = collect([record_of(1, 0)], scaling="weak")
+    other = collect([record_of(2, 0)], scaling="weak")
+    told = comparison_markdown(this, other, names=("a", "b"))
+    assert "0 cells in both." in told and "Only in a: 1 cells." in told
+
+
+def test_what_cannot_be_compared_is_said(tmp_path: Any) -> None:
+    def mistakes(compare_with: Any) -> Any:
+        with pytest.raises(MistakesError) as caught:
+            compared(SimpleNamespace(compare_with=compare_with, results_dir=tmp_path / "mine"))  # type: ignore[arg-type]
+        return caught.value.mistakes[0]
+
+    assert mistakes(None).startswith("mode=compare needs compare.with=")
+    assert "there are no results in" in mistakes(str(tmp_path / "none"))
+    (tmp_path / "two" / "a").mkdir(parents=True)
+    (tmp_path / "two" / "a" / "journal.jsonl").touch()
+    assert f"choose {tmp_path}/two/a" in mistakes(str(tmp_path / "two"))

@@ -1,0 +1,168 @@
+import io
+import stat
+from collections.abc import Callable
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.journal.record import TrialRecord
+from orchestrator.storage.layout import Layout
+from orchestrator.tables.files import accuracy_markdown, speedup_markdown, write_tables
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+# 2 gpus: log ratios ln 1.8 and ln 2, mean ln 1.897, half ln(2/1.8)/2 · t(.975, 1) = 0.669; e^±0.669 times 1.897.
+SPEEDUP = """\
+# Speed-up: demo
+
+Device: NVIDIA H200. 2 seeds a cell.
+Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device, or as the sweep says.
+Efficiency: the speed-up by how many times more gpus it took.
+Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both cells have the same ok seeds.
+† This timing is not valid; the note says why.
+
+| device batch   | LR rule   | gpus   | global batch   | samples/s              | speed-up             | efficiency  \
+ | status         | note                                                  |
+|:---------------|:----------|:-------|:---------------|:-----------------------|:---------------------|\
+:-------------|:---------------|:------------------------------------------------------|
+| 32             | none      | 1      | 32             | 1,000 [1,000, 1,000]   | 1× (baseline)        |             \
+ | ok             |                                                       |
+| 32             | none      | 2      | 64             | 1,897 [972, 3,706]     | 1.90× [0.97, 3.71]   | 95%         \
+ | ok             |                                                       |
+| 32             | none      | 4      | 128            | 3,000 [3,000, 3,000] † | 3.00× [3.00, 3.00] † | 75% †       \
+ | ok             | timing shared: other trials ran on the same devices   |
+| 32             | sqrt      | 2      | 64             | 1,850                  |                      |             \
+ | oom, 1 of 2 ok | 1 of 2 seeds oom: CUDA out of memory: 2 \\| 3 &lt;GiB> |
+| 32             | sqrt      | 8      | 256            |                        |                      |             \
+ | infeasible     | needs 8 ranks; there is room for 4                    |
+
+Empty in summary.csv: epoch_s (not reported), time_to_target_s (no target, or not reached), energy_j (not measured), \
+gpu_util (not measured), power_w (not measured), peak_memory_gb (not measured), cost (no price, or no GPUs).
+"""
+
+ACCURACY = """\
+# Accuracy: demo
+
+Device: NVIDIA H200. 2 seeds a cell.
+On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is lopsided, \
+over the ok seeds: Student's t.
+▼ worse, ▲ better than the like cell at the reference batch of 32: the 95% interval of the difference leaves out 0. \
+2 comparisons, each by itself.
+
+| device batch   | gpus   | global batch   | none                      | sqrt                   |
+|:---------------|:-------|:---------------|:--------------------------|:-----------------------|
+| 32             | 1      | 32             | 0.950 ± 0.127 (reference) |                        |
+| 32             | 2      | 64             | 0.920 ± 0.127 ▼           | 0.940 (oom, 1 of 2 ok) |
+| 32             | 4      | 128            | 0.950 ± 0.000             |                        |
+| 32             | 8      | 256            |                           | infeasible             |
+
+Worse than at the reference batch:
+
+- gpus=2, device_batch_size=32, lr_rule=none: -0.030 [-0.030, -0.030]
+
+Not ok:
+
+- gpus=2, device_batch_size=32, lr_rule=sqrt: oom, 1 of 2 ok; 1 of 2 seeds oom: CUDA out of memory: 2 \\| 3 &lt;GiB>
+- gpus=8, device_batch_size=32, lr_rule=sqrt: infeasible; needs 8 ranks; there is room for 4
+"""
+
+
+@pytest.fixture
+def records(record_of: RecordOf) -> list[TrialRecord]:
+    def measured(samples_per_s: float, accuracy: float) -> dict[str, float]:
+        return {"samples_per_s": samples_per_s, "accuracy": accuracy}
+
+    none = [
+        record_of(1, 0, metrics=measured(1000, 0.94)),
+        record_of(1, 1, metrics=measured(1000, 0.96)),
+        record_of(2, 0, metrics=measured(1800, 0.91)),
+        record_of(2, 1, metrics=measured(2000, 0.93)),
+        record_of(4, 0, timing="shared", metrics=measured(3000, 0.95)),
+        record_of(4, 1, timing="shared", metrics=measured(3000, 0.95)),
+    ]
+    rule = {"lr_rule": "sqrt"}
+    sqrt = [
+        record_of(2, 0, metrics=measured(1850, 0.94), **rule),
+        record_of(2, 1, Status.OOM, note="CUDA out of memory:\n2 | 3 <GiB>", **rule),
+        *(record_of(8, s, Status.INFEASIBLE, note="needs 8 ranks; there is room for 4", **rule) for s in (0, 1)),
+    ]
+    return none + sqrt
+
+
+def test_golden_tables(records: list[TrialRecord]) -> None:
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    assert speedup_markdown(summary) == SPEEDUP
+    assert accuracy_markdown(summary) == ACCURACY
+
+
+def test_cpus_and_single_seeds_are_told(record_of: RecordOf) -> None:
+    records = [record_of(gpus, device="cpu", metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)]
+    summary = collect(records, scaling="strong", price_per_gpu_hour=2)[1]
+    text = speedup_markdown(summary)
+    assert "Device: cpu; without GPUs, gpus counts worker processes. 1 seed a cell, and so no intervals.\n" in text
+    assert "Strong scaling: compared with the ok cell on the fewest gpus at the same global batch" in text
+    assert "Not compared: no ok cell is known to be at the reference batch." in accuracy_markdown(summary)
+
+
+def test_rows_are_in_the_order_of_numbers_and_name_what_varies(record_of: RecordOf) -> None:
+    key = "model.width"
+    records = [
+        record_of(gpus, batch=batch, axes={key: width}, metrics={"samples_per_s": 100})
+        for width in (64, 8)
+        for batch in (128, 32)
+        for gpus in (10, 2)
+    ]
+    lines = speedup_markdown(collect(records, scaling="weak")[1]).splitlines()
+    table = [[cell.strip() for cell in line.split("|")[1:5]] for line in lines if line.startswith("|")]
+    assert table[0] == [key, "device batch", "LR rule", "gpus"]
+    assert [(int(row[0]), int(row[1]), int(row[3])) for row in table[2:]] == [
+        (width, batch, gpus) for width in (8, 64) for batch in (32, 128) for gpus in (2, 10)
+    ]
+
+
+def test_without_a_trial_the_tables_say_so() -> None:
+    summary = collect([], scaling="weak")[1]
+    assert "No trial has ended yet." in speedup_markdown(summary)
+    assert "No trial has ended yet." in accuracy_markdown(summary)
+
+
+def empty_is_none(frame: pd.DataFrame) -> pd.DataFrame:
+    return frame.astype("object").where(frame.notna(), None).rename_axis(columns=None)
+
+
+def test_files_hold_the_frames(records: list[TrialRecord], tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "demo")
+    layout.create()
+    trials, summary = collect(records, scaling="weak", reference_batch_size=32)
+    written = write_tables(layout, trials, summary)
+    assert sorted(path.name for path in written) == sorted(path.name for path in layout.tables.iterdir())
+    assert {stat.S_IMODE(path.stat().st_mode) for path in written} == {0o600}
+    for frame, name in ((trials, "trials"), (summary, "summary")):
+        read = pd.read_csv(layout.table(f"{name}.csv"))
+        assert list(read.columns) == list(frame.columns)
+        for column in ("gpus", "samples_per_s", "accuracy"):
+            if column in frame:
+                pd.testing.assert_series_equal(read[column], frame[column], check_dtype=False)
+        pd.testing.assert_frame_equal(
+            empty_is_none(pd.read_parquet(layout.table(f"{name}.parquet"))), empty_is_none(frame)
+        )
+    assert layout.table("speedup.md").read_text() == SPEEDUP
+    assert layout.table("accuracy.md").read_text() == ACCURACY
+
+
+def test_text_is_no_formula_and_mixed_values_fit_in_parquet(record_of: RecordOf, tmp_path: Path) -> None:
+    layout = Layout(tmp_path)
+    layout.create()
+    records = [
+        record_of(1, axes={"=evil": "@SUM(A1)", "width": "auto"}, note="=1+1", metrics={"accuracy": -0.5}),
+        record_of(1, axes={"=evil": "fine", "width": 0.5}),
+    ]
+    write_tables(layout, *collect(records, scaling="weak"))
+    trials = pd.read_csv(io.BytesIO(layout.table("trials.csv").read_bytes()))
+    assert list(trials["'=evil"]) == ["'@SUM(A1)", "fine"]
+    assert trials["note"][0] == "'=1+1"
+    assert trials["accuracy"][0] == -0.5
+    assert list(pd.read_parquet(layout.table("trials.parquet"))["width"]) == ["auto", "0.5"]

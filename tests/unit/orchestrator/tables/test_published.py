@@ -1,0 +1,106 @@
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from orchestrator.collection.collector import collect
+from orchestrator.config.published import Published, published_mistakes
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.published import published_markdown
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+TABLES = sorted((Path(__file__).parents[4] / "conf/sweep/published/tables").glob("*.yaml"))
+TABLE: dict[str, Any] = {
+    "source": "a post | of 2018",
+    "columns": {
+        "epoch_ms": {"title": "epoch [ms]", "column": "epoch_s", "factor": 1000},
+        "all_per_s": {"title": "samples/s, all", "column": "samples_per_s", "times": "gpus"},
+        "clock_mhz": {"title": "clock [MHz]", "column": "gpu_clock_mhz"},
+    },
+    "rows": [
+        {"label": "one", "cell": {"gpus": 1, "shape": [3, 32]}, "figures": {"epoch_ms": 1500, "all_per_s": [7, 9]}},
+        {"label": "two", "cell": {"gpus": 2}, "status": "oom"},
+        {"label": "eight", "cell": {"gpus": 8}, "figures": {"epoch_ms": 100}},
+        {"label": "no such axis", "cell": {"model": "x"}, "figures": {"epoch_ms": 5}},
+        {"label": "a TPU", "figures": {"epoch_ms": 70}},
+    ],
+}
+EXPECTED = """\
+| one | | 1,500 | 2,000 † | 7.00–9.00 | 10.0 † | | | strategy=ddp, 1 seed |
+| | | | 3,000 | | 20.0 | | | strategy=single, 1 seed |
+| two | oom | | 500 | | 60.0 | | | strategy=ddp, 1 seed |
+| | | | | | | | | strategy=single, infeasible |
+| eight | | 100 | | | | | | not measured |
+| no such axis | | 5.00 | | | | | | not measured |
+| a TPU | | 70.0 | | | | | | has no counterpart here |
+"""
+
+
+def test_measured_figures_stand_beside_the_published_ones(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, status=status, timing=timing, axes={"strategy": strategy, "shape": [3, 32]}, metrics=metrics)
+        for gpus, strategy, status, timing, metrics in (
+            (1, "ddp", Status.OK, "shared", {"epoch_s": 2.0, "samples_per_s": 10.0}),
+            (1, "single", Status.OK, "device", {"epoch_s": 3.0, "samples_per_s": 20.0}),
+            (2, "ddp", Status.OK, "device", {"epoch_s": 0.5, "samples_per_s": 30.0}),
+            (2, "single", Status.INFEASIBLE, "device", {}),
+        )
+    ]
+    _, cells = collect(records, scaling="weak")
+    text = published_markdown(Published.of(TABLE), cells)
+    assert "Published: a post \\| of 2018." in text
+    assert _squeezed(text).endswith(EXPECTED.strip())
+
+
+def test_a_row_may_want_null_and_figures_of_fewer_epochs_say_so(record_of: RecordOf) -> None:
+    """A sweep without the axis has null there, and no other value."""
+    table = {
+        "source": "a post",
+        "columns": {
+            "train_s": {"title": "training [s]", "column": "train_s", "epochs": 10},
+            "clock": {"title": "clock [MHz]", "column": "gpu_clock_mhz"},
+        },
+        "rows": [
+            {"label": "plain", "cell": {"gpus": 1, "slow": None}},
+            {"label": "other", "cell": {"gpus": 1, "slow": "x", "absent": None}},
+            {"label": "none", "cell": {"gpus": 1, "absent": 1}},
+        ],
+    }
+    records = [
+        record_of(1, axes={"slow": slow}, metrics={"train_s": seconds, "epochs": epochs, "sm_clock_mhz": 1980})
+        for slow, seconds, epochs in ((None, 2.0, 1), ("x", 30.0, 10))
+    ]
+    text = _squeezed(published_markdown(Published.of(table), collect(records, scaling="weak")[1]))
+    assert "| plain | | | 2.00 after 1 of 10 epochs | | 1,980 | 1 seed |" in text
+    assert "| other | | | 30.0 | | 1,980 | 1 seed |" in text
+    assert "| none | | | | | | not measured |" in text
+
+
+def _squeezed(text: str) -> str:
+    return "\n".join(" ".join(line.split()) for line in text.splitlines())
+
+
+@pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
+def test_the_shipped_tables_are_sound(path: Path) -> None:
+    config = yaml.safe_load(path.read_text())
+    assert list(published_mistakes(config)) == []
+    assert len(Published.of(config).rows) == len(config["rows"]) >= 3
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"rows": [{"label": "a", "figures": {"epoch_s": 1}}]}, r"'epoch_s' \(did you mean 'epoch_ms'"),
+        ({"rows": [{"label": "a", "figures": {"epoch_ms": "1 s"}}]}, "is a number, or .least, largest., not '1 s'"),
+        ({"rows": [{"cell": {}}]}, r"rows\[0\] has the keys label, cell, status, figures \(needed: label\)"),
+        ({"columns": {"a": {"title": "t"}}, "rows": []}, "columns.a has the keys title, column, factor, times, epochs"),
+        ({"tables": []}, "needs source, columns and rows"),
+    ],
+)
+def test_what_is_no_table_is_told(change: dict[str, Any], told: str) -> None:
+    [mistake] = published_mistakes(TABLE | change)
+    assert re.search(told, mistake), mistake

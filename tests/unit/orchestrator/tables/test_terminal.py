@@ -1,0 +1,55 @@
+import io
+import re
+
+import pytest
+from rich.console import Console
+
+from orchestrator.collection.collector import collect
+from orchestrator.tables.terminal import show
+from tests.unit.orchestrator.report import demo
+from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
+
+_ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
+
+
+def shown(width: int, terminal: bool = True, evil: str = "") -> str:
+    cells = collect(demo.records(evil=evil), scaling="weak", reference_batch_size=32)[1]
+    file = io.StringIO()
+    show(cells, RECOMMENDATION, Console(file=file, width=width, force_terminal=terminal, highlight=False), FURTHER)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_tables_are_no_wider_than_the_terminal(width: int) -> None:
+    lines = _ESCAPE.sub("", shown(width)).splitlines()
+    command = [line for line in lines if line.lstrip().startswith("python ")]
+    assert max(len(line) for line in lines if line not in command) <= width
+    assert "─" in "".join(lines) and sum("(baseline)" in line for line in lines) == 9
+
+
+def test_the_recommendation_comes_first() -> None:
+    lines = _ESCAPE.sub("", shown(100)).splitlines()
+    assert "Recommendation (provisional)" in lines[0] and "Use gpus=8" in lines[1]
+
+
+def test_a_wide_terminal_shows_every_column_and_a_narrow_one_says_what_it_leaves_out() -> None:
+    wide, narrow = _ESCAPE.sub("", shown(140)), _ESCAPE.sub("", shown(80))
+    assert "samples/s" in wide and "epoch [s]" in wide and "In tables/summary.csv, too" not in wide
+    assert "1.73× [1.65, 1.81]" in narrow and "In tables/summary.csv, too: epoch [s]" in narrow
+
+
+def test_claims_come_behind_the_recommendation_and_published_figures_behind_the_accuracy() -> None:
+    text = _ESCAPE.sub("", shown(100))
+    places = [
+        text.index(title) for title in ("Use gpus=8", "Claims", "Speed-up", "Accuracy on", "Published and measured")
+    ]
+    assert places == sorted(places) and "refuted" in text
+
+
+def test_colour_is_for_terminals() -> None:
+    assert "\x1b[" in shown(100) and "\x1b[" not in shown(100, terminal=False)
+
+
+def test_hostile_strings_neither_colour_nor_move_the_cursor() -> None:
+    text = shown(120, terminal=False, evil="[bold red]x[/] \x1b[2J\x07")
+    assert "\x1b" not in text and "\x07" not in text and "[bold red]x[/]" in text.replace("\n", "")

@@ -1,0 +1,138 @@
+"""Against figures computed by hand."""
+
+import math
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from orchestrator.telemetry.figures import figures
+from orchestrator.telemetry.sampler import Readings
+
+PHASES = ((1.0, "training"), (2.0, ""), (3.0, "training"), (4.0, ""), (5.0, "window"), (7.0, ""))
+"""Two epochs of a second each, and a window of two seconds."""
+TIMES = [0.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+POWER = [100.0, 300.0, 300.0, 100.0, 300.0, 400.0, 400.0, 400.0, 100.0]
+COUNTER = [10.0, 110.0, 410.0, 510.0, 810.0, 1110.0, 1510.0, 1910.0, 2010.0]
+
+
+def seen(
+    series: Mapping[str, Mapping[str, Sequence[float]]],
+    rank: int = 0,
+    host: str = "a",
+    phases: Sequence[tuple[float, str]] = PHASES,
+    company: Mapping[str, float | str] | None = None,
+) -> Readings:
+    return Readings(
+        rank=rank,
+        host=host,
+        cores=4,
+        series={
+            name: {key: array("d", values) for key, values in ({"time_s": TIMES} | dict(columns)).items()}
+            for name, columns in series.items()
+        },
+        phases=phases,
+        company=company or {},
+        failure="",
+        ticks=len(TIMES),
+    )
+
+
+def gpu(**columns: Sequence[float]) -> dict[str, Any]:
+    return {"gpu0": {"gpu_util": [0.5] * 9, "power_w": POWER, **columns}}
+
+
+def test_energy_comes_from_the_counter() -> None:
+    found = figures([seen(gpu(energy_j=COUNTER))], {"samples_per_s": 200.0}, alone=True)
+    assert found["energy_j"] == pytest.approx(300 + 300)  # from 1 to 2 and from 3 to 4
+    assert found["power_w"] == pytest.approx((1910 - 1110) / 2)
+    assert found["energy_j_per_sample"] == pytest.approx(400 / 200)
+    assert found["energy_source"] == "counter"
+
+
+def test_a_counter_may_be_looked_at_less_often_than_the_rest() -> None:
+    now_and_then = [count if index not in (6, 0) else math.nan for index, count in enumerate(COUNTER)]
+    found = figures([seen(gpu(energy_j=now_and_then))], {"samples_per_s": 200.0}, alone=True)
+    assert found["energy_source"] == "counter"
+    assert found["energy_j"] == pytest.approx(300 + 300) and found["power_w"] == pytest.approx((1910 - 1110) / 2)
+
+
+def test_or_else_from_power_by_trapezoids() -> None:
+    found = figures([seen(gpu())], {}, alone=True)
+    assert found["energy_j"] == pytest.approx(300 + 200) and found["power_w"] == pytest.approx(400)
+    assert found["energy_source"] == "power" and "energy_j_per_sample" not in found
+
+
+def test_a_counter_that_fails_within_the_window_is_not_used_for_it() -> None:
+    broken = [*COUNTER[:6], *[math.nan] * 3]
+    found = figures([seen(gpu(energy_j=broken))], {}, alone=True)
+    assert found["energy_j"] == pytest.approx(600) and found["power_w"] == pytest.approx(400)
+    assert found["energy_source"] == "counter + power"
+
+
+def test_what_was_not_seen_all_along_is_empty() -> None:
+    nothing = [*POWER[:6], *[math.nan] * 3]
+    found = figures([seen(gpu(power_w=nothing, gpu_util=nothing))], {"samples_per_s": 9.0}, alone=True)
+    assert found["energy_j"] == pytest.approx(500)
+    assert not {"power_w", "energy_j_per_sample", "gpu_util"} & set(found)
+
+
+@pytest.mark.parametrize(
+    ("alone", "company"), [(False, {}), (True, {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0})]
+)
+def test_energy_is_empty_where_others_shared_the_device(alone: bool, company: dict[str, float | str]) -> None:
+    found = figures([seen(gpu(energy_j=COUNTER), company=company)], {}, alone=alone)
+    assert found["gpu_util"] == pytest.approx(0.5) and not {"energy_j", "power_w", "energy_source"} & set(found)
+
+
+def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
+    ranks = [
+        seen(gpu(energy_j=COUNTER, sm_clock_mhz=[1900.0] * 9, throttle_reasons=[0.0] * 9), rank=0),
+        seen(gpu(energy_j=COUNTER, sm_clock_mhz=[1700.0] * 9, throttle_reasons=[0, 0, 64, 0, 0, 0, 4, 0, 0]), rank=1),
+    ]
+    found = figures(ranks, {"samples_per_s": 400.0}, alone=True)
+    assert found["energy_j"] == pytest.approx(1200) and found["power_w"] == pytest.approx(800)
+    assert found["energy_j_per_sample"] == pytest.approx(2) and found["gpu_util"] == pytest.approx(0.5)
+    assert found["sm_clock_mhz"] == pytest.approx(1700)
+    assert found["throttle_reasons"] == "power cap"  # the thermal one was before the window
+
+
+def test_without_a_window_the_epochs_from_the_second_on_are_timed() -> None:
+    found = figures([seen(gpu(energy_j=COUNTER), phases=PHASES[:4])], {}, alone=True)
+    assert found["power_w"] == pytest.approx(300) and found["energy_j"] == pytest.approx(600)
+
+
+def test_a_trial_that_names_no_phases_has_the_energy_of_all_of_it() -> None:
+    found = figures([seen(gpu(energy_j=COUNTER), phases=())], {"samples_per_s": 5.0}, alone=True)
+    assert found["energy_j"] == pytest.approx(2000) and "energy_j_per_sample" not in found
+    assert found["power_w"] == pytest.approx(250) and found["gpu_util"] == pytest.approx(0.5)
+
+
+def test_processors_where_there_are_no_gpus() -> None:
+    cpu = {"cpu_s": [2.0 * t for t in TIMES], "rss_gb": [1.0, *[1.5] * 8]}
+    ranks = [
+        seen({"cpu": cpu | {"energy_j": COUNTER}}, rank=0, company={"foreign_cpu": 0.01, "swapped_pages": 0.0}),
+        seen({"cpu": cpu}, rank=1, company={"foreign_cpu": 0.04, "foreign_cpu_by": "cron", "swapped_pages": 0.0}),
+    ]
+    found = figures(ranks, {"samples_per_s": 400.0}, alone=True)
+    assert found == {
+        "cpu_util": pytest.approx(1.0),  # two ranks with 2 of the 4 cores each
+        "peak_memory_gb": 1.5,
+        "foreign_cpu": 0.04,
+        "foreign_cpu_by": "cron",
+        "swapped_pages": 0,
+        "energy_j": pytest.approx(600),
+        "power_w": pytest.approx(400),
+        "energy_j_per_sample": pytest.approx(1),
+        "energy_source": "RAPL",
+    }
+    ranks[1] = seen({"cpu": cpu}, rank=1, host="b")  # whose energy nobody reads
+    assert "energy_j" not in figures(ranks, {}, alone=True)
+
+
+def test_a_trial_of_no_samples() -> None:
+    empty = Readings(
+        rank=0, host="a", cores=1, series={"cpu": {"time_s": array("d")}}, phases=(), company={}, failure="", ticks=0
+    )
+    assert figures([empty], {}, alone=True) == {}

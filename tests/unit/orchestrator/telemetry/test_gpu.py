@@ -1,0 +1,86 @@
+import math
+import os
+
+import pytest
+
+from orchestrator.telemetry.gpu import Gpus
+from tests.unit.orchestrator.telemetry.nvml import Nvml
+
+ALL = {
+    "gpu_util": 0.75,
+    "memory_util": 0.4,
+    "memory_used_gb": 3.0,
+    "sm_clock_mhz": 1980.0,
+    "memory_clock_mhz": 3201.0,
+    "temperature_c": 61.0,
+    "power_w": 400.0,
+    "energy_j": 5080.0,
+    "fan": 0.3,
+    "throttle_reasons": 4.0,
+    "pcie_tx_gb": 2**-10,
+    "nvlink_tx_gb": 1.0,
+    "nvlink_rx_gb": 1.0,
+}
+
+
+def test_every_figure_with_its_unit() -> None:
+    gpus = Gpus(1, nvml=Nvml())
+    assert gpus.taps["gpu0"].read() == pytest.approx(ALL)
+    assert not gpus.failure
+
+
+def test_what_a_device_does_not_offer_is_empty_and_no_failure() -> None:
+    gpus = Gpus(1, nvml=Nvml(lacks=("nvmlDeviceGetFanSpeed", "nvmlDeviceGetTotalEnergyConsumption")))
+    for _ in range(2):
+        assert set(ALL) - set(gpus.taps["gpu0"].read()) == {"fan", "energy_j"}
+    assert not gpus.failure
+
+
+@pytest.mark.parametrize("call", range(1, 40))
+def test_a_failure_at_any_call_costs_figures_and_nothing_else(call: int) -> None:
+    gpus = Gpus(2, nvml=Nvml(fails_at=call))
+    rows = [tap.read() for _ in range(3) for tap in gpus.taps.values()]
+    assert "GPU is lost" in gpus.failure
+    assert all(row.items() <= (ALL | {"energy_j": row.get("energy_j")}).items() for row in rows)
+    assert not rows or rows[-1] == {}
+
+
+def test_without_a_library_there_are_no_figures_but_a_reason() -> None:
+    gpus = Gpus(1, nvml=Nvml(fails_at=1))
+    assert gpus.taps == {} and gpus.failure == "NVML: GPU is lost"
+    assert math.isnan(gpus.foreign_processes())
+    assert Gpus(0).failure == ""
+
+
+@pytest.mark.parametrize(
+    ("visible", "devices"),
+    [(None, [0, 1]), ("3,1", [3, 1]), ("GPU-a,GPU-b,GPU-c", ["GPU-a", "GPU-b"]), ("", [0, 1])],
+)
+def test_the_devices_are_those_that_cuda_shows(visible: str | None, devices: list[object]) -> None:
+    nvml = Nvml()
+    assert list(Gpus(2, visible, nvml).taps) == ["gpu0", "gpu1"]
+    assert nvml.devices == devices
+
+
+GONE = 2**22 + 1
+"""No process of this machine."""
+
+
+@pytest.mark.parametrize(
+    ("pids", "foreign"),
+    [
+        ((os.getpid(),), 0),
+        ((os.getpid(), os.getppid()), 1),
+        ((os.getppid(),), 1),
+        ((GONE,), 0),
+        ((GONE, GONE + 1), 1),
+    ],
+)
+def test_foreign_processes(pids: tuple[int, ...], foreign: int) -> None:
+    assert Gpus(1, nvml=Nvml(pids=pids)).foreign_processes() == foreign
+
+
+def test_foreign_processes_where_nvml_does_not_say() -> None:
+    """Or names not even this process, which computes."""
+    for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):
+        assert math.isnan(Gpus(1, nvml=silent).foreign_processes())

@@ -1,0 +1,180 @@
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import time
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.telemetry.company import Census
+from orchestrator.telemetry.company import Process as Listed
+from orchestrator.telemetry.cpu import Process, cpu_tap
+from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.tap import Source, Tap
+
+
+class Stage:
+    """A clock that is moved by hand, a source that counts, and a census of a machine with one foreigner."""
+
+    def __init__(self, fails_at: int | None = None) -> None:
+        self.now_s, self.reads, self._fails_at, self.counted = 50.0, 0, fails_at, 0
+
+    def read(self) -> dict[str, float]:
+        self.reads += 1
+        if self.reads == self._fails_at:
+            raise OSError("the sensor broke")
+        return {"reads": float(self.reads)}
+
+    def census(self, time_s: float) -> Census:
+        self.counted += 1
+        listed = {os.getpid(): Listed(parent=1, cpu_s=self.now_s, name="rank")}
+        return Census(
+            time_s=time_s, busy_s=1.5 * self.now_s, steal_s=0, processes=listed, throttled=None, swapped_pages=0
+        )
+
+    def sampler(self, hz: float = 0) -> Sampler:
+        tap = Tap([Source(name="sensor", read=self.read)], (FileNotFoundError,))
+        return Sampler(Sampling(hz=hz), rank=0, taps={"cpu": tap}, count=self.census, now=lambda: self.now_s)
+
+    def phase(self, sampler: Sampler, name: str, seconds: float) -> None:
+        sampler.observe(name)
+        self.now_s += seconds
+        sampler.observe("")
+
+
+def test_borders_are_sampled_and_phases_kept() -> None:
+    stage = Stage()
+    with stage.sampler() as sampler:
+        stage.now_s += 1
+        stage.phase(sampler, "training", 2)
+        stage.phase(sampler, "window", 3)
+    readings = sampler.readings()
+    assert list(readings.phases) == [(1, "training"), (3, ""), (3, "window"), (6, "")]
+    assert list(readings.series["cpu"]["time_s"]) == [0, 1, 3, 3, 6, 6]
+    assert list(readings.series["cpu"]["reads"]) == [1, 2, 3, 4, 5, 6]
+    assert pickle.loads(pickle.dumps(readings)) == readings
+
+
+def test_counters_are_read_at_borders_and_now_and_then() -> None:
+    sources = [
+        Source(name="sensor", read=lambda: {"now": 1.0}),
+        Source(name="meter", read=lambda: {"sum": 1.0}, counts=True),
+    ]
+    with Sampler(Sampling(hz=50), rank=0, taps={"gpu0": Tap(sources, ())}, count=Stage().census) as sampler:
+        time.sleep(0.3)
+    columns = sampler.readings().series["gpu0"]
+    assert not any(math.isnan(value) for value in columns["now"]) and len(columns["now"]) > 5
+    known = [not math.isnan(value) for value in columns["sum"]]
+    assert known[0] and known[-1] and sum(known) == 2
+
+
+def test_short_phases_are_not_all_sampled() -> None:
+    stage = Stage()
+    with stage.sampler(hz=1e-9) as sampler:
+        for _ in range(100):
+            stage.phase(sampler, "training", 0.01)
+    assert len(sampler.readings().series["cpu"]["time_s"]) < 10
+    assert len(sampler.readings().phases) == 200
+
+
+def test_the_window_is_what_company_is_counted_over() -> None:
+    stage = Stage()
+    with stage.sampler() as sampler:
+        for _ in range(3):
+            stage.phase(sampler, "training", 1)
+        stage.phase(sampler, "evaluation", 1)
+        stage.phase(sampler, "window", 4)
+    found = sampler.readings().company
+    assert found["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+    assert stage.counted == 5  # the second epoch's border, the ends of the second and third, and the window's own two
+
+
+@pytest.mark.parametrize(("seen", "told"), [((0, 2), 2), ((1, 0), 1), ((0, math.nan), 0), ((math.nan, math.nan), None)])
+def test_strangers_on_the_gpu_are_looked_for_at_both_ends_of_the_window(
+    seen: tuple[float, float], told: float | None
+) -> None:
+    stage, looks = Stage(), iter(seen)
+    gpus: Any = SimpleNamespace(foreign_processes=lambda: next(looks), failure="")
+    watching = Sampler(Sampling(hz=0), rank=0, taps={}, count=stage.census, now=lambda: stage.now_s, gpus=gpus)
+    with watching as sampler:
+        stage.phase(sampler, "training", 1)
+        stage.phase(sampler, "window", 4)
+    assert sampler.readings().company.get("foreign_gpu_processes") == told
+
+
+def test_without_a_window_the_epochs_from_the_second_on_are() -> None:
+    stage = Stage()
+    with stage.sampler() as sampler:
+        stage.phase(sampler, "training", 1)
+        assert stage.counted == 0
+        stage.phase(sampler, "training", 2)
+        stage.phase(sampler, "training", 2)
+    assert sampler.readings().company["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+
+
+def test_a_trial_that_names_no_phases_tells_nothing_of_company() -> None:
+    stage = Stage()
+    with stage.sampler() as sampler:
+        stage.now_s += 5
+    assert sampler.readings().company == {}
+
+
+@pytest.mark.parametrize("call", range(1, 6))
+def test_a_failure_leaves_empty_columns_and_one_warning(call: int, caplog: pytest.LogCaptureFixture) -> None:
+    stage = Stage(fails_at=call)
+    with stage.sampler() as sampler:
+        stage.phase(sampler, "training", 2)
+        stage.phase(sampler, "window", 2)
+    readings = sampler.readings()
+    assert readings.failure == "sensor: the sensor broke"
+    assert len(readings.series["cpu"]["time_s"]) == 5
+    seen = list(readings.series["cpu"].get("reads", []))
+    assert seen[: call - 1] == list(range(1, call)) and all(value != value for value in seen[call - 1 :])
+    assert len(caplog.records) == 1
+
+
+def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
+    def broken(time_s: float) -> Census:
+        raise PermissionError("/proc is closed")
+
+    stage = Stage()
+    tap = Tap([Source(name="sensor", read=stage.read)], ())
+    with Sampler(Sampling(hz=0), rank=0, taps={"cpu": tap}, count=broken) as sampler:
+        stage.phase(sampler, "window", 2)
+    assert "/proc is closed" in sampler.readings().failure and sampler.readings().company == {}
+
+
+WORKER = "import subprocess, sys; block = bytearray(2**26); subprocess.run([sys.executable, '-c', sys.argv[1]])"
+ITS_WORKER = "import time; block = bytearray(2**26); time.sleep(60)"
+
+
+def test_the_memory_of_a_commands_workers_counts() -> None:
+    """Of a child, and of its child; such a trial names no phases."""
+    process = Process()
+    with Sampler(Sampling(hz=20), rank=0, taps={"cpu": cpu_tap(process)}, process=process) as sampler:
+        command = subprocess.Popen([sys.executable, "-c", WORKER, ITS_WORKER], start_new_session=True)
+        try:
+            deadline = time.monotonic() + 30
+            while len(process.children) < 2 and time.monotonic() < deadline:
+                time.sleep(0.1)
+            time.sleep(1.0)
+        finally:
+            os.killpg(command.pid, signal.SIGKILL)
+            command.wait()
+    rss_gb = sampler.readings().series["cpu"]["rss_gb"]
+    assert len(process.children) >= 2
+    assert max(rss_gb) - rss_gb[0] > 1.5 * 2**26 / 2**30
+
+
+def test_the_thread_keeps_its_pace_and_ends() -> None:
+    tap = Tap([Source(name="sensor", read=lambda: {"one": 1.0})], ())
+    with Sampler(Sampling(hz=50), rank=0, taps={"cpu": tap}) as sampler:
+        time.sleep(0.5)
+    readings = sampler.readings()
+    assert 5 <= readings.ticks <= 26
+    time.sleep(0.05)
+    assert sampler.readings().ticks == readings.ticks

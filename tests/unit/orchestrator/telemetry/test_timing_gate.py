@@ -1,0 +1,107 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from orchestrator.driver.spoiled import once_more
+from orchestrator.journal.record import TrialRecord
+from orchestrator.telemetry.timing_gate import disturbed, judged
+from sweeps.status import Status
+from tests.contract.trials import trial
+
+RecordOf = Callable[..., TrialRecord]
+QUIET: dict[str, Any] = {
+    "window_s": 2.1,
+    "window_steps": 60,
+    "foreign_cpu": 0.02,
+    "throttled_periods": 0,
+    "swapped_pages": 3,
+    "foreign_gpu_processes": 0,
+    "sm_clock_mhz": 1980,
+    "throttle_reasons": "power cap",
+}
+
+
+def reasons(record_of: RecordOf, **metrics: Any) -> list[str]:
+    records = [record_of(1, seed, metrics=QUIET) for seed in (1, 2)]
+    return judged([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
+
+
+@pytest.mark.parametrize(
+    ("metrics", "told"),
+    [
+        ({"window_s": 1.9}, "timed window below 2 s or 50 steps"),
+        ({"window_steps": 49}, "timed window below 2 s or 50 steps"),
+        ({"foreign_cpu": 0.31, "foreign_cpu_by": "{hog}"}, "others took 31% of the cores' time, most of it {hog}"),
+        ({"foreign_gpu_processes": 2}, "2 foreign processes on the GPUs"),
+        ({"throttled_periods": 4}, "the CPU quota ran out in 4 periods"),
+        ({"swapped_pages": 5000}, "5000 pages were swapped"),
+        ({"throttle_reasons": "hardware slowdown, power cap"}, "throttled: hardware slowdown"),
+        ({"sm_clock_mhz": 1800, "throttle_reasons": ""}, "clock 1800 MHz, 9% below the device's median"),
+    ],
+)
+def test_each_cause_is_caught_with_its_figure(record_of: RecordOf, metrics: dict[str, Any], told: str) -> None:
+    assert reasons(record_of, **metrics) == [told]
+
+
+@pytest.mark.parametrize(
+    "metrics",
+    [
+        {},
+        {"foreign_cpu": 0.05},
+        {"sm_clock_mhz": 1890},
+        {"sm_clock_mhz": 1500},
+        {"window_s": None, "window_steps": None},
+    ],
+)
+def test_a_clean_window_is_valid(record_of: RecordOf, metrics: dict[str, Any]) -> None:
+    """Also one that clocks low because its work takes all the power there is, and a trainable's that tells of none."""
+    assert reasons(record_of, **metrics) == []
+
+
+def test_what_is_not_ok_is_not_judged(record_of: RecordOf) -> None:
+    assert judged([record_of(1, 0, Status.OOM, metrics=QUIET)]) == {}
+
+
+def test_devices_have_medians_of_their_own(record_of: RecordOf) -> None:
+    slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
+    records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
+    assert not any(judged(records).values())
+
+
+def test_the_clock_of_a_trial_that_names_no_phases_counts_for_nothing(record_of: RecordOf) -> None:
+    """It is the mean of its whole time, start-up included: 1,004 to 1,246 MHz were seen where all ran at 1,980."""
+    unnamed = {name: QUIET[name] for name in ("window_s", "window_steps")}
+    records = [
+        record_of(1, seed, metrics=unnamed | {"sm_clock_mhz": mhz}) for seed, mhz in enumerate((1004, 1060, 1246))
+    ]
+    assert not any(judged(records).values())
+
+
+def test_shared_timings_are_invalid_and_not_disturbed(record_of: RecordOf) -> None:
+    record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
+    assert "timing shared" in judged([record])[record.trial_id][0]
+    assert disturbed([record])[record.trial_id] == []
+
+
+def ends(record_of: RecordOf, count: int, spoiled: int, **fields: Any) -> dict[str, TrialRecord]:
+    records = [
+        record_of(1, n, metrics=QUIET | {"foreign_cpu": 0.4 if n < spoiled else 0}, trial_id=f"t{n}", **fields)
+        for n in range(count)
+    ]
+    return {record.trial_id: record for record in records}
+
+
+@pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
+def test_a_share_of_the_trials_is_run_once_more_alone(record_of: RecordOf, share: float, again: int) -> None:
+    ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
+    found = once_more(ran, ends(record_of, 20, 5), share=share, planned=20)
+    assert [each.trial_id for each in found] == [f"t{n}" for n in range(again)]
+    assert all(each.timing == "exclusive" for each in found)
+
+
+def test_nothing_runs_a_third_time_and_nothing_that_did_not_run_now(record_of: RecordOf) -> None:
+    ran = [trial(f"t{n}", "quick") for n in range(2)]
+    assert once_more(ran, ends(record_of, 2, 2, attempt=2), share=1, planned=2) == []
+    assert once_more([], ends(record_of, 2, 2), share=1, planned=2) == []
+    assert once_more(ran, {}, share=1, planned=2) == []

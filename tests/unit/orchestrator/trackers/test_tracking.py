@@ -1,0 +1,101 @@
+import logging
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.journal.outcome import Outcome
+from orchestrator.storage.secrets import Secrets
+from orchestrator.trackers.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_mistakes
+from sweeps.mistakes import MistakesError
+from sweeps.status import Status
+from tests.contract.trials import Recorder, trial
+
+
+class Notes:
+    """A tracker that writes down what it is told."""
+
+    def __init__(self, breaks_at=None):
+        self.told, self._breaks_at = [], breaks_at
+
+    def _take(self, what, *values):
+        if what == self._breaks_at:
+            raise ConnectionError("no server")
+        self.told.append((what, *values))
+
+    def begin(self, trial_id, run):
+        self._take("begin", trial_id, run.name)
+
+    def log(self, trial_id, row, step):
+        self._take("log", trial_id, row, step)
+
+    def end(self, trial_id, figures, status, note):
+        self._take("end", trial_id, figures, status, note)
+
+    def close(self):
+        self._take("close")
+
+
+def play(*trackers):
+    session, one = Recorder(), trial("one", "quick")
+    listener = TrackedListener(session, {f"tracker{n}": tracker for n, tracker in enumerate(trackers)})
+    listener.started(one)
+    listener.reported(one, [{"epoch": 1, "loss": 0.5, "note": "text"}, {"epoch": 2, "loss": float("nan")}])
+    listener.finished(one, Outcome(status=Status.OK, wall_s=2.0, metrics={"accuracy": 0.9, "shape": [1]}))
+    listener.ticked()
+    assert not listener.stopping() and session.ticks == 1
+    listener.close()
+    return session
+
+
+def test_a_tracker_is_told_what_the_session_was_told():
+    notes = Notes()
+    session = play(notes)
+    assert [event for event, _ in session.events] == ["started", "reported", "finished"]
+    assert notes.told == [
+        ("begin", "one", "gpus=1,name=one"),
+        ("log", "one", {"epoch": 1.0, "loss": 0.5}, 1),
+        ("log", "one", {"epoch": 2.0}, 2),
+        ("end", "one", {"accuracy": 0.9, "wall_s": 2.0}, "ok", ""),
+        ("close",),
+    ]
+
+
+@pytest.mark.parametrize("moment", ["begin", "log", "end", "close"])
+def test_a_tracker_that_fails_costs_neither_the_sweep_nor_the_others(moment, caplog):
+    broken, sound = Notes(breaks_at=moment), Notes()
+    with caplog.at_level(logging.WARNING):
+        session = play(broken, sound)
+    assert session.outcomes["one"].status is Status.OK
+    assert len(sound.told) == 5 and moment not in [what for what, *_ in broken.told]
+    assert caplog.messages == ["tracker tracker0 is left out from here on: ConnectionError: no server"]
+
+
+def test_a_run_has_the_trials_numbers_its_config_and_its_tags():
+    run = run_of(trial("one", "quick", model={"name": "mlp", "width": None}))
+    assert run.params["global_batch_size"] == 8 and run.params["model.name"] == "mlp" and run.params["axes.gpus"] == 1
+    assert "model.width" not in run.params
+    assert run.tags["cell_id"] == "one" and run.tags["timing"] == "exclusive"
+
+
+def test_only_finite_numbers_are_drawn():
+    assert numbers({"a": 1, "b": True, "c": float("inf"), "d": "2", "e": None, "f": 0.5}) == {"a": 1.0, "f": 0.5}
+
+
+def test_a_tracker_without_its_package_is_a_mistake(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    (told,) = tracker_mistakes({"mlflow": {"enabled": True}, "wandb": {"enabled": False}})
+    assert told == "tracker.mlflow needs the package mlflow: pip install 'sweep-orchestrator[mlflow]'"
+
+
+def test_none_is_on_by_default_and_one_that_cannot_begin_is_told(tmp_path):
+    assert make_trackers({"tensorboard": {"enabled": False, "dir": None}}, "s", tmp_path) == {}
+    with pytest.raises(MistakesError, match="tracker.tensorboard: TypeError"):
+        make_trackers({"tensorboard": {"enabled": True, "folder": "x"}}, "s", tmp_path)
+
+
+def test_no_tracker_is_told_a_secret():
+    hidden = Secrets.of({}, {"trainable": {"api_key": "abcd-efgh-ijkl"}}, {})
+    one = replace(trial("one", "quick"), config={"trainable": {"api_key": "abcd-efgh-ijkl", "depth": 3}})
+    run = run_of(one, hidden)
+    assert run.params["trainable.depth"] == 3 and "abcd-efgh-ijkl" not in str(run)
+    assert "trainable.api_key" in run.params

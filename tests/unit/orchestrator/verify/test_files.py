@@ -1,0 +1,62 @@
+import hashlib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.journal.journal import Kind, Record
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.trial_files import HASHED, digests
+from orchestrator.verify import files as verify_files
+from trainables.generations import Generations
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout(tmp_path)
+    found.create()
+    found.trial("a").mkdir()
+    return found
+
+
+def ended(layout: Layout) -> list[Record]:
+    value: dict[str, Any] = {"trial_id": "a", "attempt": 1, "files": digests(layout.trial("a"))}
+    return [Record(kind=Kind.STARTED, value={"trial_id": "a"}), Record(kind=Kind.FINISHED, value=value)]
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_a_file_cut_off_at_any_byte_is_named(layout: Layout, name: str) -> None:
+    path, whole = layout.trial("a") / name, bytes(range(64))
+    path.write_bytes(whole)
+    records = ended(layout)
+    assert list(verify_files.of_ended_trials(layout, records)) == []
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        (told,) = verify_files.of_ended_trials(layout, records)
+        assert told == f"{path}: changed since the trial ended, its checksum does not match"
+    path.unlink()
+    (told,) = verify_files.of_ended_trials(layout, records)
+    assert told == f"{path}: lost since the trial ended"
+
+
+def test_a_trial_that_was_started_again_writes_its_files_anew(layout: Layout) -> None:
+    layout.config("a").write_text("one")
+    records = [*ended(layout), Record(kind=Kind.STARTED, value={"trial_id": "a"})]
+    layout.config("a").write_text("two")
+    assert list(verify_files.of_ended_trials(layout, records)) == []
+
+
+def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before_is_used(layout: Layout) -> None:
+    generations = Generations(folder=layout.checkpoint("a"), rank=0, world_size=1)
+    generations.write(1, b"the first")
+    generations.write(2, b"the second, that is longer")
+    assert list(verify_files.of_checkpoints(layout)) == []
+    digest = hashlib.sha256(b"the second, that is longer").hexdigest()[:16]
+    path = layout.checkpoint("a") / f"00000002-rank0-{digest}.pt"
+    whole = path.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))]
+    for damaged in [*(whole[:length] for length in range(len(whole))), *flipped]:
+        path.write_bytes(damaged)
+        (told,) = verify_files.of_checkpoints(layout)
+        assert told.startswith(f"{path}: its content does not match")
+        assert generations.newest() == (1, {0: b"the first"})
