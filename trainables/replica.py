@@ -178,7 +178,6 @@ class Replica:
             precision=self._workload.precision,
             grad_accum_steps=context.batch.grad_accum_steps,
             device=context.device,
-            stopwatch=self.stopwatch,
             smoothing=self._settings.label_smoothing,
         )
         return GraphedStep(step) if self.captures else step

@@ -5,13 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TypeVar
 
 import torch
 
 from trainables.inputs import Minibatch
-
-T = TypeVar("T")
 
 SAMPLED = 16
 """On a GPU, one fetch of so many is timed, by events that are read when the device is waited for anyway."""
@@ -47,7 +44,6 @@ class Stopwatch:
     def __init__(self, device: str, now: Callable[[], float] = time.perf_counter) -> None:
         self.on_gpu, self._now = device.startswith("cuda"), now
         self._data_s = self._exchange_s = self._step_s = 0.0
-        self._exchanged: float | None = None
         self._fetches = 0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
@@ -75,19 +71,11 @@ class Stopwatch:
         take()
         self._step_s += self._now() - began
 
-    def exchanging(self, exchange: Callable[[], T]) -> T:
-        """A bucket is exchanged, or its exchange started: the host's time with it is the exchange's."""
+    def exchanging(self, exchange: Callable[[], None]) -> None:
+        """Exchange gradients and count it."""
         began = self._now()
-        result = exchange()
-        self._exchanged = self._now()
-        self._exchange_s += self._exchanged - began
-        return result
-
-    def passed(self) -> None:
-        """A backward pass is over: whatever came behind its last bucket was waiting for the exchange to end."""
-        if self._exchanged is not None:
-            self._exchange_s += self._now() - self._exchanged
-            self._exchanged = None
+        exchange()
+        self._exchange_s += self._now() - began
 
     def _began_fetch(self) -> float | torch.cuda.Event | None:
         if not self.on_gpu:

@@ -15,13 +15,12 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from trainables import direct_exchange, timed_exchange, watched_exchange
+from trainables import watched_exchange
 from trainables.compilation import Compiled
 from trainables.context import Context
 from trainables.data_parallel import data_parallel
 from trainables.flat_exchange import FlatExchange
 from trainables.strategy import Exchange, Strategy
-from trainables.timed_exchange import Timed
 from trainables.watched_exchange import Watched
 
 __all__ = ["STRATEGIES", "Exchange", "Strategy", "follows_speed", "prepare"]
@@ -46,8 +45,8 @@ def single(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
 def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
     """A replica a rank, gradients averaged over the ranks; one rank is `single`.
 
-    The average is taken during the backward pass, or after it where that is one piece of compiled code. The ranks'
-    shares may be unequal: the scaled losses weigh them.
+    The average is taken during the backward pass; after it where that is one piece of compiled code, and on CPUs. The
+    ranks' shares may be unequal: the scaled losses weigh them.
     """
     if context.world_size == 1:
         return single(model, context, exchange)
@@ -61,10 +60,13 @@ def ddp(model: nn.Module, context: Context, exchange: Exchange) -> Strategy:
         loss_scale=context.world_size / context.batch.global_batch_size,  # for the average divides by the ranks
         share_buffers=share_buffers,
     )
-    if isinstance(model, Compiled) and context.device != "cpu":
-        return averaged(forward=model, exchange=FlatExchange(model, exchange.wire, exchange.noise))
+    if isinstance(model, Compiled) or context.device == "cpu":
+        flat: Callable[[], None] = FlatExchange(model, exchange.wire, exchange.noise)
+        if exchange.stopwatch and context.device == "cpu":
+            flat = partial(exchange.stopwatch.exchanging, flat)
+        return averaged(forward=model, exchange=flat)
     parallel = DistributedDataParallel(model, gradient_as_bucket_view=True, **_NOT_EACH_FORWARD)
-    _hook(parallel, exchange, on_cpu=context.device == "cpu")
+    _hook(parallel, exchange)
     return averaged(forward=parallel, without_exchange=parallel.no_sync)
 
 
@@ -93,17 +95,13 @@ def prepare(model: nn.Module, context: Context, exchange: Exchange | None = None
     return strategy
 
 
-def _hook(parallel: DistributedDataParallel, exchange: Exchange, *, on_cpu: bool) -> None:
+def _hook(parallel: DistributedDataParallel, exchange: Exchange) -> None:
     """Register a communication hook where DistributedDataParallel's own way is not what is wanted."""
-    state: Any = None  # to torch's hooks: all ranks
     hook: Callable[[Any, Any], Future[Tensor]] = allreduce_hook
     if exchange.wire is torch.bfloat16:
         hook = bf16_compress_hook
-    elif on_cpu:
-        state, hook = direct_exchange.MOST_BYTES, direct_exchange.average
     if exchange.noise:
-        state, hook = Watched(see=exchange.noise.see, exchange=partial(hook, state)), watched_exchange.average
-    if on_cpu and exchange.stopwatch:
-        state, hook = Timed(stopwatch=exchange.stopwatch, exchange=partial(hook, state)), timed_exchange.average
-    if hook is not allreduce_hook:
-        parallel.register_comm_hook(state, hook)
+        all_ranks = partial(hook, None)
+        parallel.register_comm_hook(Watched(see=exchange.noise.see, exchange=all_ranks), watched_exchange.average)
+    elif hook is not allreduce_hook:
+        parallel.register_comm_hook(None, hook)

@@ -12,7 +12,6 @@ from torch import Tensor
 from trainables.inputs import Minibatch
 from trainables.objective import loss_sum
 from trainables.precision import Precision
-from trainables.stopwatch import Stopwatch
 from trainables.strategies import Strategy
 
 
@@ -47,7 +46,6 @@ class TrainingStep:
         precision: Precision,
         grad_accum_steps: int,
         device: str,
-        stopwatch: Stopwatch | None = None,
         smoothing: float = 0.0,
     ) -> None:
         self._strategy, self._optimizer, self.grad_accum_steps = strategy, optimizer, grad_accum_steps
@@ -57,7 +55,6 @@ class TrainingStep:
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         """See `Step`; never read here."""
         self._times, self._smoothing = 1, smoothing
-        self._stopwatch = stopwatch or Stopwatch(device)
         self._exchanges = True
 
     @contextmanager
@@ -110,13 +107,14 @@ class TrainingStep:
             with self._strategy.without_exchange() if remaining or not self._exchanges else nullcontext():
                 loss = self._loss(*next(batches))
                 self._scaler.scale(loss).backward()
-            self._stopwatch.passed()
             self.loss += loss.detach() if self._times == 1 else loss.detach() * self._times
         if self._exchanges:
             self._strategy.exchange()
         self._scaler.step(self._optimizer)
         self._scaler.update()
-        self._optimizer.zero_grad()
+        for group in self._optimizer.param_groups:
+            for parameter in group["params"]:  # as zero_grad does, which takes 10 µs of its own to be seen by profilers
+                parameter.grad = None
 
     def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
         with self._casting:

@@ -4,8 +4,9 @@
     python tests/benchmarks/gpu_session.py --rehearse --out /tmp/rehearsal.json        # on a CPU, with tiny sizes
 
 Each row needs some GPUs and about so many seconds; those that fit the machine and the time that is left are measured,
-in order, and written as soon as they are there. Rows that are in the file already are left out, so that the same
-command goes on; --again measures them anew. On a machine with 2 or 4 GPUs start with --only scaling unequal input.
+in order, and written as soon as they are there. Rows that are in the file already, and did not fail, are left out, so
+that the same command goes on; --again measures them anew. On a machine with 2 or 4 GPUs start with --only scaling
+unequal input.
 
 Groups: compile (cnn10), recipe (90.5% on CIFAR-10), script (the published script's
 way of training, and ours), input (resident, loader, shared loader), oom (out of memory as a row), scaling (weak,
@@ -31,6 +32,10 @@ from typing import Any
 
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+
+from tests.benchmarks.ready import TRAINABLES, require  # noqa: E402
+
+require(*TRAINABLES)
 
 from tests.benchmarks.gpu_throughput import SETTINGS, Ranks, compare  # noqa: E402
 from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
@@ -371,13 +376,16 @@ def main() -> None:
     given = parser.parse_args()
     if not given.rehearse and given.data is None:
         parser.error("give the data, or --rehearse")
+    if given.data and not given.data.is_file():
+        parser.error(f"there is no file {given.data}")
     started, host = time.monotonic(), _host(given)
     found = json.loads(given.out.read_text()) if given.out.exists() else {"rows": {}}
     found["about"] = about(host.device)
     for row in rows():
         if given.only and row.name not in given.only and row.group not in given.only:
             continue
-        if row.name in found["rows"] and not given.again:
+        done = row.name in found["rows"] and found["rows"][row.name].get("status") != "failed"
+        if done and not given.again:
             continue
         left_s = given.limit_s - (time.monotonic() - started)
         if row.gpus > host.gpus or (row.seconds > left_s and not host.tiny):

@@ -34,6 +34,10 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
 
+from tests.benchmarks.ready import TRAINABLES, require  # noqa: E402
+
+require(*TRAINABLES)
+
 from tests.benchmarks.yardstick import Case  # noqa: E402
 from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
 

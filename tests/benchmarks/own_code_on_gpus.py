@@ -21,6 +21,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+
+from tests.benchmarks.ready import require  # noqa: E402
+
+require()
 SHOWN = ("gpus", "ranks", "device", "device_batch_size", "status", "samples_per_s", "epoch_s", "accuracy", "wall_s")
 COUNT = "echo visible_gpus=$(echo $CUDA_VISIBLE_DEVICES | tr , ' ' | wc -w)"
 """In a shell: how many GPUs the command is shown."""

@@ -29,6 +29,11 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+
+from tests.benchmarks.ready import require  # noqa: E402
+
+require()
 
 PACK_EVERY_S = 30.0
 LAST_WORDS_S = 45.0
@@ -37,6 +42,8 @@ LEAST_S = 45.0
 """Below so much time no further sweep starts: Ray and the first trial would take it."""
 PACKED = ("journal.jsonl", "tables/*", "trials/*/config.yaml", "trials/*/metrics.jsonl", "trials/*/telemetry.parquet")
 """Of each sweep's results: what it can be continued from, and what its report is made of."""
+
+DATA = ("cifar10.npz", "mnist/MNIST/raw")
 
 TINY = ("trainable.window_s=0.1", "trainable.window_steps=2", "trainable.warmup_steps=1", "trainable.warmup_s=0")
 
@@ -197,6 +204,9 @@ def _arguments() -> argparse.Namespace:
     given = parser.parse_args()
     if not given.data and not given.rehearse:
         parser.error("give --data, or --rehearse")
+    needed = [Path(given.data or ".") / each for each in DATA]
+    if absent := [str(path.absolute()) for path in needed if not path.exists() and not given.rehearse]:
+        parser.error(f"there is no {' and no '.join(absent)}")
     return given
 
 

@@ -54,3 +54,21 @@ def test_a_trial_whose_gradients_are_rounded_for_the_journey_learns_the_same(pai
         losses[exchange] = answers[0]["metrics"]["loss"]
     assert losses["bf16"] != losses["full"]
     assert losses["bf16"] == pytest.approx(losses["full"], rel=0.02)
+
+
+class Spare(nn.Linear):
+    """A layer with a parameter that nothing depends on."""
+
+    def __init__(self, **shape: object) -> None:
+        super().__init__(64, 10)
+        self.spare = nn.Parameter(torch.zeros(3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.flatten(1))
+
+
+def test_a_parameter_that_takes_no_part_is_told_in_a_line(pair: Processes) -> None:
+    meet, config = rendezvous(), {"model": {"name": f"{__name__}:Spare"}}
+    asked = [request(rank=rank, shares=(32, 32), rendezvous=meet, gang_id=meet, config=config) for rank in range(2)]
+    notes = [answer["note"] for answer in pair.call(run, *[(each,) for each in asked])]
+    assert all("1 of the model's parameters take no part in its forward pass" in note for note in notes), notes

@@ -46,6 +46,7 @@ def measured(rank: int, shares: tuple[int, ...], accumulate: int, meet: str | No
         with prepared.without_exchange():
             (prepared.forward(each).sum() * prepared.loss_scale).backward()
     (prepared.forward(last).sum() * prepared.loss_scale).backward()
+    prepared.exchange()
     optimizer.step()
     found = noise.smoothed().estimate
     assert found is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
-from trainables import direct_exchange, loop, training_step
+from trainables import flat_exchange, loop, training_step
 from trainables.inputs import ResidentInputs
 
 DELAY_S = 0.02
@@ -32,7 +32,7 @@ def delayed(asked: dict[str, Any], place: str) -> dict[str, float]:
         "data": (ResidentInputs, "_block"),
         "host": (loop.Loop, "step"),
         "compute": (training_step.TrainingStep, "_loss"),
-        "communication": (direct_exchange, "_of_all_ranks"),
+        "communication": (flat_exchange, "_average"),
         "imbalance": (training_step.TrainingStep, "_loss"),
     }
     patch = pytest.MonkeyPatch()

@@ -1,0 +1,33 @@
+"""How a benchmark ends: its figures on the screen and in a file, beside the machine and the software they come from."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+
+def machine(device: str = "cpu") -> dict[str, Any]:
+    """`device`, `host` and `load_average`: without them no figure means anything."""
+    return {
+        "device": _gpu() if device.startswith("cuda") else "cpu",
+        "host": f"{platform.machine()}, {os.cpu_count()} cores, torch {version('torch')}",
+        "load_average": os.getloadavg()[0],
+    }
+
+
+def tell(figures: Mapping[str, Any], out: Path | None, *, long: str = "") -> None:
+    """Print them as JSON, all but those under `long`, and write all of them to the file, if there is one."""
+    print(json.dumps({name: each for name, each in figures.items() if name != long}, indent=2))
+    if out:
+        out.write_text(json.dumps(figures, indent=2) + "\n")
+
+
+def _gpu() -> str:
+    import torch
+
+    return torch.cuda.get_device_name()
