@@ -13,10 +13,8 @@ by its counter and by integrating its power, wanted within 3% of each other.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import threading
 import time
 from contextlib import nullcontext
@@ -24,13 +22,18 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import numpy as np
-import torch
+from tests.benchmarks.ready import require
 
-from orchestrator.statistics.means import ratio
-from orchestrator.telemetry.gpu import Gpus
-from orchestrator.telemetry.sampler import TRAINING, Sampler, Sampling
-from trainables import models
+require()
+
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+
+from orchestrator.statistics.means import ratio  # noqa: E402
+from orchestrator.telemetry.gpu import Gpus  # noqa: E402
+from orchestrator.telemetry.sampler import TRAINING, Sampler, Sampling  # noqa: E402
+from tests.benchmarks.figures import machine, tell  # noqa: E402
+from trainables import models  # noqa: E402
 
 WANTED = 0.995
 
@@ -147,7 +150,7 @@ def main() -> None:
     training = Training(chosen.device, chosen.batch)
     figures = measure(training, chosen.device, chosen.pairs, chosen.seconds, chosen.hz)
     if chosen.device == "cuda":
-        figures |= {"gpu": torch.cuda.get_device_name(), "energy_of_12_s": energy(training, 12.0, chosen.hz)}
+        figures |= {"energy_of_12_s": energy(training, 12.0, chosen.hz)}
         figures["of_each_source"] = sources(training, 5.0)
     figures |= {
         "batch": chosen.batch,
@@ -155,12 +158,8 @@ def main() -> None:
         "hz": chosen.hz,
         "pairs": chosen.pairs,
         "slice_s": chosen.seconds,
-        "host": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
-        "load_average": os.getloadavg()[0],
     }
-    print(json.dumps(figures, indent=2))
-    if chosen.out:
-        chosen.out.write_text(json.dumps(figures, indent=2) + "\n")
+    tell(figures | machine(chosen.device), chosen.out)
 
 
 if __name__ == "__main__":

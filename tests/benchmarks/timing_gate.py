@@ -14,10 +14,8 @@ throttling and clocks are fakes, in tests/unit/orchestrator/telemetry.
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import subprocess
 import sys
 import time
@@ -28,14 +26,19 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import torch
+from tests.benchmarks.ready import require
 
-from orchestrator.journal.record import TrialRecord
-from orchestrator.telemetry.figures import figures
-from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed
-from sweeps.status import Status
-from tests.benchmarks.why_not_linear import Neighbour
+require()
+
+import torch  # noqa: E402
+
+from orchestrator.journal.record import TrialRecord  # noqa: E402
+from orchestrator.telemetry.figures import figures  # noqa: E402
+from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling  # noqa: E402
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed  # noqa: E402
+from sweeps.status import Status  # noqa: E402
+from tests.benchmarks.figures import machine, tell  # noqa: E402
+from tests.benchmarks.why_not_linear import Neighbour  # noqa: E402
 
 SHARES = (1.0, 0.5, 0.25, 0.125)
 """Of all cores, taken by neighbours, in turn."""
@@ -181,9 +184,7 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
         "missed": [_told(windows[i]) for i in spoiled if not reasons[i]],
         "alarms": dict(Counter(reasons[i] for i in clean if reasons[i])),
         "foreign_cpu_of_clean_median": median(foreign) if foreign else None,
-        "device": torch.cuda.get_device_name() if device == "cuda" else "cpu",
-        "host": f"{platform.machine()}, {os.cpu_count()} cores",
-        "load_average": os.getloadavg()[0],
+        **machine(device),
         "windows": [each | {"reason": reason} for each, reason in zip(windows, reasons, strict=True)],
     }
 
@@ -219,10 +220,7 @@ def main() -> None:
         windows = [bench.window(*next(kinds)) for _ in range(chosen.windows)]
     finally:
         bench.close()
-    found = report(windows, chosen.device)
-    print(json.dumps({key: value for key, value in found.items() if key != "windows"}, indent=2))
-    if chosen.out:
-        chosen.out.write_text(json.dumps(found, indent=2) + "\n")
+    tell(report(windows, chosen.device), chosen.out, long="windows")
 
 
 if __name__ == "__main__":

@@ -7,14 +7,11 @@ host's memory and power is no loss of the pair's. The figure is the pair's sampl
 """
 
 import argparse
-import json
-import os
-import platform
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tests.benchmarks.figures import machine, tell
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 
 CONFIG: dict[str, Any] = {
@@ -79,7 +76,6 @@ def report(rounds: list[dict[str, Any]]) -> dict[str, Any]:
         "of_the_sum_of_speeds": {
             name: median(each["of_the_sum_of_speeds"][name] for each in rounds) for name in ("equal", "proportional")
         },
-        "host": f"{platform.machine()}, {os.cpu_count()} cores, torch {version('torch')}",
         "rounds": rounds,
     }
 
@@ -97,9 +93,7 @@ def main() -> None:
         figures = report([measure(pair) for _ in range(chosen.rounds)])
     finally:
         pair.close()
-    print(json.dumps(figures, indent=2))
-    if chosen.out:
-        chosen.out.write_text(json.dumps(figures | vars(chosen) | {"out": None}, indent=2) + "\n")
+    tell(figures | {"factor": chosen.factor, "batch": chosen.batch} | machine(chosen.device), chosen.out)
 
 
 if __name__ == "__main__":

@@ -12,10 +12,8 @@ of 1. Where `warm_vs_fresh.py` compares whole sweeps, this compares the processe
 from __future__ import annotations
 
 import argparse
-import json
 import math
 import os
-import platform
 import signal
 import time
 from dataclasses import dataclass
@@ -24,11 +22,15 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import numpy as np
-import torch
+from tests.benchmarks.ready import require
 
-from orchestrator.statistics.means import ratio
-from tests.unit.trainables.ranks import request
+require()
+
+import numpy as np  # noqa: E402
+
+from orchestrator.statistics.means import ratio  # noqa: E402
+from tests.benchmarks.figures import machine, tell  # noqa: E402
+from tests.unit.trainables.ranks import request  # noqa: E402
 
 WANTED = 0.02
 SLICE_S, SETTLE_S = 0.5, 0.05
@@ -156,13 +158,8 @@ def main() -> None:
         "slices": chosen.slices,
         "batch": chosen.batch,
         "earlier_trials": EARLIER,
-        "device": torch.cuda.get_device_name() if chosen.device == "cuda" else "cpu",
-        "host": f"{platform.machine()}, {os.cpu_count()} cores, torch {torch.__version__}",
-        "load_average": os.getloadavg()[0],
     }
-    print(json.dumps(told, indent=2))
-    if chosen.out:
-        chosen.out.write_text(json.dumps(told, indent=2) + "\n")
+    tell(told | machine(chosen.device), chosen.out)
 
 
 if __name__ == "__main__":

@@ -22,10 +22,14 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import pandas as pd
+from tests.benchmarks.ready import require
 
-from orchestrator.statistics.means import ratio
+require()
+
+import numpy as np  # noqa: E402
+import pandas as pd  # noqa: E402
+
+from orchestrator.statistics.means import ratio  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ("samples_per_s", "mfu")

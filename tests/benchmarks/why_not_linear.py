@@ -12,21 +12,24 @@ neighbour the second rank's; with a single core there is no neighbour.
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from importlib.metadata import version
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from statistics import median
 from typing import Any
+from unittest.mock import patch
 
-from tests.benchmarks.gpu_throughput import Ranks
-from tests.unit.trainables.ranks import rendezvous, request, run
+from tests.benchmarks.ready import TRAINABLES, require
+
+require(*TRAINABLES, "scikit-learn")
+
+from tests.benchmarks.figures import machine, tell  # noqa: E402
+from tests.benchmarks.gpu_throughput import Ranks  # noqa: E402
+from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
 
 PARTS = ("data", "host", "compute", "communication", "imbalance")
 PART_OF = {"input": "data", "host": "host", "exchange": "communication", "passes": "compute", "one rank": "imbalance"}
@@ -131,8 +134,6 @@ class Neighbour:
 
 def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[str, Any]:
     """One rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
-    import pytest
-
     from trainables import loop, training_step
     from trainables.inputs import ResidentInputs
 
@@ -146,18 +147,15 @@ def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[
         "passes": (step, "_loss", wait_on_device),
         "one rank": (step, "_loss", wait_on_device),
     }
-    patch = pytest.MonkeyPatch()
-    if cause == "exchange":
-        patch.setattr(step, "update", _behind_exchange(step.update, wait_on_device))
-    elif cause in places and (cause != "one rank" or asked["rank"] == 1):
-        owner, name, wait = places[cause]
-        patch.setattr(owner, name, _before(getattr(owner, name), wait))
-    if cause == "input":
-        patch.setattr(ResidentInputs, "_block_steps", 1)
-    try:
+    with ExitStack() as patched:
+        if cause == "exchange":
+            patched.enter_context(patch.object(step, "update", _behind_exchange(step.update, wait_on_device)))
+        elif cause in places and (cause != "one rank" or asked["rank"] == 1):
+            owner, name, wait = places[cause]
+            patched.enter_context(patch.object(owner, name, _before(getattr(owner, name), wait)))
+        if cause == "input":
+            patched.enter_context(patch.object(ResidentInputs, "_block_steps", 1))
         answer = run(asked)
-    finally:
-        patch.undo()
     assert answer["status"] == "ok", answer
     return {name: answer["metrics"][f"step_{name}_s"] for name in PARTS} | {"step": answer["metrics"]["step_s"]}
 
@@ -251,13 +249,8 @@ def report(rounds: list[dict[str, dict[str, float]]], device: str) -> dict[str, 
         "causes": found,
         "delay_ms": DELAY_S[device] * 1e3,
         "wanted": {"in_its_part": WANTED, "in_no_part": f"within {AT_MOST}"},
-        "about": {
-            "device": device,
-            "host": f"{platform.machine()}, {os.cpu_count()} cores",
-            "load_average": os.getloadavg()[0],
-            "torch": version("torch"),
-            "rounds": len(rounds),
-        },
+        "rounds": len(rounds),
+        **machine(device),
         "steps_ms": [{c: {k: round(v * 1e3, 3) for k, v in parts.items()} for c, parts in r.items()} for r in rounds],
     }
 
@@ -275,10 +268,7 @@ def main() -> None:
         rounds = [{cause: pair.steps(cause) for cause in ("clean", *pair.causes)} for _ in range(given.rounds)]
     finally:
         pair.close()
-    figures = report(rounds, given.device)
-    print(json.dumps({key: value for key, value in figures.items() if key != "steps_ms"}, indent=2))
-    if given.out:
-        given.out.write_text(json.dumps(figures, indent=2) + "\n")
+    tell(report(rounds, given.device), given.out, long="steps_ms")
 
 
 if __name__ == "__main__":
