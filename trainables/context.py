@@ -35,6 +35,13 @@ from trainables.plain import plain
 _log = logging.getLogger(__name__)
 
 
+class RequestError(ValueError):
+    """What was asked for cannot be, whichever trial it is: its code cannot be imported, it has no such key.
+
+    While no trial of the sweep has a result the orchestrator ends it, as it does for mistakes that it finds itself.
+    """
+
+
 class TrialTimeoutError(TimeoutError):
     """The trial took longer than it was given. Raise it: the trial ends as `timeout`, which is a result."""
 

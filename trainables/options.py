@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping
 from importlib.metadata import entry_points
 from typing import Any
 
+from trainables.context import RequestError
+
 PLUGINS: Mapping[str, str] = {
     "model": "sweep_orchestrator.models",
     "data": "sweep_orchestrator.data",
@@ -35,22 +37,22 @@ def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callab
     """The factory behind a family's name, a plugin's, or a dotted path `package.module:factory`; imported only now.
 
     A plugin is an entry point of an installed package, in the group that `PLUGINS` has for the subject. Raises
-    ValueError with the valid choices where there is none.
+    ValueError with the valid choices where there is none, RequestError where its module cannot be imported.
     """
     path = path_of(families, name, subject=subject)
     try:
         factory = pkgutil.resolve_name(path)
-    except (ImportError, AttributeError) as error:
-        raise ValueError(f"{subject} {name!r} cannot be imported: {error}") from error
+    except Exception as error:  # whatever somebody's module does when it is imported
+        raise RequestError(f"{subject} {name!r} cannot be imported: {error}") from error
     if not callable(factory):
-        raise ValueError(f"{subject} {name!r} is a {type(factory).__name__}, not a function or class")
+        raise RequestError(f"{subject} {name!r} is a {type(factory).__name__}, not a function or class")
     return factory  # type: ignore[no-any-return]
 
 
 def check_keys(
     factory: Callable[..., Any], options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
 ) -> None:
-    """Raise ValueError where `options` holds keys that the factory does not take, or lacks keys that it needs.
+    """Raise RequestError where `options` holds keys that the factory does not take, or lacks keys that it needs.
 
     `given` names the arguments that come from elsewhere than the config.
     """
@@ -63,9 +65,9 @@ def check_keys(
         # Under the name of somebody's own code stand the keys of the choice whose place it took.
         section = subject.partition(" ")[0]
         hint = f"; left out by {' '.join(f'~{section}.{key}' for key in unknown)}" if ":" in subject else ""
-        raise ValueError(f"{subject} has no key {', '.join(unknown)}; its keys are: {', '.join(own) or 'none'}{hint}")
+        raise RequestError(f"{subject} has no key {', '.join(unknown)}; its keys are: {', '.join(own) or 'none'}{hint}")
     missing = ", ".join(
         key for key, parameter in own.items() if parameter.default is parameter.empty and key not in options
     )
     if missing:
-        raise ValueError(f"{subject} needs a value for {missing}")
+        raise RequestError(f"{subject} needs a value for {missing}")

@@ -8,7 +8,7 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from trainables.context import DivergedError, GivenUpError, TrialTimeoutError
+from trainables.context import DivergedError, GivenUpError, RequestError, TrialTimeoutError
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",  # CUDA, cuDNN, NCCL and the caching allocator, in their several wordings
@@ -37,8 +37,8 @@ class Ending:
 
     status: str
     cause: str = ""
-    """`error`, `device` (a GPU is lost), `device_memory`, `host_memory`, `disk` (full, or takes no writes); empty for
-    what is a result."""
+    """`error`, `request` (no trial can go better), `device` (a GPU is lost), `device_memory`, `host_memory`, `disk`
+    (full, or takes no writes); empty for what is a result."""
     note: str = ""
     """The exception in one line; for `ok` what the trainable remarked, mostly nothing."""
     trace: str = ""
@@ -67,6 +67,8 @@ def _kind(error: BaseException) -> tuple[str, str]:
         if _is_out_of_memory(cause):
             on_host = isinstance(cause, MemoryError) or "can't allocate memory" in str(cause)
             return "oom", "host_memory" if on_host else "device_memory"
+        if isinstance(cause, RequestError | ImportError | SyntaxError):
+            return "failed", "request"
         if isinstance(cause, OSError) and cause.errno in _FULL:
             return "failed", "disk"
         if isinstance(cause, RuntimeError) and any(text in str(cause) for text in LOST_DEVICE_TEXTS):
@@ -91,6 +93,8 @@ def _is_out_of_memory(error: BaseException) -> bool:
 def _one_line(error: BaseException) -> str:
     if isinstance(error, SyntaxError):  # Python's own account begins with the place, and names the error lines below
         return f"{type(error).__name__}: {error}"[:NOTE_LENGTH]
+    if isinstance(error, RequestError):  # says all by itself
+        return str(error).splitlines()[0][:NOTE_LENGTH]
     text = "".join(traceback.format_exception_only(error)).strip()
     if type(error).__module__.startswith("trainables."):  # where one of ours is defined helps no reader
         text = text.removeprefix(f"{type(error).__module__}.")

@@ -14,7 +14,7 @@ from typing import Any
 
 from trainables import clean_slate, device_memory, provenance
 from trainables.clean_slate import Company
-from trainables.context import Batch, Context, LearningRate
+from trainables.context import Batch, Context, LearningRate, RequestError
 from trainables.outcome import Ending
 from trainables.plain import plain
 
@@ -89,18 +89,26 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     trainable = resolve(request["trainable"])
     clean_slate.enter(request["trainable"], seed=context.seed, threads=context.threads)
     device_memory.limit(context.device, request.get("memory_share"))
-    trainable(request["config"], context)
+    returned: Any = trainable(request["config"], context)  # None, but for those who come from Ray Tune
+    if isinstance(returned, Mapping):
+        context.summarize(returned)
     return plain(context.metrics)
 
 
 def resolve(path: str) -> Trainable:
-    """The function at `package.module:function`. Raises ValueError, ImportError or AttributeError, naming the path."""
+    """The function at `package.module:function`. Raises ImportError, SyntaxError, or RequestError, naming the path."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
-        raise ValueError(f"trainable={path!r} is not of the form package.module:function")
-    function = getattr(import_module(module_name), name)
+        raise RequestError(f"trainable={path!r} is not of the form package.module:function")
+    try:
+        function = getattr(import_module(module_name), name)
+    except (ImportError, SyntaxError):
+        raise
+    except Exception as error:  # whatever somebody's module does when it is imported
+        told = f"{type(error).__name__}: {error}"
+        raise RequestError(f"trainable {path!r} cannot be imported: {told}") from error
     if not callable(function):
-        raise ValueError(f"trainable={path!r} is a {type(function).__name__}, not a function")
+        raise RequestError(f"trainable={path!r} is a {type(function).__name__}, not a function")
     trainable: Trainable = function
     return trainable
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.command_line.composition import Composition, config_dir
-from orchestrator.config.request import READING, Request
-from orchestrator.config.setup import asked, setup, with_gpus
+from orchestrator.config.own_code import import_mistakes
+from orchestrator.config.request import OWN_SECTIONS, READING, Request
+from orchestrator.config.setup import asked, code_in, setup, with_gpus
 from orchestrator.config.trust import trust_mistakes
 from orchestrator.config.versions import Versions
 from orchestrator.telemetry.machine import this_machine
@@ -81,6 +83,9 @@ class Question:
         distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
         yield from distrusted
         yield from setup_mistakes(config, runs_checks=whole and not distrusted)
+        named = code_in({key: value for key, value in config.items() if key not in OWN_SECTIONS})
+        runs_here = self.request.mode == "run" and known_nodes(self.request) is not None
+        yield from import_mistakes(named, installed=runs_here)
 
 
 def _raise(mistakes: Iterable[str]) -> None:

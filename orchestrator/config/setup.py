@@ -75,7 +75,7 @@ def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_S
     found = {
         "config": secrets.value(without(sections, config["sweep"]["identity_ignores"])),
         **{key: config[key] for key in IDENTIFYING},
-        "source": {path: versions.source(path) for path in sorted(_code_in(sections) | plugins_in(sections))}
+        "source": {path: versions.source(path) for path in sorted(code_in(sections) | plugins_in(sections))}
         | _command_source(config),
         "data": versions.data(config.get("data") or {}),
     }
@@ -91,10 +91,10 @@ def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
     return {"argv": command_version(trainable["argv"], source_dir(trainable))}
 
 
-def _code_in(value: Any) -> set[str]:
+def code_in(value: Any) -> set[str]:
     """Every `package.module:name` in a config: the trainable, and a model, data set or optimizer of the user's own."""
     if isinstance(value, Mapping):
-        return set().union(*(_code_in(item) for item in value.values()))
+        return set().union(*(code_in(item) for item in value.values()))
     return {value} if isinstance(value, str) and _CODE.fullmatch(value) else set()
 
 

@@ -29,6 +29,7 @@ from orchestrator.storage.durable import write_whole
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from orchestrator.storage.trial_files import digests, hide_in_logs
+from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -56,6 +57,7 @@ class Session:
         self._tried = tried_before(journal.records)
         ends = journal.terminal()
         self._ended = set(ends)
+        self._has_result = any(end.status is Status.OK for end in ends.values())
         self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
         self._again: list[TrialSpec] = []
         self._first_rows: set[str] = set()
@@ -114,12 +116,16 @@ class Session:
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         """Journal the end of the attempt: once this returns a trial that has ended is never run again.
 
-        OSError where the disk is full for the trial, too: it has not failed, it waits for room.
+        OSError where the disk is full for the trial, too: it has not failed, it waits for room. MistakesError where it
+        found the request wrong, and no trial before it has a result.
         """
         if outcome.cause is Cause.DISK:
             raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
         outcome = replace(outcome, note=self._secrets.text(outcome.note), trace=self._secrets.text(outcome.trace))
         hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)
+        if outcome.cause is Cause.REQUEST and not self._has_result:
+            raise self._no_trial_can(trial, outcome)
+        self._has_result |= outcome.status is Status.OK
         if trial.probes:
             self._probed(trial, outcome)
             return
@@ -158,6 +164,12 @@ class Session:
         self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
         self._spoiled |= {trial.trial_id for trial in trials}
         self._display.once_more(trials)
+
+    def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> MistakesError:
+        """What the first trial has found is wrong with all: it has not failed, it waits for another request."""
+        trace = self._layout.trace(trial.trial_id)
+        write_whole(trace, outcome.trace.encode())
+        return MistakesError([f"{outcome.note} (see {trace})"])
 
     def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
         told = {

@@ -12,6 +12,8 @@ class Cause(StrEnum):
     """There is nothing to explain, or nobody knows."""
     ERROR = "error"
     """The trainable raised."""
+    REQUEST = "request"
+    """What was asked for cannot be: no trial that asks for it can go better."""
     CRASH = "crash"
     """A rank's process died, and its node did not."""
     NODE = "node"

@@ -114,3 +114,7 @@ def take_half_of_the_gpu(config: object, context: Context) -> None:
     whole = torch.cuda.get_device_properties(0).total_memory
     torch.empty(whole // 2 + 2**20, dtype=torch.uint8, device=context.device)
     context.summarize({"loss": 0.5})
+
+
+def return_figures(config: Mapping[str, Any], context: Context) -> dict[str, float]:
+    return {"accuracy": 0.5}

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from trainables.context import DivergedError
+from trainables.context import DivergedError, RequestError
 from trainables.outcome import Ending
 
 
@@ -21,6 +21,7 @@ def wrapped(error: Exception) -> Exception:
         (MemoryError(), "oom"),
         (wrapped(torch.OutOfMemoryError("CUDA out of memory")), "oom"),
         (DivergedError("the loss is nan"), "diverged"),
+        (RequestError("model has no key width"), "failed"),
         (ArithmeticError("division"), "failed"),
         (ValueError("the text says out of memory, but it is no runtime error"), "failed"),
         (RuntimeError("Connection closed by peer"), "failed"),
@@ -57,3 +58,8 @@ def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("def train(config, context)\n    pass\n", "/somewhere/my_training.py", "exec")
     assert Ending.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"
+
+
+def test_what_no_trial_can_do_better_is_the_requests_fault() -> None:
+    for error in (RequestError("no key"), wrapped(ModuleNotFoundError("No module named 'x'")), SyntaxError("what")):
+        assert Ending.of(error).cause == "request"

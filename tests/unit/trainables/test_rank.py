@@ -29,6 +29,7 @@ def test_a_noop_of_one_rank_imports_no_torch() -> None:
         ("tests.unit.trainables.polluters:say_an_object", "failed", "'accuracy' is a object"),
         ("tests.unit.trainables.polluters:absent", "failed", "absent"),
         ("no_such_module:train", "failed", "no_such_module"),
+        ("tests.unit.trainables.unimportable:train", "failed", "ZeroDivisionError: division by zero"),
         ("tests", "failed", "package.module:function"),
         ("tests.unit.trainables.polluters:STARTED", "failed", "not a function"),
     ],
@@ -93,3 +94,7 @@ def test_a_device_in_an_error_state_does_not_hide_what_the_trial_said(monkeypatc
     answers = [run(request(f"tests.unit.trainables.polluters:{name}")) for name in ("fail", "say_nan")]
     assert [(answer["status"], answer["reusable"]) for answer in answers] == [("failed", False)] * 2
     assert [answer["note"].partition(": ")[2][:10] for answer in answers] == ["on purpose", "CUDA error"]
+
+
+def test_figures_that_a_trainable_returns_count_as_told() -> None:
+    assert run(request("tests.unit.trainables.polluters:return_figures"))["metrics"] == {"accuracy": 0.5}

@@ -1,0 +1,91 @@
+"""Whether the user's own modules that a config names can be imported, as far as reading them tells: nothing is run."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import importlib.util
+import sys
+from collections.abc import Iterable, Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+_SHIPPED = ("orchestrator", "sweeps", "trainables")
+_CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir")
+"""A module that mentions one of these may find what is not to be found from here."""
+
+
+def import_mistakes(names: Iterable[str], *, installed: bool) -> Iterator[str]:
+    """A line for each reason for which a `package.module:name` cannot be imported.
+
+    Errors of syntax, and with `installed`, where this machine is the one that will import it, modules that are not
+    there. Only what stands at the top of a file counts: an import within `try` or a function may be meant to fail.
+    """
+    seen: set[Path] = set()
+    for name in sorted(names):
+        yield from _of_module(name.partition(":")[0], seen, installed)
+
+
+def _of_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
+    """Of this module and all own ones that it imports, the packages above it included."""
+    parts = module.split(".")
+    for length in range(1, len(parts) + 1):
+        file = _own_file(".".join(parts[:length]))
+        if file is None or file in seen:
+            continue
+        seen.add(file)
+        try:
+            tree, changes_imports = _parsed(file, file.stat().st_mtime_ns)
+        except SyntaxError as error:
+            yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+            continue
+        package = parts[: length if file.name == "__init__.py" else length - 1]
+        yield from _of_imports(file, tree, package, seen, installed and not changes_imports)
+
+
+def _of_imports(file: Path, tree: ast.Module, package: list[str], seen: set[Path], installed: bool) -> Iterator[str]:
+    for node in tree.body:
+        for name in _imported(node, package):
+            if installed and _spec(name) is None:
+                yield f"{file}, line {node.lineno}: there is no module {name.partition('.')[0]!r} in this environment"
+            else:
+                yield from _of_module(name, seen, installed)
+
+
+def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
+    """The absolute names of what a statement imports; what comes out of a module may be a module itself."""
+    if isinstance(node, ast.Import):
+        yield from (each.name for each in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
+        above = package[: len(package) - node.level + 1] if node.level else []
+        origin = ".".join([*above, *([node.module] if node.module else [])])
+        if origin:
+            yield from dict.fromkeys([origin, *(f"{origin}.{each.name}" for each in node.names)])
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: Path, changed_ns: int) -> tuple[ast.Module, bool]:
+    """The module as it was at that time, and whether it changes how modules are found. SyntaxError."""
+    text = file.read_bytes()
+    return ast.parse(text, str(file)), any(word.encode() in text for word in _CHANGES_IMPORTS)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """Where the package on top of a name is; None where it is nowhere."""
+    top = name.partition(".")[0]
+    try:
+        return importlib.util.find_spec(top)
+    except ValueError:  # of a module that is there, and does not say from where, as __main__
+        return ModuleSpec(top, None)
+
+
+def _own_file(module: str) -> Path | None:
+    """The source of a module of the user's own; None for what is installed, shipped, or no Python file."""
+    top, *rest = module.split(".")
+    if top in sys.stdlib_module_names or top in _SHIPPED or (spec := _spec(module)) is None:
+        return None
+    roots = [Path(root) for root in spec.submodule_search_locations or ()]
+    places = [root.joinpath(*rest) for root in roots] if roots else [] if rest else [Path(spec.origin or "")]
+    candidates = [file for place in places for file in (place, place.with_suffix(".py"), place / "__init__.py")]
+    file = next((each for each in candidates if each.suffix == ".py" and each.is_file()), None)
+    return None if file is None or {"site-packages", "dist-packages"} & set(file.parts) else file
