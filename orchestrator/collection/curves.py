@@ -42,6 +42,8 @@ def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame
     parts: list[Columns] = []
     lengths: list[int] = []
     findings: list[Finding] = []
+    if not layout.trials.is_dir():  # which `soundness` tells, once
+        return _frame(names, lengths, parts), findings
     for some in _in_groups(list(trial_ids)):
         contents = [_content(layout, trial_id) for trial_id in some]
         together = _together([content for content in contents if isinstance(content, bytes)])

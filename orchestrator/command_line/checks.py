@@ -12,7 +12,7 @@ from orchestrator.config.published import published_mistakes
 from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
 from orchestrator.config.trust import UNSET
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.recommendation import OBJECTIVES
+from orchestrator.decision.recommendation import NO_OBJECTIVE, OBJECTIVES
 from orchestrator.plan.search import search_mistakes
 from orchestrator.storage.cloud import is_uri, uri_mistakes
 from orchestrator.trackers.tracking import tracker_mistakes
@@ -67,6 +67,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if config["sweep"]["phases"] not in (None, list(PHASES)):
         yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
     yield from search_mistakes(config["sweep"])
+    yield from _without_objective(config)
     yield from _early_stop(config)
     yield from _limit(config)
     yield from _cluster(config["cluster"])
@@ -109,6 +110,14 @@ def _tune(config: Mapping[str, Any]) -> Iterator[str]:
         yield "tune.searcher and sweep.search=tune belong together: give both or neither"
     if config["backend"] == "inprocess" and (callbacks or path):
         yield "backend=inprocess has no Tune: leave the section tune out"
+
+
+def _without_objective(config: Mapping[str, Any]) -> Iterator[str]:
+    """What is chosen in the middle of a sweep is chosen by its objective."""
+    if value_at(config, "report.objective") == NO_OBJECTIVE:
+        for key in ("phases", "search"):
+            if config["sweep"][key]:
+                yield f"sweep.{key} chooses by report.objective, which is none: time, energy or cost"
 
 
 def _early_stop(config: Mapping[str, Any]) -> Iterator[str]:

@@ -24,6 +24,9 @@ from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
+_LONGEST_NOTE = 200
+"""Characters of a trial's note in a sentence."""
+
 _SEED = 0
 """Of the draws behind the probabilities: the same frames give the same recommendation."""
 
@@ -45,6 +48,8 @@ class Contenders:
     choice: Choice
     left_out: Sequence[str]
     """A line for each reason for which other cells cannot be chosen."""
+    commonest_end: str
+    """How most trials ended, in a sentence, where none is ok; else empty."""
     front: tuple[FrontPoint, ...]
     cost_unit: str
 
@@ -70,7 +75,7 @@ class Contenders:
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
-        kept, left_out = _sound(cells, trials)
+        kept, left_out = _sound(cells, trials, found.told)
         baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
         rows = kept | (cells.index == baseline)
         own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
@@ -92,6 +97,7 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=left_out,
+            commonest_end=_commonest_end(trials),
             front=front,
             cost_unit=unit,
         )
@@ -121,14 +127,24 @@ def counted(count: int, one: str, many: str) -> str:
     return f"{count} {one if count == 1 else many}" if count else ""
 
 
-def _sound(cells: pd.DataFrame, trials: pd.DataFrame) -> tuple[pd.Series[Any], list[str]]:
+def _commonest_end(trials: pd.DataFrame) -> str:
+    if trials.empty or (trials["status"] == Status.OK.value).any():
+        return ""
+    ends = trials.groupby(["status", "note"], sort=False).size()
+    (status, note), count = ends.index[int(ends.to_numpy().argmax())], int(ends.max())
+    told = f"{status}: {note[:_LONGEST_NOTE]}" if note else status
+    return f"{count} of {len(trials)} trials ended as {told.rstrip('.')}."
+
+
+def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
+    """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
     ok = cells["status"] == Status.OK.value
     known = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
     valid = known & cells["timing_valid"].astype("boolean").fillna(False).astype(bool)
     kept = valid if valid.any() else known
     told = [
         counted(int((~ok).sum()), "cell is not ok", "cells are not ok"),
-        counted(int((ok & ~known).sum()), "cell has no value of it", "cells have no value of it"),
+        counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
         counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
     ]
     return kept, [line for line in told if line]

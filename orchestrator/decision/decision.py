@@ -11,17 +11,22 @@ import pandas as pd
 
 from orchestrator.config.terms import Terms
 from orchestrator.decision import words
+from orchestrator.decision.answer import answer
 from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
+from orchestrator.decision.claims import Verdict
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.further_seeds import command, with_more
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, MoreSeeds, Recommendation, is_sure
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NO_OBJECTIVE, NOTICED, MoreSeeds, Recommendation, is_sure
 
 _MOST_RIVALS = 3
 """Cells besides the chosen one and its baseline that more seeds are asked for."""
 
 
-def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Recommendation:
-    """The recommendation of a sweep with these frames, as of `collector.collect`."""
+def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
+    """The recommendation of a sweep with these frames, as of `collector.collect`; `judged` are its claims."""
+    if terms.objective == NO_OBJECTIVE:
+        told = answer(cells, judged)
+        return Recommendation(objective=NO_OBJECTIVE, measure="", margin=terms.margin, sentence=told, provisional=False)
     found = Contenders.of(trials, cells, terms)
     chosen, baseline = found.choice.chosen, found.contest.baseline
     common: dict[str, Any] = {
@@ -39,7 +44,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Recommend
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
         sentence=words.sentence(found, chosen, doubts),
-        provisional=bool(doubts),
+        provisional=bool(doubts) or baseline is None,
         p_best=float(found.choice.p_best[chosen]),
         p_within_margin=float(found.choice.p_within[chosen]),
         reasons=tuple(words.reasons(found)),

@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-OBJECTIVES = ("time", "energy", "cost")
+NO_OBJECTIVE = "none"
+"""Of a sweep whose cells do different work: nothing is recommended."""
+
+OBJECTIVES = ("time", "energy", "cost", NO_OBJECTIVE)
 """What `report.objective` may minimise."""
 
 SURE = 0.9
@@ -68,6 +71,16 @@ class Recommendation:
     front: tuple[FrontPoint, ...] = ()
     cost_unit: str = ""
     """Of the front's costs."""
+
+    @property
+    def title(self) -> str:
+        """Above the sentence."""
+        return "In short" if self.objective == NO_OBJECTIVE else "Recommendation"
+
+    @property
+    def is_baseline(self) -> bool:
+        """Whether the chosen cell is the one that accuracies are compared with."""
+        return self.cell_id is not None and self.cell_id == self.baseline_cell_id
 
 
 def is_sure(probability: float) -> bool:

@@ -15,13 +15,20 @@ from orchestrator.text import figures
 _MOST = 3
 """Lines of one kind."""
 
+_BEST = f"the best, or within {TIE:.0%} of it,"
+
 
 def nothing(found: Contenders) -> str:
     """Why no cell is recommended."""
     if len(found.candidates):
-        return f"No recommendation: every cell is likely to miss the margin of {found.contest.margin:g}."
+        return (
+            "No recommendation: every cell's validation accuracy is likely to be more than"
+            f" {found.contest.margin:g} below the baseline's."
+        )
     told = "; ".join(found.left_out) or "no trial has ended"
-    if found.measure.unit == "s" and any(line.endswith("no value of it") for line in found.left_out):
+    if found.commonest_end:
+        return f"No recommendation: {told}. {found.commonest_end}"
+    if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.told}") for line in found.left_out):
         told += " (trials have one that report samples_per_s and samples, or train_s)"
     return f"No recommendation by {found.measure.told}: {told}."
 
@@ -33,48 +40,65 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     compared = not math.isnan(found.choice.shortfall.point[chosen])
     invalid = not found.candidates["timing_valid"].astype("boolean").fillna(False).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
-    few = (
-        "one seed tells nothing about chance"
-        if chance_unknown
-        else f"{fewest} seed{'s' * (fewest > 1)} a cell {'are' if fewest > 1 else 'is'} few"
-    )
-    return [
-        *([few] if fewest < FEWEST_SEEDS else []),
-        *([] if chance_unknown or is_sure(p_best) else [f"its probability of being the best is {probability(p_best)}"]),
-        *(
-            []
-            if chance_unknown or not compared or is_sure(p_within)
-            else [f"that of being within the margin {probability(p_within)}"]
-        ),
-        *(["no timing is valid"] if invalid else []),
-        *([] if compared else ["validation accuracy is not compared"]),
-    ]
+    told = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
+    if not chance_unknown and not is_sure(p_best):
+        told.append(f"the probability that it is {_BEST} is {probability(p_best)}")
+    if not chance_unknown and compared and not is_sure(p_within):
+        told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
+    return told + ["no timing is valid"] * invalid
+
+
+def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
+    if chance_unknown:
+        return "one seed tells nothing about chance"
+    where = "a cell" if fewest == found.candidates["n_ok"].max() else "of some cells"
+    return f"{fewest} seed{'s' * (fewest > 1)} {where} {'are' if fewest > 1 else 'is'} few"
 
 
 def sentence(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
     """The recommendation."""
     loss, baseline = found.choice.shortfall.point[chosen], found.contest.baseline
+    if baseline is None:
+        return _without_accuracy(found, chosen, doubts)
     told = f"Use {found.names[chosen]}: {found.measure.told} {_value(found, chosen)}"
     if baseline == chosen:
         told += ", the baseline itself"
-    elif baseline is not None:
+    else:
         known = not math.isnan(found.choice.level.point[baseline])
         told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
-        against = "it" if known else f"the baseline ({found.names[baseline]})"
-        told += f"; validation accuracy {loss:+.4f} against {against} (margin {found.contest.margin:g})"
+        of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
+        told += f"; {_accuracy(loss, of)} ({found.contest.margin:g} lower is allowed)"
     return f"{told}. Provisional: {'; '.join(doubts)}." if doubts else f"{told}."
+
+
+def _without_accuracy(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
+    """What is known of a sweep whose trials report no validation accuracy: only what is least."""
+    row = found.cells.to_dict("records")[chosen]
+    told = f"Least {found.measure.told}: {found.names[chosen]}, {_value(found, chosen)}"
+    speedup = float(row["speedup"])
+    if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
+        told += f", at {figures.times(speedup)}× its baseline's throughput"
+    told += ". Whether it trains as well as the others is not known: no trial reported a validation accuracy."
+    return f"{told} Provisional: {'; '.join(doubts)}." if doubts else told
 
 
 def reasons(found: Contenders) -> Iterator[str]:
     """Why this cell, and what was not considered."""
     choice, margin = found.choice, found.contest.margin
     compared = found.contest.baseline is not None
-    among = "among those that are more likely than not within the margin" if compared else ""
-    yield f"Of {len(found.candidates)} cells it has the least {found.measure.told} {among}".strip() + "."
+    among = ", of those whose accuracy is more likely than not within the margin" if compared else ""
+    count = len(found.candidates)
+    if count == 1:
+        yield "It is the only cell with a figure to compare."
+    elif choice.all_tie and compared:
+        yield (
+            "The cells whose accuracy is more likely than not within the margin are within"
+            f" {TIE:.0%} of each other in {found.measure.told}: it is the most accurate of them."
+        )
+    else:
+        yield f"Of {count} cells it has the least {found.measure.told}{among}."
     if found.measure.why:
-        yield f"Not to a target accuracy: {found.measure.why}."
-    if choice.all_tie:
-        yield f"All of them are within {TIE:.0%} of each other by it, so validation accuracy chose."
+        yield f"Not the time to a target accuracy: {found.measure.why}."
     if shown := counted(int((choice.p_within < SHOWN).sum()), "cell is", "cells are"):
         yield f"{shown} shown to lose more than {margin:g} in validation accuracy."
     if found.left_out:
@@ -88,15 +112,16 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     level, loss, choice = found.choice.level.point, found.choice.shortfall.point, found.choice
     better = [i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and loss[i] < 0]
     for i in sorted(better, key=lambda i: -loss[i])[:_MOST]:
-        chance = probability(float(choice.p_within[i]))
+        within = float(choice.p_within[i])
+        chance = f" (within {found.contest.margin:g} with probability {probability(within)})"
         yield (
-            f"report.margin={_rounded_up(-loss[i])} would let in {found.names[i]}: {_value(found, i)}, validation"
-            f" accuracy {loss[i]:+.4f}, within {found.contest.margin:g} with probability {chance}."
+            f"report.margin={_rounded_up(-loss[i])} would let in {found.names[i]}: {_value(found, i)},"
+            f" {_accuracy(loss[i])}{'' if math.isnan(within) else chance}."
         )
     rivals = [i for i in np.argsort(-choice.p_best).tolist() if i != chosen and choice.p_best[i] >= NOTICED]
     for i in rivals[:_MOST]:
         chance = probability(float(choice.p_best[i]))
-        yield f"{found.names[i]} is the best with probability {chance}: {_value(found, i)}{_loss(loss[i])}."
+        yield f"{found.names[i]} is {_BEST} with probability {chance}: {_value(found, i)}{_loss(loss[i])}."
     yield from _at_the_edge(found, chosen)
 
 
@@ -121,7 +146,15 @@ def _value(found: Contenders, row: int) -> str:
 
 
 def _loss(difference: float) -> str:
-    return "" if math.isnan(difference) else f", validation accuracy {difference:+.4f}"
+    return "" if math.isnan(difference) else f", {_accuracy(difference)}"
+
+
+def _accuracy(difference: float, of: str = "the baseline's") -> str:
+    """A difference of validation accuracies in words."""
+    size = f"{abs(difference):.4f}"
+    if not float(size):
+        return f"validation accuracy the same as {of}"
+    return f"validation accuracy {size} {'higher' if difference > 0 else 'lower'} than {of}"
 
 
 def _rounded_up(value: float) -> str:

@@ -110,10 +110,10 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     trials, cells = collect_for(request, records)
     attempts = _Attempts(layout)
     terms = Terms.of(request, axis_columns(list(records)), known.driver.get("arguments"))
-    recommendation = attempts.at("recommendation.md", lambda: decide(trials, cells, terms))
-    decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
     claims = [Claim.of(claim) for claim in request.claims]
     judged = attempts.at("claims.md", lambda: verdicts(claims, trials, cells)) if claims else []
+    recommendation = attempts.at("recommendation.md", lambda: decide(trials, cells, terms, judged or ()))
+    decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
     further = [
         _claimed(judged, request.name) if judged else None,
         attempts.at("published.md", lambda: _beside(request, cells)),

@@ -23,7 +23,8 @@ def document(material: Material, pictures: Sequence[Picture], decision: str) -> 
         _demoted(decision),
         *_further(material, first=True),
         _findings(material),
-        *(_picture(picture) for picture in pictures),
+        *(_picture(picture) for picture in pictures if picture.is_drawn),
+        _absent([picture for picture in pictures if not picture.is_drawn]),
         _demoted(speedup_markdown(material.cells)),
         _demoted(accuracy_markdown(material.cells)),
         *_further(material, first=False),
@@ -51,12 +52,15 @@ def _findings(material: Material) -> str:
 
 def _picture(picture: Picture) -> str:
     title = f"## {picture.title}"
-    if not picture.is_drawn:
-        return f"{title}\n\n{figures.plain(picture.absent)}"
     remarks = [f"- {figures.plain(remark)}" for remark in picture.remarks]
     image = f"![{picture.title}](report/{picture.name}.png)"
     about = f"{figures.plain(picture.about)} Data: [{picture.name}.csv](report/{picture.name}.csv)."
     return "\n".join([title, "", about, "", image, *(["", *remarks] if remarks else [])])
+
+
+def _absent(pictures: Sequence[Picture]) -> str:
+    lines = [f"- {picture.title}: {figures.plain(picture.absent)}" for picture in pictures]
+    return "\n".join(["## Not drawn", "", *lines]) if lines else ""
 
 
 def _failed(material: Material) -> str:

@@ -175,12 +175,23 @@ def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
         set_scale("log", base=2 if axis.scale == "log2" else 10)
         one.set_minor_locator(NullLocator())
     if not (math.isnan(axis.lo) and math.isnan(axis.hi)):
-        set_limits(None if math.isnan(axis.lo) else axis.lo, None if math.isnan(axis.hi) else axis.hi)
+        set_limits(None if math.isnan(axis.lo) else axis.lo, _top(axes, name, axis))
     if axis.ticks:
         one.set_major_locator(FixedLocator(list(axis.ticks)))
     elif axis.scale == "linear":
         one.set_major_locator(MaxNLocator(nbins=5))
     one.set_major_formatter(PercentFormatter(xmax=1, decimals=0) if axis.percent else FuncFormatter(_tick))
+
+
+def _top(axes: Axes, name: str, axis: Axis) -> float | None:
+    """Where the axis ends: above the data by a part of all that is shown.
+
+    The library's own room is a part of the data's span, and cuts markers in half where all of them lie close together.
+    """
+    if not math.isnan(axis.hi):
+        return axis.hi
+    top = float(axes.dataLim.x1 if name == "x" else axes.dataLim.y1)
+    return axis.lo + 1.08 * (top - axis.lo) if math.isfinite(top) and top > axis.lo else None
 
 
 def _tick(value: float, _: Any = None) -> str:

@@ -46,6 +46,7 @@ class Page:
     recommendation: Recommendation | None
     certainty: Sequence[tuple[str, str]]
     front: Table | None
+    front_title: str
     claims: Sequence[Words]
     findings: Sequence[Finding]
     pictures: Sequence[Picture]
@@ -54,6 +55,8 @@ class Page:
     cells: Table
     trials: Table
     failed: Table
+    none_ok: bool
+    """Whether no cell has an ok trial: then what failed comes first."""
     command: str
     provenance: Sequence[tuple[str, str]]
 
@@ -75,10 +78,11 @@ def rendered(page: Page) -> str:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=False
     )
     sheet = StyleSheet()
-    shown = [_shown(picture, sheet) for picture in page.pictures]
+    shown = [_shown(picture, sheet) for picture in page.pictures if picture.is_drawn]
+    absent = [picture for picture in page.pictures if not picture.is_drawn]
     css = _css(environment, sheet)
     js = (_HERE / "page.js").read_text()
-    values = {**vars(page), "pictures": shown}
+    values = {**vars(page), "pictures": shown, "absent": absent}
     return environment.get_template("page.html.j2").render(
         page=values, css=Markup(css), js=Markup(js), policy=_policy(css, js), key=_key, kind=_kind
     )
@@ -104,8 +108,6 @@ def _digest(text: str) -> str:
 
 
 def _shown(picture: Picture, sheet: StyleSheet) -> _Shown:
-    if not picture.is_drawn:
-        return _Shown(picture=picture, legend=(), panels=(), csv="")
     signs = [
         Markup(inlined(swatch_svg(picture, place), sheet, prefix=f"{picture.name}-l{place}", label="", told={}))
         for place in range(len(picture.legend))

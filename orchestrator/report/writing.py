@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +23,7 @@ from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisa
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.storage.durable import make_directory, write_whole
 from orchestrator.storage.layout import Layout
+from orchestrator.tables.recommendation import beaten_by_none, certainty
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
@@ -72,8 +72,9 @@ def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
         sweep=material.sweep,
         facts=_facts(material),
         recommendation=found,
-        certainty=_certainty(material),
+        certainty=certainty(found) if found else [],
         front=front_table(found) if found and len(found.front) > 1 else None,
+        front_title=beaten_by_none(found) if found and len(found.front) > 1 else "",
         claims=[_words(table) for table in material.further if table.name == "claims"],
         findings=material.findings,
         pictures=pictures,
@@ -81,6 +82,7 @@ def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
         cells=cell_table(material.cells),
         trials=trial_table(material.trials, material.cells),
         failed=failed_table(material.cells),
+        none_ok=bool((material.cells["n_ok"] == 0).all()),
         command=str(material.driver.get("command") or ""),
         provenance=facts,
     )
@@ -88,20 +90,6 @@ def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
 
 def _words(table: TextTable) -> Words:
     return Words(title=table.title, about=table.about, table=text_table(table), remarks=table.remarks)
-
-
-def _certainty(material: Material) -> list[tuple[str, str]]:
-    """How sure the recommendation is, where more than one seed tells."""
-    found = material.recommendation
-    if found is None or found.cell_id is None:
-        return []
-    told = {"best": found.p_best, f"within {found.margin:g} of the baseline's accuracy": found.p_within_margin}
-    return [(f"probability {what}", _chance(value)) for what, value in told.items() if not math.isnan(value)]
-
-
-def _chance(probability: float) -> str:
-    """Never 0% or 100%, which no sample shows."""
-    return "over 99%" if probability > 0.99 else "below 1%" if probability < 0.01 else f"{probability:.0%}"
 
 
 def _facts(material: Material) -> list[tuple[str, str]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from orchestrator.decision.choice import TIE
 from orchestrator.decision.recommendation import SURE, Recommendation
 from orchestrator.decision.words import probability
 from orchestrator.text import figures
@@ -12,20 +13,35 @@ from orchestrator.text import figures
 
 def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     """The recommendation, first of the tables."""
-    lines = [f"# Recommendation: {figures.plain(sweep)}", "", f"**{figures.plain(found.sentence)}**", ""]
-    if found.cell_id is not None:
-        lines += [
-            f"Probability of being the best (no cell within the margin is more than 2% better): "
-            f"{probability(found.p_best)}. Of being within the margin of {found.margin:g} of the baseline's validation"
-            f" accuracy: {probability(found.p_within_margin)}.",
-            "",
-        ]
+    lines = [f"# {found.title}: {figures.plain(sweep)}", "", f"**{figures.plain(found.sentence)}**", ""]
+    if chances := certainty(found):
+        lines += [" ".join(f"Probability {what}: {chance}." for what, chance in chances), ""]
     lines += _list("Why", found.reasons) + _list("What would change it", found.would_change)
     if found.more_seeds:
         lines += [f"More seeds would make it surer (the aim is {SURE:.0%}; what has run does not run again):", ""]
         for more in found.more_seeds:
             lines += [f"- {figures.plain(more.name)}: {more.seeds} more", "", f"      {more.command}", ""]
     return "\n".join([*lines, *_front(found)])
+
+
+def certainty(found: Recommendation) -> list[tuple[str, str]]:
+    """What of the choice is how sure, as (what, probability), where more than one seed tells."""
+    told = [(f"that it is the best cell or within {TIE:.0%} of the best", found.p_best)]
+    if not found.is_baseline:
+        told.append(("that its validation accuracy is within the margin", found.p_within_margin))
+    return [(what, probability(chance)) for what, chance in told if not math.isnan(chance)]
+
+
+def beaten_by_none(found: Recommendation) -> str:
+    """What the cells of the front are: by the figures that any of them has."""
+    known = {
+        "time": [point.time_s for point in found.front],
+        "validation accuracy": [point.val_accuracy for point in found.front],
+        "cost": [point.cost for point in found.front],
+    }
+    told = [name for name, values in known.items() if not all(map(math.isnan, values))]
+    many = f"{', '.join(told[:-1])} and {told[-1]} at once" if len(told) > 1 else told[0]
+    return f"No other cell beats one of these in {many} (means over seeds)"
 
 
 def _list(title: str, lines: Sequence[str]) -> list[str]:
@@ -35,19 +51,21 @@ def _list(title: str, lines: Sequence[str]) -> list[str]:
 def _front(found: Recommendation) -> list[str]:
     if len(found.front) < 2:
         return []
-    known = [not math.isnan(point.cost) for point in found.front]
-    head = f"| cell | time [s] | validation accuracy | {'cost' if any(known) else 'cost (not known)'}"
-    rows = [
-        f"| {figures.plain(point.name)}{' (chosen)' if point.cell_id == found.cell_id else ''}"
-        f" | {_number(point.time_s)} | {_accuracy(point.val_accuracy)} | {_number(point.cost)} |"
-        for point in found.front
+    columns = [
+        ("time [s]", [_number(point.time_s) for point in found.front]),
+        ("validation accuracy", [_accuracy(point.val_accuracy) for point in found.front]),
+        (f"cost [{found.cost_unit}]", [_number(point.cost) for point in found.front]),
+    ]
+    known = [(title, told) for title, told in columns if any(told)]
+    names = [
+        f"{figures.plain(point.name)}{' (chosen)' if point.cell_id == found.cell_id else ''}" for point in found.front
     ]
     return [
-        "Nothing beats these in time, validation accuracy and cost at once (by their means):",
+        f"{beaten_by_none(found)}:",
         "",
-        f"{head} [{found.cost_unit}] |",
-        "|:--|:--|:--|:--|",
-        *rows,
+        f"| {' | '.join(['cell', *(title for title, _ in known)])} |",
+        f"|{':--|' * (1 + len(known))}",
+        *(f"| {' | '.join(row)} |" for row in zip(names, *(told for _, told in known), strict=True)),
         "",
     ]
 

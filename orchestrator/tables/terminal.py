@@ -62,7 +62,7 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
     console.print(
         Panel(
             Text(_plain(found.sentence), style="bold"),
-            title="Recommendation (provisional)" if found.provisional else "Recommendation",
+            title="Recommendation (provisional)" if found.provisional and found.cell_id else found.title,
             title_align="left",
             border_style="yellow" if found.provisional else "green",
         )

@@ -8,9 +8,11 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.config.terms import Terms
+from orchestrator.decision.claim import Claim
 from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.claims import verdicts
 from orchestrator.tables.recommendation import recommendation_markdown
 from sweeps.status import Status
 
@@ -42,24 +44,25 @@ GOLDEN = """\
 # Recommendation: demo
 
 **Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, against 60.0 s of the baseline \
-(gpus=1, device_batch_size=32, lr_rule=none); validation accuracy +0.0000 against it (margin 0.01).**
+(gpus=1, device_batch_size=32, lr_rule=none); validation accuracy the same as the baseline's (0.01 lower is allowed).**
 
-Probability of being the best (no cell within the margin is more than 2% better): over 99%. Of being within the margin \
-of 0.01 of the baseline's validation accuracy: over 99%.
+Probability that it is the best cell or within 2% of the best: over 99%. Probability that its validation accuracy is \
+within the margin: over 99%.
 
 Why:
 
-- Of 3 cells it has the least time for the fixed budget among those that are more likely than not within the margin.
-- Not to a target accuracy: the sweep has no trainable.target_accuracy.
+- Of 3 cells it has the least time for the fixed budget, of those whose accuracy is more likely than not within the \
+margin.
+- Not the time to a target accuracy: the sweep has no trainable.target_accuracy.
 - 1 cell is shown to lose more than 0.01 in validation accuracy.
 - Not considered: 1 cell is not ok.
 
 What would change it:
 
-- report.margin=0.05 would let in gpus=4, device_batch_size=32, lr_rule=none: 20.0 s, validation accuracy -0.0500, \
-within 0.01 with probability below 1%.
+- report.margin=0.05 would let in gpus=4, device_batch_size=32, lr_rule=none: 20.0 s, validation accuracy 0.0500 lower \
+than the baseline's (within 0.01 with probability below 1%).
 
-Nothing beats these in time, validation accuracy and cost at once (by their means):
+No other cell beats one of these in time, validation accuracy and cost at once (means over seeds):
 
 | cell | time [s] | validation accuracy | cost [GPU-hours] |
 |:--|:--|:--|:--|
@@ -113,20 +116,20 @@ def test_time_to_target_counts_what_was_spent_in_vain(record_of: RecordOf) -> No
 def test_a_target_that_nobody_reached_falls_back_and_says_so(records: list[TrialRecord]) -> None:
     found = decided(records, target=0.99)
     assert found.measure == "time for the fixed budget"
-    assert "Not to a target accuracy: no trial reached the target." in found.reasons
+    assert "Not the time to a target accuracy: no trial reached the target." in found.reasons
 
 
 def test_energy_that_was_not_measured_recommends_nothing(records: list[TrialRecord]) -> None:
     found = decided(records, objective="energy")
     assert (found.cell_id, found.provisional, math.isnan(found.p_best)) == (None, True, True)
     assert found.sentence.startswith("No recommendation by energy for the fixed budget: ")
-    assert "3 cells have no value of it" in found.sentence
+    assert "3 cells have no energy for the fixed budget" in found.sentence
 
 
 def test_figures_that_code_of_ones_own_has_yet_to_report_are_named(record_of: RecordOf) -> None:
     found = decided([record_of(1, seed, metrics={"samples_per_s": 100.0}) for seed in range(3)])
     assert found.cell_id is None and found.sentence.endswith(
-        "1 cell has no value of it (trials have one that report samples_per_s and samples, or train_s)."
+        "1 cell has no time for the fixed budget (trials have one that report samples_per_s and samples, or train_s)."
     )
     failed = decided([record_of(1, 0, Status.FAILED, note="broken")])
     assert "samples_per_s" not in failed.sentence
@@ -168,8 +171,8 @@ def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: R
     found = decided(shared + good + bad)
     assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
     assert found.sentence == (
-        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s; validation accuracy +0.0000"
-        " against the baseline (gpus=1, device_batch_size=32, lr_rule=none) (margin 0.01)."
+        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s; validation accuracy the"
+        " same as that of the baseline (gpus=1, device_batch_size=32, lr_rule=none) (0.01 lower is allowed)."
     )
     assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]
     assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
@@ -185,9 +188,37 @@ def test_without_a_reference_the_most_accurate_cell_is_the_baseline(record_of: R
 
 def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> None:
     metrics = {"samples_per_s": 100.0, "samples": 6000}
-    found = decided([record_of(1, s, metrics=metrics) for s in range(3)])
-    assert found.cell_id == "1-32-none" and found.provisional
-    assert "validation accuracy is not compared" in found.sentence
+    faster = {**metrics, "samples_per_s": 150.0}
+    records = [record_of(g, s, metrics=each) for g, each in ((1, metrics), (2, faster)) for s in range(3)]
+    found = decided(records)
+    assert (found.cell_id, found.provisional) == ("2-32-none", True)
+    assert found.sentence == (
+        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, at 1.50× its baseline's"
+        " throughput. Whether it trains as well as the others is not known: no trial reported a validation accuracy."
+    )
+    assert "in time and cost at once" in recommendation_markdown(found, "demo")
+
+
+def test_cells_of_different_work_get_no_recommendation(records: list[TrialRecord]) -> None:
+    claims = [Claim.of({"sentence": each, "expression": each}) for each in ("speedup(gpus=2) > 1.5", "accuracy() > 2")]
+    frames = collect(records, scaling="weak", reference_batch_size=32)
+    found = decide(*frames, Terms(objective="none", axes=AXES), verdicts(claims, *frames))
+    assert (found.cell_id, found.provisional, found.more_seeds, found.front) == (None, False, (), ())
+    assert found.sentence == (
+        "Claims: 1 confirmed, 1 inconclusive. The largest speed-up is 3.00× [3.00, 3.00], 75% of the ideal, with"
+        " gpus=4. Nothing is recommended, as asked: report.objective=none."
+    )
+    assert recommendation_markdown(found, "demo").startswith("# In short: demo\n\n**Claims: 1 confirmed")
+
+
+def test_cells_that_tie_are_chosen_by_accuracy_and_say_so(record_of: RecordOf) -> None:
+    records = [record_of(g, s, metrics=measured(100, 0.9 + g / 1000)) for g in (1, 2) for s in range(3)]
+    found = decided(records)
+    assert found.cell_id == "2-32-none"
+    assert found.reasons[0] == (
+        "The cells whose accuracy is more likely than not within the margin are within 2% of each other in time for the"
+        " fixed budget: it is the most accurate of them."
+    )
 
 
 def test_the_baseline_is_the_plainest_at_the_reference_batch(record_of: RecordOf) -> None:
@@ -202,7 +233,7 @@ def test_the_baseline_is_the_plainest_at_the_reference_batch(record_of: RecordOf
 def test_no_trial_with_a_figure(record_of: RecordOf) -> None:
     found = decided([record_of(1, 0, Status.FAILED, note="boom")])
     assert found.cell_id is None
-    assert found.sentence == "No recommendation by time for the fixed budget: 1 cell is not ok."
+    assert found.sentence == "No recommendation: 1 cell is not ok. 1 of 1 trials ended as failed: boom."
 
 
 def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: RecordOf) -> None:

@@ -12,13 +12,17 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
+from orchestrator.config.terms import Terms
+from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import FrontPoint, MoreSeeds, Recommendation
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.material import Material
-from orchestrator.report.writing import write_report
+from orchestrator.report.page import rendered
+from orchestrator.report.writing import page_of, pictures_of, write_report
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.scaling import scaling_tables
 from orchestrator.text.table import TextTable
+from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 
 RECOMMENDATION = Recommendation(
@@ -138,9 +142,21 @@ def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
     ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert ids == [
         *("recommendation", "claims", "findings", "speedup", "efficiency", "accuracy", "time_to_target", "loss"),
-        *("utilisation", "power", "memory", "why_not_linear", "published", "scaling", "critical_batch"),
+        *("memory", "not-drawn", "published", "scaling", "critical_batch"),
         *("tables", "failed", "machine"),
     ]
+
+
+def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
+    records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
+    trials, cells = collect(records, scaling="weak")
+    found = decide(trials, cells, Terms())
+    material = Material(trials=trials, cells=cells, recommendation=found)
+    text = rendered(page_of(material, pictures_of(material, [])))
+    places = [text.index(f'<section id="{name}"') for name in ("failed", "not-drawn", "tables")]
+    assert places == sorted(places) and text.count('<section id="failed"') == 1
+    assert "No recommendation: 36 cells are not ok. 108 of 108 trials ended as failed: no data." in text
+    assert "provisional</span>" not in text
 
 
 def test_claims_published_figures_and_laws_stand_in_the_page_and_in_the_document(page: Reader, layout: Layout) -> None:

@@ -92,7 +92,7 @@ def test_a_document_names_what_is_not_ok_and_not_measured() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
     material = Material(trials=trials, cells=cells)
     text = document(material, pictures_of(material, []), "")
-    assert "## Power\n\nNot measured: no device told its power." in text
+    assert "## Not drawn\n\n" in text and "- Power: Not measured: no device told its power." in text
     assert (
         "- gpus=8, device_batch_size=512, lr_rule=linear: diverged, 2 of 3 ok; 1 of 3 seeds diverged: loss is nan"
         in text

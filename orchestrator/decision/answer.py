@@ -1,0 +1,46 @@
+"""What a sweep answers that asks for no recommendation, in a sentence or two."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pandas as pd
+
+from orchestrator.decision.claims import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
+from orchestrator.text import figures
+from orchestrator.text.rows import short_names, varying
+
+WHY = "Nothing is recommended, as asked: report.objective=none."
+
+
+def answer(cells: pd.DataFrame, judged: Sequence[Verdict]) -> str:
+    """What became of the claims, and the largest speed-up, of the cells of a summary."""
+    return " ".join(filter(None, (_of_claims(judged), _of_scaling(cells), WHY)))
+
+
+def _of_claims(judged: Sequence[Verdict]) -> str:
+    if not judged:
+        return ""
+    verdicts = [verdict.verdict for verdict in judged]
+    counts = {verdict: verdicts.count(verdict) for verdict in (CONFIRMED, REFUTED, INCONCLUSIVE)}
+    told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    return f"Claims: {', '.join(told)}."
+
+
+def _of_scaling(cells: pd.DataFrame) -> str:
+    """The largest speed-up over a baseline of fewer GPUs; nothing where there is none."""
+    if not len(cells):
+        return ""
+    gpus = cells.set_index("cell_id")["gpus"]
+    more = cells["gpus"] > gpus.reindex(cells["baseline_cell_id"]).to_numpy()
+    scaled = cells[more & cells["speedup"].notna()]
+    if scaled.empty:
+        return ""
+    rows = scaled.to_dict("records")
+    place = int(scaled["speedup"].to_numpy().argmax())
+    row = rows[place]
+    speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
+    return (
+        f"The largest speed-up is {speed}, {figures.percent(row['efficiency'])}% of the ideal, with"
+        f" {short_names(rows, varying(cells))[place]}."
+    )
