@@ -112,6 +112,18 @@ class TrialSpec:
         share = self.gang.gpus_per_rank
         return share if self.timing == "shared" and 0 < share < 1 else None
 
+    @property
+    def gpus_held(self) -> float:
+        """GPUs that it keeps from others, and so costs; worker processes on `cpu`.
+
+        Where it is timed those are whole devices, though it asked for a part of one; where it is packed as much of one
+        as its memory was measured to need, which may be more than it asked for.
+        """
+        if self.device == "cpu":
+            return self.gpus
+        each = self.gang.gpus_per_rank
+        return self.gang.ranks * (each if self.timing == "shared" else math.ceil(each))
+
     def rank_request(self, rank: int) -> dict[str, Any]:
         """What one rank of the gang is told, as JSON values; the back end adds where to meet and where to write."""
         return {

@@ -120,7 +120,7 @@ class Agenda:
     def ended(self, trial_id: str, now_s: float, outcome: Outcome | None = None) -> None:
         """The trial is over; None where nobody knows how."""
         trial, started_s = self._running.pop(trial_id)
-        self._gpu_s += trial.gpus * (now_s - started_s)
+        self._gpu_s += trial.gpus_held * (now_s - started_s)
         self._placed().ended(trial_id)
         if outcome and outcome.status is Status.OK and not trial.probes:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
@@ -133,8 +133,8 @@ class Agenda:
         self._again.append(trial)
 
     def gpu_s(self, now_s: float) -> float:
-        """GPU-seconds that were used so far."""
-        return self._gpu_s + sum(trial.gpus * (now_s - start_s) for trial, start_s in self._running.values())
+        """GPU-seconds that were held so far."""
+        return self._gpu_s + sum(trial.gpus_held * (now_s - start_s) for trial, start_s in self._running.values())
 
     def is_timed(self, trial: TrialSpec) -> bool:
         """Whether a trial that is about as fast has ended well."""

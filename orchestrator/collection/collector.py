@@ -32,6 +32,7 @@ COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
+    "gpus_held",
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -128,7 +129,8 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     named = record.device == "cpu" or (record.status is Status.OK and not model)
     device = record.device if named else model
     given = {name: getattr(record, name) for name in _FIELDS}
-    return given | {"status": record.status.value, "device": device, "device_model": model}
+    held = record.gpus_held or record.gpus
+    return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:

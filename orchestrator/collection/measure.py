@@ -49,7 +49,7 @@ def measured(trials: pd.DataFrame, objective: str, target: float | None, price: 
         power_w = trials["energy_j_per_sample"] * trials["samples_per_s"]
         return Measure(told=f"energy {purpose}", unit="J", values=power_w * times.values, why=times.why)
     if objective == "cost":
-        hours = times.values * trials["gpus"] / 3600
+        hours = times.values * trials["gpus_held"] / 3600
         on_cpu = bool((trials["device"] == "cpu").all())
         if price is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"

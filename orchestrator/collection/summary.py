@@ -62,7 +62,7 @@ def summary_frame(
     _add_figures(cells, ok)
     _add_speedup(cells, ok, comparison)
     _add_accuracy_difference(cells, ok, comparison)
-    hours = cells["wall_s"] / 3600 * cells["gpus"].where(cells["device"] != "cpu")
+    hours = cells["wall_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
     cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
     add_equivalence(cells, ok, margin)
     add_target(cells, ok, price_per_gpu_hour)
@@ -99,6 +99,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
     cells["epochs"] = groups["epochs"].min()
+    cells["gpus_held"] = groups["gpus_held"].mean()
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
     cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()

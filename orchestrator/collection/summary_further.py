@@ -69,7 +69,7 @@ def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float 
         values = {cell: float(getattr(interval, end)) for cell, interval in medians.items()}
         cells[f"time_to_target_median_s{suffix}"] = pd.Series(values, dtype="float64").reindex(cells.index)
     cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
-    hours = cells["time_to_target_expected_s"] / 3600 * cells["gpus"].where(cells["device"] != "cpu")
+    hours = cells["time_to_target_expected_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
     cells["cost_to_target"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
     power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]
     cells["energy_to_target_j"] = power_w * cells["time_to_target_expected_s"]

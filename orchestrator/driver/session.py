@@ -178,6 +178,7 @@ class Session:
             "speed": speed(trial.axes),
             "size": size(trial.axes, trial.batch.device_batch_size),
             "gpus": trial.gpus,
+            "gpus_held": trial.gpus_held,
             "wall_s": outcome.wall_s,
         }
         ended = {"status": outcome.status.value, "note": outcome.note}

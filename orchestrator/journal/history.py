@@ -43,9 +43,9 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
 
 
 def spent_gpu_s(records: Iterable[Record]) -> float:
-    """GPU-seconds (worker-seconds) of all probes and attempts that ended, whatever was asked."""
+    """GPU-seconds (worker-seconds) that all probes and attempts held which ended, whatever was asked."""
     ends = (record.value for record in records if record.kind in (Kind.FINISHED, Kind.PROBED))
-    return float(sum(end["gpus"] * end["wall_s"] for end in ends))
+    return float(sum((end.get("gpus_held") or end["gpus"]) * end["wall_s"] for end in ends))
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

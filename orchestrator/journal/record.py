@@ -39,6 +39,8 @@ class TrialRecord:
     """UTC, ISO 8601: for people; durations never come from it."""
     metrics: Mapping[str, Any]
     provenance: Mapping[str, Any]
+    gpus_held: float = 0.0
+    """GPUs that it kept from others; 0 where the journal is of a version that did not tell."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
 
@@ -54,6 +56,7 @@ class TrialRecord:
             note=outcome.note,
             axes=dict(trial.axes),
             gpus=trial.gpus,
+            gpus_held=trial.gpus_held,
             ranks=trial.gang.ranks,
             device=trial.device,
             strategy=trial.strategy,

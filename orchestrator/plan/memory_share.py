@@ -63,6 +63,10 @@ class MemoryShares:
         held = min(1.0, max(trial.gpus, 0.0 if math.isnan(need) else math.ceil(need * 100) / 100))
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 
+    def foreseen(self, trial: TrialSpec) -> TrialSpec:
+        """The same as far as that is known, for a forecast: else as it was asked for."""
+        return self.placed(trial) if _size(trial) in self.needs else trial
+
 
 def _ran(end: TrialRecord) -> bool:
     return end.device == "cuda" and end.skipped_by in ("", "early_stop") and end.status is not Status.INFEASIBLE

@@ -17,6 +17,7 @@ from orchestrator.journal.history import ends_under
 from orchestrator.journal.journal import replay
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.forecast import Forecast
+from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.storage.layout import Layout
 from orchestrator.telemetry.machine import this_machine
 from sweeps.feasibility import Node, why_infeasible
@@ -39,6 +40,8 @@ class Plan:
     """Why a trial cannot run on these nodes, by trial id."""
     nodes: Sequence[Node]
     durations: Durations = field(default_factory=Durations)
+    shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
+    """Of GPUs, by what is known of those that ran."""
 
     @staticmethod
     def of(trials: Iterable[TrialSpec], records: Mapping[str, TrialRecord], nodes: Sequence[Node], rerun: str) -> Plan:
@@ -49,7 +52,14 @@ class Plan:
         standing = {key: record for key, record in records.items() if key in ids and _stands(record, rerun)}
         reasons = {t.trial_id: why_infeasible(t.gang, nodes) for t in ordered if t.trial_id not in standing}
         infeasible = {key: reason for key, reason in reasons.items() if reason}
-        return Plan(trials=ordered, finished=standing, infeasible=infeasible, nodes=nodes, durations=durations)
+        return Plan(
+            trials=ordered,
+            finished=standing,
+            infeasible=infeasible,
+            nodes=nodes,
+            durations=durations,
+            shares=MemoryShares.of(records.values()),
+        )
 
     @property
     def to_run(self) -> list[TrialSpec]:
@@ -68,7 +78,8 @@ class Plan:
     @functools.cached_property
     def forecast(self) -> Forecast:
         """The schedule of the trials to run, simulated."""
-        return Forecast.of(self.to_run, self.nodes, self.durations.expected_s)
+        trials = [self.shares.foreseen(trial) for trial in self.to_run]
+        return Forecast.of(trials, self.nodes, self.durations.expected_s)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a trial with JSON values: those to run, in the order of their starts, the infeasible, the ended."""
@@ -94,6 +105,7 @@ class Plan:
             "state": state,
             "axes": dict(trial.axes),
             "gpus": trial.gpus,
+            "gpus_held": trial.gpus_held,
             "ranks": trial.gang.ranks,
             "cpus_per_rank": trial.gang.cpus_per_rank,
             "device": trial.device,

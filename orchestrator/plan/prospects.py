@@ -87,7 +87,7 @@ def _levels(
     """Time for the budget, or its cost; nothing where the objective does not follow from throughput."""
     if request.objective == "energy" or request.target_accuracy is not None:
         return {}
-    seconds = {trial.cell_id: (trial.gpus, _seconds(trial, probed.get(speed(trial.axes), {}))) for trial in planned}
+    seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
     by_cost = request.objective == "cost"
     return {cell: s * (gpus if by_cost else 1) for cell, (gpus, s) in seconds.items() if s is not None}
 

@@ -2,7 +2,7 @@
 
 - `orchestrator_trials`, by `sweep` and `state`: running, or the status they ended with.
 - `orchestrator_samples_per_s`, by `sweep` and `trial`: of the last trial of each cell and seed that was timed.
-- `orchestrator_gpu_hours`, by `sweep`: of all ended attempts; worker-hours where there are no GPUs.
+- `orchestrator_gpu_hours`, by `sweep`: what all ended attempts held; worker-hours where there are no GPUs.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Metrics:
         """An attempt is over."""
         self._count(trial.sweep, RUNNING, -1)
         self._count(trial.sweep, outcome.status.value, 1)
-        if hours := trial.gpus * outcome.wall_s / 3600:
+        if hours := trial.gpus_held * outcome.wall_s / 3600:
             self._hours.inc(hours, {"sweep": trial.sweep})
         pace = outcome.metrics.get("samples_per_s")
         if pace is not None:

@@ -1,10 +1,18 @@
 """What part of a GPU packed trials hold, by what those of their size have taken."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.backends.agenda import Agenda
+from orchestrator.journal.history import spent_gpu_s
+from orchestrator.journal.journal import Kind
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.memory_share import MemoryShares
+from orchestrator.plan.plan import Plan
+from sweeps.feasibility import Node
 from sweeps.probe import probe_of
 from sweeps.status import Status
 from tests.contract.trials import trial
@@ -53,3 +61,32 @@ def test_a_probe_has_the_gpu_to_itself_and_who_is_timed_is_left_alone(record_of)
     assert held(known, probe_of(packed())) == 1.0
     assert held([], replace(packed(), timing="device")) == 0.25 and held([], packed(gpus=1.0)) == 1.0
     assert not MemoryShares.of([]).unknown([replace(packed(), device="cpu")])
+
+
+def test_gpu_hours_count_what_is_held(record_of):
+    """A packed trial costs what its memory keeps from others, a timed part of a GPU all of it."""
+    known = MemoryShares.of([took(record_of, 30.0)])
+    assert known.foreseen(packed()).gpus_held == 0.45 and known.foreseen(packed(batch=64)).gpus_held == 0.25
+    assert replace(packed(), timing="device").gpus_held == 1.0
+    assert replace(packed(), device="cpu").gpus_held == 0.25
+    pair = replace(packed().gang, ranks=2, gpus_per_rank=2.0)
+    assert replace(packed(), gpus=4, timing="device", gang=pair).gpus_held == 4.0
+
+
+def test_a_budget_and_a_forecast_count_what_is_held(record_of):
+    placed = MemoryShares.of([took(record_of, 30.0)]).placed(packed())
+    agenda = Agenda([placed])
+    agenda.on([Node(name="a", cpus=8, gpus=1)], 0.0)
+    assert agenda.next(0.0) is not None and agenda.gpu_s(100.0) == 45.0
+    end = TrialRecord.of(placed, Outcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
+    older = {name: value for name, value in end.to_json().items() if name != "gpus_held"}
+    values = (end.to_json(), older, {"gpus": 0.25, "gpus_held": 1.0, "wall_s": 10.0})
+    kinds = (Kind.FINISHED, Kind.FINISHED, Kind.PROBED)
+    journal = [SimpleNamespace(kind=kind, value=value) for kind, value in zip(kinds, values, strict=True)]
+    assert spent_gpu_s(journal) == 45.0 + 25.0 + 10.0
+    again = replace(packed(), trial_id="another", seed=4)
+    plan = Plan.of([again], {end.trial_id: end}, [Node(name="a", cpus=8, gpus=1)], "none")
+    assert plan.rows()[0]["gpus_held"] == 0.25  # nothing told of its memory
+    told = replace(end, metrics={"reserved_memory_gb": 30.0, "device_memory_gb": 80.0})
+    plan = Plan.of([again], {end.trial_id: told}, [Node(name="a", cpus=8, gpus=1)], "none")
+    assert plan.rows()[0]["gpus_held"] == 0.45 and plan.forecast.gpu_hours == pytest.approx(0.45 * 100 / 3600)
