@@ -8,7 +8,7 @@ from sweeps.identity import digest
 from sweeps.lr_rule import RULES
 from sweeps.trial import TrialSpec
 
-LOOP = "trainables.supervised:train"
+LOOP = "trainables.supervised.training:train"
 """The project's own loop: of a rule that is done before the training it does not look at the name."""
 
 

@@ -29,7 +29,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from trainables.checkpoints import Checkpoints
+from trainables.checkpoints.checkpoints import Checkpoints
 from trainables.plain import plain
 
 _log = logging.getLogger(__name__)

@@ -36,12 +36,13 @@ OPTIMIZERS: Mapping[str, str] = {
     "adam": "torch.optim:Adam",
     "adamw": "torch.optim:AdamW",
     "adadelta": "torch.optim:Adadelta",
-    "lars": "trainables.lars:LARS",
-    "lamb": "trainables.lamb:LAMB",
+    "lars": "trainables.optimizers.lars:LARS",
+    "lamb": "trainables.optimizers.lamb:LAMB",
 }
 
 SCHEDULES: Mapping[str, str] = {
-    name: f"trainables.schedules:{name}" for name in ("constant", "step", "increase_batch", "cosine", "onecycle")
+    name: f"trainables.optimizers.schedules:{name}"
+    for name in ("constant", "step", "increase_batch", "cosine", "onecycle")
 }
 
 FAMILIES: Mapping[str, Mapping[str, str]] = {

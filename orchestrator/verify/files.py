@@ -22,7 +22,7 @@ from orchestrator.storage.trial_files import HASHED, digest
 
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
-GENERATIONS = "trainables.generations:Generations"
+GENERATIONS = "trainables.checkpoints.generations:Generations"
 """Who knows a whole checkpoint from a damaged one."""
 
 REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")

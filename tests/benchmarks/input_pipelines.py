@@ -23,11 +23,12 @@ from typing import Any
 import torch
 
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
-from trainables import pipelines, process_group
-from trainables.augmentation import Augmentation
+from trainables import process_group
 from trainables.context import Batch, Context
-from trainables.inputs import Feed, Form
-from trainables.split import Part
+from trainables.inputs import pipelines
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.inputs import Feed, Form
+from trainables.inputs.split import Part
 
 CHANGES = {"crop_padding": 4, "flip": True}
 KINDS = ("resident", "loader", "shared_loader")

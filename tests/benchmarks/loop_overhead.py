@@ -30,9 +30,9 @@ from orchestrator.statistics.means import ratio  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402
 from tests.unit.trainables.ranks import request  # noqa: E402
 from trainables import models  # noqa: E402
-from trainables.inputs import as_pixels  # noqa: E402
+from trainables.inputs.inputs import as_pixels  # noqa: E402
 from trainables.rank import context_of  # noqa: E402
-from trainables.supervised import SupervisedTrial  # noqa: E402
+from trainables.supervised.training import SupervisedTrial  # noqa: E402
 
 CASES: dict[str, tuple[dict[str, Any], int]] = {
     "mlp of 16, batch 64": ({"name": "mlp", "hidden": [16]}, 64),

@@ -43,7 +43,7 @@ def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
     import torch
 
     from trainables.rank import context_of
-    from trainables.supervised import SupervisedTrial
+    from trainables.supervised.training import SupervisedTrial
 
     if core >= 0:
         os.sched_setaffinity(0, {core})

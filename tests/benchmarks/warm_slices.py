@@ -99,7 +99,8 @@ def _train(asked: Asked, earlier: int, core: int, steps: Any, in_window: Any) ->
     """Some trials as short as can be, and one whose window does not end."""
     os.sched_setaffinity(0, {core})
     from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling
-    from trainables import loop, rank
+    from trainables import rank
+    from trainables.supervised import loop
 
     take = loop.Loop.step
 

@@ -134,8 +134,9 @@ class Neighbour:
 
 def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[str, Any]:
     """One rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
-    from trainables import loop, training_step
-    from trainables.inputs import ResidentInputs
+    from trainables.inputs.inputs import ResidentInputs
+    from trainables.step import training_step
+    from trainables.supervised import loop
 
     if core >= 0:
         os.sched_setaffinity(0, {core})

@@ -9,7 +9,7 @@ from sweeps.sweep import Setup, Sweep, trials
 
 def setup(**changed):
     given = {
-        "trainable": "trainables.supervised:train",
+        "trainable": "trainables.supervised.training:train",
         "config": {"model": {"name": "cnn"}, "optimizer": {"name": "sgd"}},
         "reference_lr": 0.1,
         "reference_batch_size": 32,

@@ -32,7 +32,7 @@ def test_whatever_else_differs_makes_another_training(change):
     assert twins([one, other]) and not twins([one, replace(other, **change)])
 
 
-@pytest.mark.parametrize("trainable", ["trainables.command:train", "mine.training:train"])
+@pytest.mark.parametrize("trainable", ["trainables.command.training:train", "mine.training:train"])
 def test_a_training_of_the_users_own_may_follow_the_rules_name(trainable):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
     assert not twins([replace(each, trainable=trainable) for each in (one, other)])

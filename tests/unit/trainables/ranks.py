@@ -24,7 +24,7 @@ TIMES = {
 
 
 def request(
-    trainable: str = "trainables.supervised:train",
+    trainable: str = "trainables.supervised.training:train",
     *,
     rank: int = 0,
     shares: Sequence[int] = (64,),
@@ -71,7 +71,7 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         fresh = multiprocessing.get_context("forkserver")
-        fresh.set_forkserver_preload(["trainables.supervised"])  # torch takes seconds to import
+        fresh.set_forkserver_preload(["trainables.supervised.training"])  # torch takes seconds to import
         self._ends, self._members = [], []
         for _ in range(count):
             here, there = fresh.Pipe()

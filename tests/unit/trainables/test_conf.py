@@ -7,9 +7,10 @@ import pytest
 import torch
 import yaml
 
-from trainables import data, models, optimizers, schedules
-from trainables.augmentation import Augmentation
+from trainables import data, models
 from trainables.families import DATA, MODELS, OPTIMIZERS, SCHEDULES
+from trainables.inputs.augmentation import Augmentation
+from trainables.optimizers import optimizers, schedules
 
 CONF = Path(__file__).parents[3] / "conf"
 

@@ -10,9 +10,10 @@ import pytest
 import torch
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
-from trainables import checkpoint_pace, clean_slate, rank
+from trainables import clean_slate, rank
+from trainables.checkpoints import checkpoint_pace
 from trainables.context import Context, LearningRate
-from trainables.supervised import SupervisedTrial
+from trainables.supervised.training import SupervisedTrial
 
 OFTEN = CONFIG["trainable"] | {"checkpoint_every_s": 0.0}
 AUGMENT = {"crop_padding": 1, "flip": True, "cutout": 2}

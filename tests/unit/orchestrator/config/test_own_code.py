@@ -31,7 +31,7 @@ def folder(tmp_path, monkeypatch):
     [
         ("mine.training:train", None),
         ("mine.reaching:train", None),
-        ("trainables.supervised:train", None),
+        ("trainables.supervised.training:train", None),
         ("mine.lacking:train", ("deeper", "line 2: there is no module 'absent_library' in this environment")),
         ("single:train", ("deeper", "line 2: there is no module 'absent_library' in this environment")),
         ("mine.broken:train", ("broken", "line 2: SyntaxError: expected ':'")),

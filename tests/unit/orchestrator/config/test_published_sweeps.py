@@ -20,7 +20,7 @@ from sweeps.feasibility import Node, why_infeasible
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from tests.benchmarks import published_session
-from trainables import supervised_check
+from trainables.supervised import check as supervised_check
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "conf/sweep/published"

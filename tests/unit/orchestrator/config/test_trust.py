@@ -13,8 +13,11 @@ def mistakes(config: dict[str, Any], *arguments: str) -> list[str]:
 
 
 def test_the_projects_own_trainables_are_registered() -> None:
-    assert {"trainables.noop:train", "trainables.supervised:train"} <= registered(CONF)
-    assert mistakes({"trainable": {"_target_": "trainables.supervised:train"}, "model": {"name": "small_cnn"}}) == []
+    assert {"trainables.noop:train", "trainables.supervised.training:train"} <= registered(CONF)
+    assert (
+        mistakes({"trainable": {"_target_": "trainables.supervised.training:train"}, "model": {"name": "small_cnn"}})
+        == []
+    )
 
 
 @pytest.mark.parametrize(

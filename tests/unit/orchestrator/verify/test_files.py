@@ -8,7 +8,7 @@ from orchestrator.journal.journal import Kind, Record
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.trial_files import HASHED, digests
 from orchestrator.verify import files as verify_files
-from trainables.generations import Generations
+from trainables.checkpoints.generations import Generations
 
 
 @pytest.fixture

@@ -1,0 +1,101 @@
+import pytest
+import yaml
+
+from tests.unit.trainables.test_conf import CONF
+from trainables.command.check import mistakes
+from trainables.command.settings import CommandSettings
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def config(**trainable):
+    shipped = yaml.safe_load((CONF / "trainable/command.yaml").read_text())
+    return {"trainable": shipped | {"argv": "python train.py"} | trainable, "budget": {"epochs": 3, "steps": None}}
+
+
+def test_the_shipped_config_has_the_keys_that_are_read():
+    given = config()["trainable"]
+    assert set(CommandSettings.__dataclass_fields__) <= set(given)
+    assert set(given) - set(CommandSettings.__dataclass_fields__) == {
+        *("_target_", "_check_", "strategy", "lr", "reference_batch_size", "optimizer")
+    }
+    defaults = CommandSettings(argv="python train.py", metrics=given["metrics"], ok_exit_codes=[0])
+    assert {key: getattr(defaults, key) or None for key in defaults.__dataclass_fields__} == {
+        key: given[key] or None for key in defaults.__dataclass_fields__
+    }
+
+
+def test_every_column_that_a_trial_can_measure_is_declared():
+    from orchestrator.collection.collector import MEASURED
+    from orchestrator.collection.summary import COLUMNS
+
+    measured = {"val_accuracy", *MEASURED} | (set(COLUMNS) & set(MEASURED))
+    assert measured <= set(config()["trainable"]["metrics"])
+    assert all(value is None for value in config()["trainable"]["metrics"].values())
+
+
+def test_nothing_is_wrong_with_a_sound_one():
+    argv = "torchrun --nproc_per_node={gpus} train.py --epochs {epochs} --seed {seed} --json {{}} {trainable.optimizer}"
+    given = config(argv=argv, env={"LR": "{lr}"}, metrics_file="log-{seed}.jsonl", metrics={"loss": "loss: (.+)"})
+    assert list(mistakes(given)) == []
+
+
+def test_a_script_that_is_not_there_is_told(folder):
+    (told,) = mistakes(config(argv="{python} trian.py --log {trial_dir}/log.py --init=weights.py 'echo x.py'"))
+    assert told == f"trainable.argv names trian.py, and there is no such file in {folder}"
+    assert list(mistakes(config(argv="train.py", source_dir=str(folder)))) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "told"),
+    [
+        ("no_such_program --lr {lr}", "there is no program 'no_such_program', neither in {folder} nor on the PATH"),
+        ("./absent.sh", "there is no program './absent.sh'"),
+        ("./start.sh --lr {lr}", "{folder}/./start.sh is not executable: name what runs it ('bash ./start.sh')"),
+    ],
+)
+def test_a_program_that_cannot_be_started_is_told_where_it_is_to_run(folder, argv, told, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    (folder / "start.sh").write_text("#!/bin/sh\n")
+    (line,) = mistakes(config(argv=argv) | {"mode": "run"})
+    assert told.format(folder=folder).replace("/./", "/") in line
+    assert list(mistakes(config(argv=argv) | {"mode": "plan"})) == []
+    (folder / "start.sh").chmod(0o755)
+    for sound in ("./start.sh", "{python} train.py", "python train.py"):
+        assert list(mistakes(config(argv=sound) | {"mode": "run"})) == []
+    assert list(mistakes(config(argv=argv, env={"PATH": "/elsewhere"}) | {"mode": "run"})) == []
+
+
+def test_everything_that_is_wrong_is_told_at_once():
+    given = config(
+        argv="train.py {learning_rate} {steps}",
+        env={"A": "{b}"},
+        metrics={"loss": "(", "accuracy": {"take": "best"}},
+        oom_patterns=["["],
+    )
+    told = list(mistakes(given))
+    expected = ("learning_rate", "steps has no value", "trainable.env", "oom_patterns", "loss='('", "'best'")
+    assert len(told) == 6 and all(any(part in line for line in told) for part in expected), told
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "told"),
+    [
+        ("argv", "???", "trainable.argv is not set"),
+        ("argv", [], "must be a command line"),
+        ("argv", "train 'x", "No closing quotation"),
+        ("cwd", "home", "not one of trial, source"),
+        ("timeout_s", 0, "timeout_s must be a number above 0"),
+        ("grace_s", "long", "grace_s must be a number above 0"),
+        ("env", "A=b", "env must be"),
+        ("metrics", "loss", "metrics must be"),
+    ],
+)
+def test_wrong_values_are_told(key, value, told):
+    (line,) = mistakes(config(**{key: value}))
+    assert told in line

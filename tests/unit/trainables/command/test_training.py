@@ -1,0 +1,193 @@
+"""Commands as trainables, in real processes."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from trainables.command.ending import CommandError
+from trainables.command.process_tree import TOKEN
+from trainables.command.training import train
+from trainables.context import Batch, Context, DivergedError, TrialTimeoutError
+
+PYTHON = [sys.executable, "-S"]  # without site-packages: it starts in a few hundredths of a second
+
+
+def script(folder: Path, text: str, name: str = "train.py") -> str:
+    (folder / name).write_text(textwrap.dedent(text))
+    return name
+
+
+def context(folder: Path, **other: Any) -> Context:
+    batch = Batch(global_batch_size=64, shares=(64,), devices_per_rank=2)
+    return Context.alone(trial_dir=folder / "trial", batch=batch, **other)
+
+
+def run(folder: Path, argv: Any, told: Context | None = None, **settings: Any) -> Context:
+    told = told or context(folder)
+    (folder / "trial").mkdir(exist_ok=True)
+    section = {"argv": argv, "source_dir": str(folder), "grace_s": 0.5} | settings
+    train({"trainable": section, "budget": {"epochs": 3}, "model": {"depth": 7}}, told)
+    return told
+
+
+def test_a_command_is_told_everything_in_words_and_in_its_environment(tmp_path: Path) -> None:
+    script(tmp_path, "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ), os.getcwd()]))")
+    words = "{gpus} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {port} {{}}"
+    run(tmp_path, [*PYTHON, "train.py", *words.split()], context(tmp_path, lr=0.25, seed=5), env={"MINE": "lr={lr}"})
+    argv, environment, cwd = json.loads((tmp_path / "trial/stdout.log").read_text())
+    assert argv[0] == str(tmp_path / "train.py")
+    assert argv[1:8] == ["2", "32", "64", "0.25", "5", "3", "7"] and argv[9] == "{}"
+    assert environment["SWEEP_DEVICE_BATCH_SIZE"] == "32" and environment["SWEEP_TRIAL_ID"] == "alone"
+    assert environment["SWEEP_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
+    assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert cwd == str(tmp_path / "trial/work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
+
+
+def test_a_string_is_split_before_it_is_filled_in(tmp_path: Path) -> None:
+    script(tmp_path, "import sys; print(len(sys.argv))", "my script.py")
+    run(tmp_path, f"{sys.executable} -S 'my script.py' --dir={{source_dir}}")
+    assert (tmp_path / "trial/stdout.log").read_text() == "2\n"
+
+
+def test_rows_and_figures_come_from_both_streams(tmp_path: Path) -> None:
+    script(
+        tmp_path,
+        """
+        import sys
+        for epoch in range(2):
+            print(f"Epoch time: {epoch + 1}.0", file=sys.stderr, end="\\r")
+            print('{"accuracy": 0.5}')
+        """,
+    )
+    rows: list[dict[str, Any]] = []
+    told = context(tmp_path, emit=rows.append)
+    run(tmp_path, [*PYTHON, "train.py"], told, metrics={"epoch_s": "Epoch time: ([0-9.]+)", "accuracy": None})
+    assert rows == [{"epoch": 1, "epoch_s": 1.0}, {"epoch": 2, "epoch_s": 2.0}]
+    assert told.metrics["accuracy"] == 0.5 and told.metrics["train_s"] == 3.0 and told.metrics["epochs"] == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("log.jsonl", '{"epoch": 1, "loss": 2}\n{"epoch": 2, "loss": 1}\n'),
+        ("log.json", '[{"epoch": 1, "loss": 2}, {"epoch": 2, "loss": 1}]'),
+        ("log.csv", "epoch,loss\n1,2\n2,1\n"),
+    ],
+)
+def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
+    (tmp_path / "trial/work").mkdir(parents=True)
+    (tmp_path / "trial/work" / name).write_text("of an earlier attempt")
+    rows: list[dict[str, Any]] = []
+    argv = [*PYTHON, "-c", f"open({name!r}, 'w').write({text!r})".replace("{", "{{").replace("}", "}}")]
+    run(tmp_path, argv, context(tmp_path, emit=rows.append), metrics_file=name, metrics={"loss": None})
+    assert rows == [{"epoch": 1, "loss": 2}, {"epoch": 2, "loss": 1}]
+
+
+def test_a_file_that_was_not_written_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="the command wrote no"):
+        run(tmp_path, [*PYTHON, "-c", "pass"], metrics_file="log.csv")
+
+
+@pytest.mark.parametrize(
+    ("code", "error", "told"),
+    [
+        ("raise MemoryError", MemoryError, "MemoryError"),
+        ("raise RuntimeError('CUDA out of memory.')", MemoryError, "CUDA out of memory"),
+        ("raise ValueError('no data')", CommandError, "status 1: ValueError: no data"),
+        ("print('loss: nan')", DivergedError, "a loss of nan"),
+    ],
+)
+def test_how_it_failed_is_told(tmp_path: Path, code: str, error: type[Exception], told: str) -> None:
+    with pytest.raises(error, match=told):
+        run(tmp_path, [*PYTHON, "-c", code], metrics={"loss": "loss: (.+)"})
+    assert (tmp_path / "trial/stderr.log").exists()
+
+
+def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no-such-program"):
+        run(tmp_path, ["no-such-program"])
+
+
+TREE = """
+import os, signal, subprocess, sys, time
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+child = "import time; print('{{}}', flush=True); time.sleep(60)"
+subprocess.Popen([sys.executable, "-S", "-c", child])
+subprocess.Popen([sys.executable, "-S", "-c", child], start_new_session=True)
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        time.sleep(60)
+    os._exit(0)
+time.sleep(60)
+""".replace("{{}}", "up")
+
+
+def with_token(since: set[int]) -> list[psutil.Process]:
+    found = []
+    for process in psutil.process_iter():
+        try:
+            if process.pid not in since and TOKEN in process.environ() and process.status() != psutil.STATUS_ZOMBIE:
+                found.append(process)
+        except psutil.Error:
+            pass
+    return found
+
+
+def test_a_command_that_takes_too_long_ends_with_its_whole_tree(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    script(tmp_path, TREE)
+    with pytest.raises(TrialTimeoutError, match="longer than timeout_s=1"):
+        run(tmp_path, [*PYTHON, "train.py"], timeout_s=1.0)
+    assert with_token(before) == []
+
+
+def test_a_command_is_ended_when_the_trial_is_to_stop(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    script(tmp_path, TREE)
+    started = time.monotonic()
+    told = context(tmp_path, stop_requested=lambda: time.monotonic() > started + 0.5)
+    run(tmp_path, [*PYTHON, "train.py"], told)
+    assert with_token(before) == [] and time.monotonic() < started + 30
+
+
+def test_a_command_does_not_outlive_the_process_that_runs_it(tmp_path: Path) -> None:
+    before = {process.pid for process in psutil.process_iter()}
+    script(tmp_path, TREE)
+    here = Path(__file__).parents[3]
+    code = f"""
+        import sys
+        sys.path[:0] = {[str(here)]!r}
+        from pathlib import Path
+        from tests.unit.trainables.command.test_training import PYTHON, run
+        run(Path({str(tmp_path)!r}), [*PYTHON, "train.py"])
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
+    output = tmp_path / "trial/stdout.log"
+    deadline = time.monotonic() + 60
+    while not (output.exists() and output.read_text().count("up") == 2) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert len(with_token(before)) >= 4
+    os.kill(parent.pid, signal.SIGKILL)
+    parent.wait()
+    while with_token(before) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert with_token(before) == []
+
+
+def test_what_an_earlier_attempt_left_is_gone_unless_it_is_wanted(tmp_path: Path) -> None:
+    code = "import os; print(os.path.exists('left')); open('left', 'w')"
+    told = []
+    for settings in ({}, {}, {"keep_work": True}):
+        run(tmp_path, [*PYTHON, "-c", code], **settings)
+        told.append((tmp_path / "trial/stdout.log").read_text().strip())
+    assert told == ["False", "False", "True"]

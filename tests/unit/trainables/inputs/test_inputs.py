@@ -1,0 +1,114 @@
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from trainables.context import Batch
+from trainables.inputs import inputs
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.inputs import Feed, Form, ResidentInputs
+from trainables.inputs.split import Part
+
+MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
+IMAGES = torch.randint(0, 256, (50, 3, 8, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(50)
+EVERYTHING = Augmentation(crop_padding=2, flip=True, cutout=3)
+
+
+def form(*, channels_last: bool = False, dtype: torch.dtype = torch.float64) -> Form:
+    return Form(device="cpu", dtype=dtype, channels_last=channels_last, mean=MEAN, std=STD)
+
+
+def batch(shares: tuple[int, ...], accum: int = 1) -> Batch:
+    return Batch(global_batch_size=sum(shares) * accum, grad_accum_steps=accum, shares=shares)
+
+
+def feed(shares: tuple[int, ...], accum: int = 1, *, targets: torch.Tensor = LABELS, **other: Any) -> Feed:
+    given: dict[str, Any] = {"form": form(), "seed": 3} | other
+    return Feed(part=Part(images=IMAGES, targets=targets), batch=batch(shares, accum), **given)
+
+
+def source(*, shares: tuple[int, ...], accum: int = 1, rank: int = 0, **other: Any) -> ResidentInputs:
+    return ResidentInputs(feed(shares, accum, **other), rank)
+
+
+def global_batches(shares: tuple[int, ...], accum: int, **other: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
+    """Each step's samples, the ranks' contiguous parts put together."""
+    ranks = [list(source(shares=shares, accum=accum, rank=rank, **other).epoch(2)) for rank in range(len(shares))]
+    steps = []
+    for first in range(0, len(ranks[0]), accum):
+        passes = [each for own in ranks for each in own[first : first + accum]]
+        steps.append((torch.cat([x for x, _ in passes]), torch.cat([y for _, y in passes])))
+    return steps
+
+
+@settings(max_examples=30, deadline=None)
+@given(shares=st.lists(st.integers(1, 7), min_size=1, max_size=4), accum=st.integers(1, 3))
+def test_a_global_batch_is_the_same_for_any_ranks(shares: list[int], accum: int) -> None:
+    size = sum(shares) * accum
+    if size > 50:
+        return
+    ours = global_batches(tuple(shares), accum, augmentation=EVERYTHING)
+    alone = global_batches((size,), 1, augmentation=EVERYTHING)
+    assert len(ours) == len(alone) == 50 // size
+    for (x, y), (x_alone, y_alone) in zip(ours, alone, strict=True):
+        assert torch.equal(x, x_alone) and torch.equal(y, y_alone)
+
+
+def test_an_epoch_takes_each_sample_at_most_once_in_an_order_of_its_own() -> None:
+    inputs = source(shares=(16,))
+    first, again, second = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 1, 2))
+    assert len(first.unique()) == 48 and inputs.feed.steps_per_epoch == 3
+    assert torch.equal(first, again) and not torch.equal(first, second)
+    assert not torch.equal(first, torch.cat([y for _, y in source(shares=(16,), seed=4).epoch(1)]))
+
+
+@pytest.mark.parametrize("channels_last", [False, True])
+def test_pixels_are_normalised_as_torchvision_would(channels_last: bool) -> None:
+    [(x, y), *_] = source(shares=(10,), form=form(channels_last=channels_last)).epoch(1)
+    mean, std = (torch.tensor(each, dtype=torch.float64)[:, None, None] for each in (MEAN, STD))
+    torch.testing.assert_close(x, (IMAGES[y] / 255.0 - mean) / std, check_dtype=False, atol=1e-6, rtol=0)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    assert x.is_contiguous(memory_format=layout)
+
+
+def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = global_batches((4, 3), 2, augmentation=EVERYTHING)
+    monkeypatch.setattr(inputs, "BLOCK_BYTES", 1)
+    for one, other in zip(whole, global_batches((4, 3), 2, augmentation=EVERYTHING), strict=True):
+        assert torch.equal(one[0], other[0]) and torch.equal(one[1], other[1])
+
+
+def test_too_few_samples_are_an_error() -> None:
+    with pytest.raises(ValueError, match="global_batch_size=51 is more than the 50 training samples"):
+        source(shares=(51,))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_an_epoch_begun_in_its_middle_goes_on_with_the_same_bits(dtype: torch.dtype) -> None:
+    given = {"augmentation": EVERYTHING, "form": form(dtype=dtype)}
+    for rank in range(2):
+        whole = list(source(shares=(3, 4), accum=2, rank=rank, **given).epoch(4))
+        inputs = source(shares=(3, 4), accum=2, rank=rank, **given)
+        rest = list(inputs.epoch(4, 28))
+        assert len(rest) == 2 and len(whole) == 6
+        for (x, y), (x_whole, y_whole) in zip(rest, whole[4:], strict=True):
+            assert torch.equal(x, x_whole) and torch.equal(y, y_whole)
+
+
+def test_larger_batches_go_on_in_the_same_order() -> None:
+    inputs = source(shares=(5,), augmentation=EVERYTHING)
+    images, labels = (torch.cat(each) for each in zip(*inputs.epoch(1), strict=True))
+    list(inputs.epoch(1))  # which draws the next epoch, in the old batches
+    inputs.rebatch(batch((5,), 3))
+    for epoch, start, passes in ((1, 5, 9), (2, 0, 9), (2, 40, 0)):
+        expected = source(shares=(5,), augmentation=EVERYTHING)
+        wanted = torch.cat([y for _, y in expected.epoch(epoch)])[start : start + 45]
+        got = list(inputs.epoch(epoch, start))
+        assert len(got) == passes
+        if passes:
+            assert torch.equal(torch.cat([y for _, y in got]), wanted)
+    assert torch.equal(next(iter(inputs.epoch(1, 5)))[0], images[5:10])
+    assert torch.equal(next(iter(inputs.epoch(1, 5)))[1], labels[5:10])

@@ -1,0 +1,61 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from trainables.step.compilation import Compiled, CompileError, count_failures, one_line_errors
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise OSError("no compiler\nof that name")
+
+
+@pytest.fixture
+def without_compiler(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", broken)
+    yield
+    torch._dynamo.config.suppress_errors = False
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("without_compiler")
+@pytest.mark.parametrize("mode", ["default", "max-autotune"])
+def test_what_cannot_be_compiled_fails_in_one_line(mode: str) -> None:
+    model = Compiled(nn.Linear(2, 2), mode, fallback=False)
+    with pytest.raises(CompileError, match=f"compile={mode} failed.* no compiler of that name") as caught:
+        with one_line_errors(mode):
+            model(torch.ones(1, 2))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("without_compiler")
+def test_it_trains_all_the_same_when_told_so_and_is_counted() -> None:
+    bare = nn.Linear(2, 2)
+    model = Compiled(bare, "default", fallback=True)
+    assert torch.equal(model(torch.ones(1, 2)), bare(torch.ones(1, 2)))
+    assert count_failures(allowed=True) == 1
+    with pytest.raises(CompileError, match="nothing of the model was compiled"):
+        count_failures(allowed=False)
+
+
+def test_a_container_of_torchs_own_is_compiled_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    compiled = []
+
+    def keep(graph: torch.fx.GraphModule, *_: Any, **__: Any) -> Any:
+        compiled.append(graph)
+        return graph.forward
+
+    monkeypatch.setattr("torch._inductor.compile_fx.compile_fx", keep)
+    first, second = (nn.Sequential(nn.Linear(2, 3), nn.ReLU(), nn.Linear(3, 2)) for _ in range(2))
+    for model in (first, second):
+        images = torch.ones(1, 2)
+        assert torch.equal(Compiled(model, "default", fallback=False)(images), model(images))
+        assert count_failures(allowed=False) == 0
+        torch._dynamo.reset()
+    assert len(compiled) == 2
+
+
+def test_other_errors_pass_as_they_are() -> None:
+    with pytest.raises(RuntimeError, match="^mine$"), one_line_errors("off"):
+        raise RuntimeError("mine")

@@ -1,0 +1,57 @@
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.trainables.ranks import CONFIG, request, run
+from trainables import rank
+from trainables.context import Context
+from trainables.step import strategies
+from trainables.step.data_parallel import SLOWER
+from trainables.supervised.training import SupervisedTrial
+
+EXACT = {"trainable": CONFIG["trainable"] | {"precision": "fp64"}}
+
+
+def test_a_machine_without_gpus_refuses_it() -> None:
+    answer = run(request(strategy="data_parallel"))
+    assert answer["status"] == "failed" and "this one has none: use ddp or single" in answer["note"]
+
+
+@pytest.mark.parametrize(
+    ("other", "told"), [({"world_size": 2}, "has one rank, not 2: use ddp"), ({}, "set trainable.compile=off")]
+)
+def test_what_it_cannot_do(other: dict[str, int], told: str) -> None:
+    model = nn.Linear(2, 2)
+    model.compile()
+    with pytest.raises(ValueError, match=told):
+        strategies.prepare(model, Context.alone(device="cuda:0", strategy="data_parallel", **other))
+
+
+@pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [SLOWER])])
+def test_more_than_one_gpu_comes_with_a_remark(gpus: int, remarks: list[str]) -> None:
+    context = Context.alone(device="cuda:0", strategy="data_parallel", gpus_per_rank=gpus)
+    prepared = strategies.prepare(nn.Linear(2, 2), context)
+    assert context.remarks == remarks
+    assert (prepared.loss_scale, prepared.capturable) == (1 / 32, False)
+
+
+def parameters(**asked: object) -> torch.Tensor:
+    told = request(config=EXACT, device="cuda", **asked)
+    torch.manual_seed(1)
+    trial = SupervisedTrial(told["config"], rank.context_of(told, lambda row: None, lambda: False))
+    trial.train()
+    return torch.cat([parameter.detach().flatten().cpu() for parameter in trial.model.parameters()])
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_match_one() -> None:
+    both = parameters(strategy="data_parallel", gpus_per_rank=2, shares=(97,))
+    torch.testing.assert_close(both, parameters(gpus_per_rank=1, shares=(97,)), atol=1e-10, rtol=0)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+def test_two_gpus_come_with_a_remark() -> None:
+    answer = run(request(strategy="data_parallel", device="cuda", gpus_per_rank=2))
+    assert (answer["status"], answer["note"]) == ("ok", SLOWER)

@@ -1,0 +1,114 @@
+"""A captured step is the eager step; what a GPU is not needed for is in the others' tests."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from tests.unit.trainables.ranks import CONFIG, request, run
+from trainables.optimizers import optimizers
+from trainables.step.graphed_step import WARMUP_STEPS, GraphedStep, stream_for
+from trainables.step.precision import PRECISIONS
+from trainables.step.strategies import Strategy
+from trainables.step.training_step import TrainingStep
+
+# torch 2.11 warns of itself when what was compiled is dropped
+pytestmark = pytest.mark.filterwarnings("ignore:.*torch.jit.script_method:DeprecationWarning")
+
+
+def step_of(module: nn.Module, name: str, precision: str, *, accum: int = 1, device: str = "cuda") -> TrainingStep:
+    return TrainingStep(
+        Strategy(forward=module, loss_scale=1 / (8 * accum)),
+        optimizers.build(module, {"name": name}, lr=0.1, capturable=device == "cuda"),
+        precision=PRECISIONS[precision],
+        grad_accum_steps=accum,
+        device=device,
+    )
+
+
+def minibatches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    numbers = torch.Generator().manual_seed(3)
+    while True:
+        images, targets = torch.randn(8, 3, 4, 4, generator=numbers), torch.randint(5, (8,), generator=numbers)
+        yield images.cuda(), targets.cuda()
+
+
+def after_steps(name: str, precision: str, *, accum: int, captured: bool, count: int) -> list[torch.Tensor]:
+    """Parameters, running statistics and the sum of losses, with a rate that changes before and after the capture."""
+    torch.manual_seed(0)
+    with stream_for("on", "cuda:0"):
+        module = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(16, 5)).cuda()
+        eager = step_of(module, name, precision, accum=accum)
+        step, batches = GraphedStep(eager) if captured else eager, minibatches()
+        for index in range(count):
+            step(batches, 0.01 / (1 + index // 5))
+        torch.cuda.synchronize()
+        return [value.clone() for value in (*module.state_dict().values(), step.loss)]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("accum", [1, 3])
+@pytest.mark.parametrize("precision", ["fp32", "bf16", "fp16"])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_a_captured_step_is_the_eager_step(name: str, precision: str, accum: int) -> None:
+    eager, captured = (
+        after_steps(name, precision, accum=accum, captured=captured, count=WARMUP_STEPS + 9)
+        for captured in (False, True)
+    )
+    for one, other in zip(eager, captured, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", ["lars", "lamb", "adadelta"])
+def test_optimizers_that_are_not_fused_are_captured_too(name: str) -> None:
+    eager, captured = (
+        after_steps(name, "fp32", accum=1, captured=captured, count=WARMUP_STEPS + 9) for captured in (False, True)
+    )
+    for one, other in zip(eager, captured, strict=True):
+        torch.testing.assert_close(other, one, rtol=1e-3, atol=1e-4)
+
+
+GRAPHED = CONFIG["trainable"] | {"cuda_graph": "on"}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", [{}, {"precision": "bf16", "memory_format": "channels_last"}])
+def test_a_whole_trial_learns_the_same_with_and_without(settings: dict[str, Any]) -> None:
+    config = {
+        "model": {"name": "small_cnn"},
+        "data": {"name": "digits", "augment": {"crop_padding": 1, "cutout": 2}},
+        "budget": {"epochs": 4},
+    }
+    plain, graphed = (
+        run(request(config=config | {"trainable": each | settings}, device="cuda", gpus_per_rank=1))
+        for each in (CONFIG["trainable"], GRAPHED)
+    )
+    assert (plain["status"], graphed["status"]) == ("ok", "ok"), graphed["trace"]
+    for one, other in zip(plain["rows"], graphed["rows"], strict=True):
+        assert other["loss"] == pytest.approx(one["loss"], rel=0.02)
+        assert other["lr"] == one["lr"] and other["samples"] == one["samples"]
+    assert graphed["reusable"]
+
+
+@pytest.mark.gpu
+def test_what_diverges_under_a_graph_is_seen() -> None:
+    config = {"trainable": GRAPHED, "budget": {"steps": 60}}
+    answer = run(request(config=config, lr=1e30, device="cuda", gpus_per_rank=1))
+    assert answer["status"] == "diverged"
+
+
+def test_a_cpu_has_no_graphs() -> None:
+    answer = run(request(config={"trainable": GRAPHED}))
+    assert answer["status"] == "failed" and "cuda_graph=on is for CUDA devices" in answer["note"]
+    assert "trainable.cuda_graph='fast'" in run(request(config={"trainable": GRAPHED | {"cuda_graph": "fast"}}))["note"]
+
+
+def test_a_step_that_asks_whether_gradients_overflowed_is_refused() -> None:
+    step = step_of(nn.Linear(2, 2), "lars", "fp16", device="cpu")
+    with pytest.raises(ValueError, match="fp16 needs SGD, Adam or AdamW, which are fused, not LARS"):
+        GraphedStep(step)
+    GraphedStep(step_of(nn.Linear(2, 2), "sgd", "fp16", device="cpu"))
+    GraphedStep(step_of(nn.Linear(2, 2), "lars", "bf16", device="cpu"))

@@ -1,0 +1,98 @@
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.unit.trainables.ranks import CONFIG, request, run
+from trainables import rank
+from trainables.context import Batch
+from trainables.process_group import Gang
+from trainables.step.micro_batch import fitting
+from trainables.supervised.training import SupervisedTrial
+
+ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+
+
+class Hungry(nn.Module):
+    """Has memory for a limited number of samples a pass."""
+
+    def __init__(self, features: int, classes: int, most: int) -> None:
+        super().__init__()
+        self.layer, self._most = nn.Linear(features, classes), most
+
+    def forward(self, images: Tensor) -> Tensor:
+        if self.training and len(images) > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return self.layer(images.flatten(1))
+
+
+def hungry(*, input_shape: tuple[int, int, int], num_classes: int, most: int = 10**9) -> nn.Module:
+    return Hungry(input_shape[1] * input_shape[2], num_classes, most)
+
+
+def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> dict[str, Any]:
+    config = {
+        "trainable": CONFIG["trainable"] | {"precision": "fp64", "micro_batch": micro_batch},
+        "model": {"name": f"{__name__}:hungry", "most": most},
+        "data": {"name": "digits", "augment": {"crop_padding": 1, "flip": True}},
+    }
+    return request(shares=(share,), grad_accum_steps=accum, config=config)
+
+
+def trained(request: dict[str, Any]) -> tuple[list[Tensor], dict[str, Any]]:
+    torch.manual_seed(1)
+    context = rank.context_of(request, lambda row: None, lambda: False)
+    trial = SupervisedTrial(request["config"], context)
+    trial.train()
+    return list(trial.model.parameters()), context.metrics
+
+
+@pytest.mark.parametrize("accum", [1, 2])
+def test_smaller_passes_make_the_same_update(accum: int) -> None:
+    whole, metrics = trained(asked(10**9, "off", accum=accum))
+    parts, same = trained(asked(30, "auto", accum=accum))
+    assert same["micro_batch_size"] == 24 and "micro_batch_size" not in metrics
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(other, one, atol=1e-10, rtol=0)
+    assert same["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
+
+
+def test_what_fits_stays_whole() -> None:
+    assert run(asked(96, "auto"))["metrics"]["micro_batch_size"] == 96
+
+
+def test_oom_stays_the_answer_when_off_or_with_single_samples() -> None:
+    assert run(asked(30, "off"))["status"] == "oom"
+    assert run(asked(0, "auto"))["status"] == "oom"
+
+
+@pytest.mark.parametrize(
+    ("shares", "most", "passes"), [((8, 8), 8, 1), ((8, 8), 7, 2), ((12, 6), 4, 3), ((15, 45), 8, 3), ((15, 45), 2, 15)]
+)
+def test_ranks_agree_on_the_smallest_need(shares: tuple[int, ...], most: int, passes: int) -> None:
+    def take_pass(samples: int) -> None:
+        if samples > most:
+            raise MemoryError
+
+    batch = Batch(global_batch_size=2 * sum(shares), grad_accum_steps=2, shares=shares)
+    found = fitting(batch, ALONE, take_pass)
+    assert found.grad_accum_steps == 2 * passes
+    assert found.shares == tuple(share // passes for share in shares)
+    assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
+
+
+def test_another_ranks_need_counts_and_other_errors_pass() -> None:
+    class Pair(Gang):
+        def largest(self, *values: float) -> tuple[float, ...]:
+            return (float(bool(needs.pop())),)
+
+    pair, needs = Pair(rank=0, world_size=2, device="cpu", gang_id=""), [False, True, True]
+    batch = Batch(global_batch_size=32, shares=(16, 16))
+    assert fitting(batch, pair, lambda samples: None).shares == (4, 4)
+
+    def broken(samples: int) -> None:
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        fitting(batch, ALONE, broken)

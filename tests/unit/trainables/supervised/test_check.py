@@ -1,0 +1,50 @@
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from tests.unit.trainables.ranks import CONFIG
+from trainables.supervised.check import mistakes
+
+GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({}, []),
+        ({"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}, []),
+        ({"trainable": {"compile": "fast"}}, ["trainable.compile='fast' is not one of off, default, max-autotune"]),
+        ({"trainable": {"precision": "fp61"}}, ["trainable.precision='fp61' is not one of fp32, tf32, bf16"]),
+        ({"trainable": {"val_fraction": "much"}}, ["another type than it should be: '<=' not supported"]),
+        ({"trainable": {"target_accuracy": 93}}, ["trainable.target_accuracy=93 is not a share of 1"]),
+        ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule: schedule.gamma=0.3 multiplies no batch by a whole number"]),
+        ({"model": {"name": "resnet20"}}, ["model 'resnet20' is not one of small_cnn, "]),
+        (
+            {"optimizer": {"name": "sdg", "lr": 0.1}, "data": {}},
+            ["data.name is not set", "optimizer 'sdg' is not one of"],
+        ),
+        ({"model": {"name": "mypackage.models:build"}}, []),
+        ({"schedule": GROWS}, ["budget.steps says nothing of samples where schedule=increase_batch"]),
+    ],
+)
+def test_mistakes_are_told(sections: dict[str, Any], told: list[str]) -> None:
+    found = list(mistakes(CONFIG | sections))
+    assert len(found) == len(told) and all(one in other for one, other in zip(told, found, strict=True))
+
+
+def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    config = CONFIG | {"data": {"name": "npz", "path": "/nowhere/mine.npz"}, "mode": "run"}
+    assert [told.partition(":")[0] for told in mistakes(config)] == ["data 'npz'"]
+    assert list(mistakes(config | {"mode": "plan"})) == []
+    assert list(mistakes(config | {"data": None})) == ["data.name is not set"]
+    assert list(mistakes(config | {"cluster": {"address": "auto"}})) == []
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")
+    assert list(mistakes(config)) == []
+
+
+def test_looking_imports_no_torch() -> None:
+    code = "import sys, trainables.supervised.check; assert 'torch' not in sys.modules"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

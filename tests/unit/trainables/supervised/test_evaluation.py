@@ -1,0 +1,72 @@
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from tests.unit.trainables.ranks import Processes, rendezvous
+from trainables import process_group
+from trainables.context import Context
+from trainables.inputs.inputs import Form
+from trainables.step.precision import PRECISIONS
+from trainables.supervised.evaluation import Evaluation, Score
+
+FORM = Form(device="cpu", dtype=torch.float64, channels_last=False, mean=(0.5,), std=(0.5,))
+
+
+def material(count: int, *, dense: bool) -> tuple[nn.Module, torch.Tensor, torch.Tensor]:
+    source = torch.Generator().manual_seed(0)
+    images = torch.randint(0, 256, (count, 1, 4, 4), dtype=torch.uint8, generator=source)
+    targets = torch.randint(0, 3, (count, 4, 4) if dense else (count,), generator=source)
+    head = nn.Conv2d(1, 3, 1) if dense else nn.Sequential(nn.Flatten(), nn.Linear(16, 3))
+    for parameter in head.parameters():
+        torch.nn.init.normal_(parameter, generator=source)
+    return head.double(), images, targets
+
+
+def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool) -> Score:
+    gang = process_group.join(Context.alone(rank=rank, world_size=world_size, rendezvous=meet, gang_id=f"{meet}"))
+    model, images, targets = material(count, dense=dense)
+    precision = PRECISIONS["fp64"]
+    evaluation = Evaluation(images, targets, gang=gang, form=FORM, precision=precision, batch_size=2)
+    return evaluation.score(model)
+
+
+@pytest.mark.parametrize("dense", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 13])
+def test_every_sample_counts_once_whatever_the_ranks(pair: Processes, count: int, dense: bool) -> None:
+    model, images, targets = material(count, dense=dense)
+    outputs = model((images.double() / 255 - 0.5) / 0.5)
+    accuracy = (outputs.argmax(1) == targets).double().mean().item()
+    loss = F.cross_entropy(outputs, targets).item()
+    meet = rendezvous()
+    alone = score(0, 1, None, count, dense)
+    two = pair.call(score, *((rank, 2, meet, count, dense) for rank in range(2)))
+    for each in (alone, *two):
+        assert each.accuracy == pytest.approx(accuracy, abs=1e-12)
+        assert each.loss == pytest.approx(loss, abs=1e-10)
+
+
+def test_a_model_is_left_in_training_mode() -> None:
+    model, images, targets = material(3, dense=False)
+    gang = process_group.join(Context.alone())
+    Evaluation(images, targets, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2).score(model)
+    assert model.training
+
+
+def test_a_models_own_hooks_are_called() -> None:
+    model, images, targets = material(5, dense=False)
+    seen: list[int] = []
+    model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
+    gang = process_group.join(Context.alone())
+    Evaluation(images, targets, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2).score(model)
+    assert seen == [2, 2, 1]
+
+
+@pytest.mark.parametrize("dense", [False, True])
+def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
+    model, images, targets = material(9, dense=dense)
+    gang, precision = process_group.join(Context.alone()), PRECISIONS["fp64"]
+    evaluation = Evaluation(images, targets, gang=gang, form=FORM, precision=precision, batch_size=4, mirrored=True)
+    views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
+    outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
+    assert evaluation.score(model).loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)

@@ -1,0 +1,143 @@
+"""The oracle of every strategy: the update is that of a single process with the whole batch."""
+
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, without_times
+from trainables import rank
+from trainables.supervised.training import SupervisedTrial
+
+EXACT = {
+    "trainable": CONFIG["trainable"] | {"precision": "fp64"},
+    "data": {"name": "digits", "augment": {"crop_padding": 1, "flip": True, "cutout": 2}},
+}
+
+
+def trained(asked: dict[str, Any]) -> tuple[list[list[float]], dict[str, Any]]:
+    """All parameters after the training, and what it summarized; threads and seeds as the rank sets them."""
+    torch.manual_seed(asked["seed"])
+    torch.set_num_threads(asked["threads"])
+    context = rank.context_of(asked, lambda row: None, lambda: False)
+    trial = SupervisedTrial(asked["config"], context)
+    trial.train()
+    trial.evaluate()
+    return [parameter.detach().flatten().tolist() for parameter in trial.model.parameters()], context.metrics
+
+
+@pytest.fixture(scope="module")
+def alone() -> tuple[list[list[float]], dict[str, Any]]:
+    return trained(request(shares=(120,), config=EXACT))
+
+
+@pytest.mark.parametrize(("shares", "grad_accum_steps"), [((60, 60), 1), ((77, 43), 1), ((20, 20), 3), ((25, 5), 4)])
+def test_two_ranks_match_one(
+    pair: Processes, alone: tuple[Any, Any], shares: tuple[int, int], grad_accum_steps: int
+) -> None:
+    batch = {"shares": shares, "grad_accum_steps": grad_accum_steps, "config": EXACT, "rendezvous": rendezvous()}
+    results = pair.call(trained, *((request(rank=rank, gang_id=str(batch), **batch),) for rank in range(2)))
+    parameters, metrics = alone
+    for theirs, summary in results:
+        for one, two in zip(parameters, theirs, strict=True):
+            assert two == pytest.approx(one, abs=1e-10, rel=0)
+        assert summary["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
+        assert summary["val_loss"] == pytest.approx(metrics["val_loss"], abs=1e-10)
+        assert (summary["accuracy"], summary["val_accuracy"]) == (metrics["accuracy"], metrics["val_accuracy"])
+
+
+def test_shares_that_follow_speed_change_no_update(pair: Processes, alone: tuple[Any, Any]) -> None:
+    slow = EXACT | {"trainable": EXACT["trainable"] | {"slow_down": {"rank": 1, "factor": 3.0}}}
+    asked = {"shares": (60, 60), "config": slow, "strategy": "ddp_unequal", "rendezvous": rendezvous()}
+    results = pair.call(trained, *((request(rank=rank, gang_id="unequal", **asked),) for rank in range(2)))
+    for theirs, summary in results:
+        for one, two in zip(alone[0], theirs, strict=True):
+            assert two == pytest.approx(one, abs=1e-10, rel=0)
+        fast, slowed = summary["shares"]
+        assert fast + slowed == 120 and fast > slowed
+        assert summary["shares"] == results[0][1]["shares"] and len(summary["rank_samples_per_s"]) == 2
+
+
+def test_accumulation_in_one_rank_matches_one_pass(alone: tuple[Any, Any]) -> None:
+    parameters, _ = trained(request(shares=(30,), grad_accum_steps=4, config=EXACT))
+    for one, other in zip(alone[0], parameters, strict=True):
+        assert other == pytest.approx(one, abs=1e-10, rel=0)
+
+
+def test_a_gang_reports_one_trial(pair: Processes) -> None:
+    asked = [
+        request(rank=rank, shares=(32, 32), gang_id="whole", rendezvous=rendezvous_of_this_test()) for rank in range(2)
+    ]
+    answers = pair.call(run, *((each,) for each in asked))
+    assert [answer["status"] for answer in answers] == ["ok", "ok"], answers[0]["trace"] + answers[1]["trace"]
+    assert answers[0]["metrics"] == answers[1]["metrics"]
+    assert answers[0]["metrics"]["samples"] == 20 * 64 and answers[1]["rows"] == []
+
+
+_MEETING: list[str] = []
+
+
+def rendezvous_of_this_test() -> str:
+    if not _MEETING:
+        _MEETING.append(rendezvous())
+    return _MEETING[0]
+
+
+@pytest.mark.parametrize("precision", ["bf16", "fp16", "fp64"])
+def test_every_precision_of_the_cpu_learns(precision: str) -> None:
+    settings = CONFIG["trainable"] | {"precision": precision, "memory_format": "channels_last"}
+    answer = run(request(config={"trainable": settings, "model": {"name": "small_cnn"}, "budget": {"epochs": 3}}))
+    assert answer["status"] == "ok", answer["trace"]
+    assert answer["metrics"]["accuracy"] > 0.3
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "note"),
+    [
+        ("trainable", {"precision": "fp8"}, "precision='fp8' is not one of fp32, tf32"),
+        ("trainable", {"precision": "tf32"}, "format of GPUs"),
+        ("trainable", {"compile": "fast"}, "trainable.compile='fast' is not one of off"),
+        ("trainable", {"val_fraction": 1.5}, "val_fraction=1.5"),
+        ("trainable", {"window_steps": 0}, "trainable.window_steps=0 is not at least 1"),
+        ("trainable", {"slow_down": {"rank": 0, "factor": 0.5}}, "is not a rank, and a factor of at least 1"),
+        ("budget", {"epochs": 1, "steps": 3}, "exactly one of"),
+        ("budget", {"steps": 0}, "budget.steps=0"),
+    ],
+)
+def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any], note: str) -> None:
+    answer = run(request(config={section: values}))
+    assert answer["status"] == "failed" and note in answer["note"]
+
+
+def test_a_batch_larger_than_the_data_fails() -> None:
+    note = run(request(shares=(2000,)))["note"]
+    assert "global_batch_size=2000 is more than the 1293 training samples" in note
+
+
+def test_being_asked_to_stop_ends_early_with_what_there_is() -> None:
+    rows: list[dict[str, Any]] = []
+    answer = rank.run(request(), rows.append, lambda: True)
+    assert answer["status"] == "ok" and answer["metrics"]["steps"] == 1 and "samples_per_s" not in answer["metrics"]
+
+
+def test_timing_changes_no_result() -> None:
+    longer = CONFIG["trainable"] | {"window_steps": 30}
+    assert without_times(run(request())) == without_times(run(request(config={"trainable": longer})))
+
+
+def test_a_target_is_timed_by_training_alone() -> None:
+    settings = CONFIG["trainable"] | {"target_accuracy": 0.05}
+    metrics = run(request(config={"trainable": settings}))["metrics"]
+    assert metrics["time_to_target_s"] == metrics["first_epoch_s"]
+    assert "time_to_target_s" not in run(request())["metrics"]
+
+
+@pytest.mark.parametrize(("bound", "status"), [(0.999, "skipped"), (0.0, "ok")])
+def test_a_trial_that_comes_to_too_little_is_not_timed(bound: float, status: str) -> None:
+    settings = CONFIG["trainable"] | {"give_up_below": bound}
+    answer = run(request(config={"trainable": settings}))
+    assert answer["status"] == status and answer["reusable"], answer["trace"]
+    assert ("samples_per_s" in answer["metrics"]) == ("accuracy" in answer["metrics"]) == (status == "ok")
+    if status == "skipped":
+        assert answer["note"].startswith("early stop: val_accuracy 0.") and answer["trace"] == ""
+        assert answer["metrics"]["val_accuracy"] < 0.999

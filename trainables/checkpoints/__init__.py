@@ -1,0 +1,1 @@
+"""What a training keeps to go on from, and how often."""

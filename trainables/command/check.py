@@ -1,0 +1,90 @@
+"""What is wrong with a command's config, found before anything starts; imports nothing that computes."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from trainables.command.metrics import declared
+from trainables.command.settings import CommandSettings
+from trainables.command.template import NAMES, TemplateError, fill
+from trainables.whereabouts import runs_here
+
+
+def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for everything that is wrong with `config["trainable"]`; the other sections are what braces may name."""
+    settings = CommandSettings.of(config["trainable"])
+    wrong = list(settings.mistakes())
+    yield from wrong
+    if not wrong:
+        yield from _braces(settings, config)
+        yield from _files(settings)
+        if runs_here(config):
+            yield from _program(settings)
+        yield from _patterns("oom_patterns", settings.oom_patterns)
+        yield from _patterns("diverged_patterns", settings.diverged_patterns)
+        yield from _patterns("epoch_pattern", [settings.epoch_pattern] if settings.epoch_pattern else [])
+        yield from declared(settings.metrics)
+
+
+def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    length = {name: (config.get("budget") or {}).get(name) for name in ("epochs", "samples", "steps", "seconds")}
+    values = {**config, **dict.fromkeys(NAMES, "0"), **length}
+    try:
+        templates = {"argv": settings.words}
+    except TemplateError as error:
+        yield f"trainable.argv: {error}"
+        return
+    templates["env"] = [str(value) for value in settings.env.values()]
+    templates["metrics_file"] = [settings.metrics_file] if settings.metrics_file else []
+    for key, words in templates.items():
+        for word in words:
+            try:
+                fill(word, values)
+            except TemplateError as error:
+                yield f"trainable.{key}: {error}"
+
+
+def _files(settings: CommandSettings) -> Iterator[str]:
+    """A script that is not there is the first thing that goes wrong."""
+    folder = _source_dir(settings)
+    try:
+        words = settings.words
+    except TemplateError:
+        return
+    for word in words:
+        plain = "{" not in word and not word.startswith("-") and not any(map(str.isspace, word))
+        if plain and word.endswith(".py") and not (folder / word).is_file():
+            yield f"trainable.argv names {word}, and there is no such file in {folder}"
+
+
+def _program(settings: CommandSettings) -> Iterator[str]:
+    """The program itself, looked for as it will be: a file of the source folder, or a name on the PATH."""
+    try:
+        program = next(iter(settings.words), "")
+    except TemplateError:
+        return
+    if "{" in program or "PATH" in settings.env:
+        return
+    file = _source_dir(settings) / program
+    if file.is_file():
+        if not os.access(file, os.X_OK):
+            yield f"trainable.argv: {file} is not executable: name what runs it ('bash {program}'), or chmod +x it"
+    elif not shutil.which(program):
+        yield f"trainable.argv: there is no program {program!r}, neither in {file.parent} nor on the PATH"
+
+
+def _source_dir(settings: CommandSettings) -> Path:
+    return Path(settings.source_dir or ".").expanduser().absolute()
+
+
+def _patterns(key: str, patterns: Iterable[str]) -> Iterator[str]:
+    for pattern in patterns:
+        try:
+            re.compile(pattern)
+        except re.error as error:
+            yield f"trainable.{key}: {pattern!r} is no regular expression: {error}"

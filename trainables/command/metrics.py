@@ -1,0 +1,134 @@
+"""What a command says, line by line, as rows of a learning curve and figures of the whole trial."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from trainables.command.reading import TAKES, Reading, as_number
+from trainables.command.settings import CommandSettings
+from trainables.context import DivergedError
+
+POSITION = ("epoch", "epochs", "step", "steps", "samples")
+"""Keys that say how far the training is; a JSON line with `epoch` is a row of the learning curve."""
+
+
+class CommandMetrics:
+    """Reads lines of output; only what the config declares, since anything may look like a number.
+
+    Rows come from JSON lines with an `epoch`. Where there are none, patterns make them: a line that names another epoch
+    (`epoch_pattern`) begins the next row, and without such a pattern a figure that comes a second time.
+    `global_batch_size` is in samples; None where it is not known.
+    """
+
+    def __init__(self, settings: CommandSettings, global_batch_size: int | None = None) -> None:
+        """ValueError naming a metric that cannot be read as it says."""
+        self._settings = settings
+        self._global_batch_size = global_batch_size
+        self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
+        self._epoch_pattern = re.compile(settings.epoch_pattern) if settings.epoch_pattern else None
+        self._epoch = ""
+        self._seen: dict[str, list[float]] = {}
+        self._open: dict[str, float] = {}
+        self._rows = 0
+        self._told_epochs = False
+
+    def line(self, line: str) -> list[dict[str, Any]]:
+        """The rows that this line completes, mostly none. DivergedError where a loss is not finite."""
+        row = _json_object(line)
+        if row is not None:
+            return self.row(row)
+        found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
+        complete = self.last_row() if self._begins_an_epoch(line, found) else []
+        self._open |= found
+        self._take(found)
+        return complete
+
+    def _begins_an_epoch(self, line: str, found: Mapping[str, float]) -> bool:
+        if self._epoch_pattern is None:
+            return bool(set(found) & set(self._open))
+        named = self._epoch_pattern.search(line)
+        before, self._epoch = self._epoch, (named[named.re.groups and 1] if named else self._epoch)
+        return self._epoch != before
+
+    def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
+        """The row that a JSON object, or a line of a table, is; none where it has nothing that was declared."""
+        found = {each.column: value for each in self._readings if (value := each.of_row(row)) is not None}
+        where = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
+        self._take(found)
+        if "epoch" not in where:
+            return []
+        self._told_epochs = True
+        return [where | found]
+
+    def last_row(self) -> list[dict[str, Any]]:
+        """What patterns have found since the last row; call it once more when the command has ended."""
+        found, self._open = self._open, {}
+        if not found or self._told_epochs:
+            return []
+        self._rows += 1
+        return [{"epoch": self._rows} | found]
+
+    def figures(self) -> dict[str, Any]:
+        """The trial's figures by column, and those that follow from them."""
+        takes = {each.column: TAKES[each.take] for each in self._readings}
+        found: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
+        epochs_s = self._seen.get("epoch_s", [])
+        if epochs_s:
+            derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
+            if len(epochs_s) > 1:  # one epoch has its start-up in it, and is no steady state
+                derived["window_s"] = sum(epochs_s[1:])
+            if self._settings.samples_per_epoch:
+                derived["samples_per_s"] = self._settings.samples_per_epoch / found["epoch_s"]
+                derived["samples"] = self._settings.samples_per_epoch * len(epochs_s)
+            found = derived | found
+        if "step_s" in self._seen:
+            found = self._from_steps(self._seen["step_s"], found["step_s"]) | found
+        to_target_s = self._to_target_s()
+        return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
+
+    def _from_steps(self, steps_s: Sequence[float], step_s: float) -> dict[str, Any]:
+        """Each figure printed stands for one step at least: the window is no shorter than this."""
+        window = {"window_s": sum(steps_s[1:]), "window_steps": len(steps_s) - 1} if len(steps_s) > 1 else {}
+        speed = {"samples_per_s": self._global_batch_size / step_s} if self._global_batch_size and step_s > 0 else {}
+        return {**window, **speed}
+
+    def _take(self, found: Mapping[str, float]) -> None:
+        loss = found.get("loss", 0.0)
+        if not math.isfinite(loss):
+            raise DivergedError(f"the command printed a loss of {loss}")
+        for column, value in found.items():
+            if math.isfinite(value):
+                self._seen.setdefault(column, []).append(value)
+
+    def _to_target_s(self) -> float | None:
+        """Training time up to the epoch that reached the target; None where its parts are not known one by one."""
+        epochs_s, scores = self._seen.get("epoch_s", []), self._seen.get("val_accuracy", [])
+        target = self._settings.target_accuracy
+        if target is None or len(epochs_s) != len(scores):
+            return None
+        reached = next((number for number, score in enumerate(scores, 1) if score >= target), None)
+        return None if reached is None else sum(epochs_s[:reached])
+
+
+def _json_object(line: str) -> dict[str, Any] | None:
+    text = line.strip()
+    if not text.startswith("{") or not text.endswith("}"):
+        return None
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
+    """A line for every metric that cannot be read as the config says."""
+    for column, given in metrics.items():
+        try:
+            Reading.of(column, given)
+        except ValueError as error:
+            yield str(error)

@@ -1,0 +1,197 @@
+"""Any training command as a trainable: a trial is one run of it.
+
+The command gets its GPUs (CUDA_VISIBLE_DEVICES), a free port, a folder to work in and its numbers, on its command line
+and as SWEEP_* environment variables. It starts its ranks itself, so the trial is one rank with all of its GPUs.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from trainables.command import process as command_process
+from trainables.command.ending import CommandEnding
+from trainables.command.metrics import CommandMetrics
+from trainables.command.output_lines import OutputLines
+from trainables.command.process import Command
+from trainables.command.settings import CommandSettings
+from trainables.command.template import fill
+from trainables.context import Context
+
+WORK = "work"
+"""The folder, within the trial's own, that the command runs in."""
+
+
+def train(config: Mapping[str, Any], context: Context) -> None:
+    """Run `config["trainable"]["argv"]`, report the rows it prints, summarize what it came to.
+
+    Raises MemoryError, DivergedError and TrialTimeoutError for what they say, CommandError for any other failure,
+    ValueError for a config that cannot be. Being asked to stop ends the command, and is no error.
+    """
+    settings = CommandSettings.of(config["trainable"])
+    with _trial_dir(context) as trial_dir:
+        values = {**config, **_values(settings, config, context, trial_dir)}
+        _clear(settings, trial_dir / WORK)
+        metrics = CommandMetrics(settings, context.batch.global_batch_size)
+        ending = CommandEnding(settings.oom_patterns, settings.diverged_patterns)
+        file = _MetricsFile(settings, values, trial_dir)
+
+        def hear(stream: str, line: str) -> None:
+            ending.hear(stream, line)
+            for row in metrics.line(line):
+                context.report(row)
+
+        def should_stop() -> bool:
+            for line in file.new():
+                hear("file", line)
+            return context.should_stop()
+
+        ended = command_process.run(_command(settings, values, context, trial_dir), hear, should_stop)
+        for line in file.new():
+            hear("file", line)
+        for row in [*file.rows(metrics), *metrics.last_row()]:
+            context.report(row)
+        context.summarize(metrics.figures())
+        if not ended.stopped:
+            ending.check(ended.exit_code, settings.ok_exit_codes)
+
+
+def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:
+    """What the braces stand for; a name of `command_template.NAMES` each, None where there is no such value."""
+    batch, lr, budget = context.batch, context.lr, config.get("budget") or {}
+    return {
+        "gpus": batch.devices_per_rank,
+        "device_batch_size": batch.device_batch_size,
+        "global_batch_size": batch.global_batch_size,
+        "grad_accum_steps": batch.grad_accum_steps,
+        "lr": lr.value,
+        "lr_rule": lr.rule,
+        "warmup_from": lr.warmup_from,
+        "warmup_epochs": lr.warmup_epochs,
+        "reference_batch_size": lr.reference_batch_size,
+        "seed": context.seed,
+        "port": command_process.free_port(),
+        "threads": context.threads,
+        "device": context.device.partition(":")[0],
+        "trial_id": context.trial_id,
+        "trial_dir": str(trial_dir),
+        "source_dir": str(_source_dir(settings)),
+        "python": sys.executable,
+        **{length: budget.get(length) for length in ("epochs", "samples", "steps", "seconds")},
+    }
+
+
+def _command(settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path) -> Command:
+    source = Path(values["source_dir"])
+    words = [_located(fill(word, values), source) for word in settings.words]
+    return Command(
+        words=words,
+        environment=_environment(settings, values, context),
+        cwd=_place(settings, source, trial_dir),
+        stdout=trial_dir / "stdout.log",
+        stderr=trial_dir / "stderr.log",
+        timeout_s=settings.timeout_s,
+        grace_s=settings.grace_s,
+    )
+
+
+def _place(settings: CommandSettings, source: Path, trial_dir: Path) -> Path:
+    return trial_dir / WORK if settings.cwd == "trial" else source
+
+
+def _clear(settings: CommandSettings, work: Path) -> None:
+    """An empty folder to work in: what an earlier attempt left would change what this one does."""
+    if work.exists() and not settings.keep_work:
+        shutil.rmtree(work)
+    work.mkdir(exist_ok=True)
+
+
+def _located(word: str, source: Path) -> str:
+    """A word, or what follows the = of an option, that names a file of the source folder names it from anywhere."""
+    option, equals, value = word.partition("=") if word.startswith("-") else ("", "", word)
+    return f"{option}{equals}{source / value}" if value and os.path.isfile(source / value) else word
+
+
+def _environment(settings: CommandSettings, values: Mapping[str, Any], context: Context) -> dict[str, str]:
+    told = {f"SWEEP_{name.upper()}": str(values[name]) for name in _TOLD if values.get(name) is not None}
+    own = {name: fill(str(value), values) for name, value in settings.env.items()}
+    path = [str(values["source_dir"]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    given = {
+        "PYTHONPATH": os.pathsep.join(path),
+        "PYTHONUNBUFFERED": "1",  # else metrics come only when a buffer is full
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(values["port"]),
+        "PET_MASTER_PORT": str(values["port"]),  # torchrun's own default is the same for every trial of a node
+        "OMP_NUM_THREADS": str(max(1, context.threads // values["gpus"])),
+    }
+    hidden = {"CUDA_VISIBLE_DEVICES": ""} if context.device == "cpu" else {}
+    # A rank of another launcher must not be inherited: the command starts its own.
+    inherited = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
+    return {**inherited, **given, **hidden, **told, **own}
+
+
+_RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
+_TOLD = (
+    *("gpus", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
+    *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
+    *("source_dir", "epochs", "samples", "steps", "seconds"),
+)
+
+
+def _source_dir(settings: CommandSettings) -> Path:
+    """The source folder; on a node without it, the folder that Ray has shipped the code to."""
+    folder = Path(settings.source_dir or ".").absolute()
+    return folder if folder.is_dir() else Path.cwd()
+
+
+@contextmanager
+def _trial_dir(context: Context) -> Iterator[Path]:
+    """The trial's folder, or one for the moment where nothing is kept."""
+    if context.trial_dir is not None:
+        context.trial_dir.mkdir(parents=True, exist_ok=True)
+        yield context.trial_dir.absolute()
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        yield Path(folder)
+
+
+class _MetricsFile:
+    """The file that the command writes its metrics to, if it has one: JSON lines as they come, others at the end."""
+
+    def __init__(self, settings: CommandSettings, values: Mapping[str, Any], trial_dir: Path) -> None:
+        folder = _place(settings, Path(values["source_dir"]), trial_dir)
+        self._path = folder / fill(settings.metrics_file, values) if settings.metrics_file else None
+        if self._path:
+            self._path.unlink(missing_ok=True)  # an earlier attempt's
+        whole = self._path is not None and self._path.suffix in (".json", ".csv")
+        self._lines = OutputLines(self._path) if self._path and not whole else None
+
+    def new(self) -> Iterator[str]:
+        """The JSON lines written since the last call."""
+        return self._lines.new() if self._lines else iter(())
+
+    def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
+        """The rows of a file that is read as a whole. ValueError where it is absent, or is not what its name says."""
+        if self._path is None:
+            return
+        if not self._path.is_file():
+            raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
+        if self._lines is None:
+            for row in _table(self._path):
+                yield from metrics.row(row)
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        if path.suffix == ".csv":
+            return list(csv.DictReader(file))
+        told = json.load(file)
+    return [row for row in (told if isinstance(told, list) else [told]) if isinstance(row, dict)]

@@ -1,0 +1,1 @@
+"""One convolution and nothing else, timed."""

@@ -1,0 +1,169 @@
+"""Where batches come from. Every step's global batch is the same samples in the same order for any number of ranks."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from trainables.context import Batch
+from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.split import Part
+from trainables.seeds import generator
+
+Minibatch = tuple[Tensor, Tensor]
+"""Normalised images N×C×H×W and their targets (N, or N×H×W), both on the device: one forward pass of one rank."""
+
+BLOCK_BYTES = 64 * 2**20
+"""Prepared ahead in one go: many steps of small batches, so that a step itself prepares nothing."""
+
+
+class Inputs(Protocol):
+    """A rank's part of the training data."""
+
+    feed: Feed
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
+        """One epoch's forward passes in order, from sample number `start` of its order on.
+
+        `grad_accum_steps` make a step; the last partial step is left out.
+        """
+
+    def rebatch(self, batch: Batch) -> None:
+        """Let the epochs asked for from now on come in other batches, in the same order."""
+
+    def close(self) -> None:
+        """End whatever works ahead for this input."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Form:
+    """What a model is fed: where, in which format, normalised how (per channel, on the scale 0..1)."""
+
+    device: str
+    dtype: torch.dtype
+    channels_last: bool
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    def normalise(self, pixels: Tensor) -> Tensor:
+        """uint8 N×H×W×C on the device → (pixel / 255 - mean) / std, N×C×H×W."""
+        shift, scale = self._affine
+        # Converted, not made contiguous: grey images count as contiguous either way, and take the other's slow paths.
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        wide = pixels.permute(0, 3, 1, 2).to(shift.dtype, memory_format=layout)
+        return torch.addcmul(shift, wide, scale).to(self.dtype)
+
+    @functools.cached_property
+    def _affine(self) -> tuple[Tensor, Tensor]:
+        # Half formats hold 8-bit pixels badly: normalise in float32, round once at the end.
+        wide = self.dtype if self.dtype.itemsize >= 4 else torch.float32
+        # Made once: a copy to the device waits for everything that the device has still to do.
+        mean, std = torch.tensor([self.mean, self.std], dtype=wide, device=self.device)[:, :, None, None]
+        return -mean / std, 1 / (255 * std)
+
+
+def as_pixels(images: Tensor, device: str) -> Tensor:
+    """uint8 N×C×H×W → N×H×W×C on the device: a sample's channels lie together, as gathers and channels_last want."""
+    return images.to(device).permute(0, 2, 3, 1).contiguous()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Feed:
+    """What to train on, and how: the same for every way in which it may reach the model."""
+
+    part: Part
+    form: Form
+    augmentation: Augmentation = Augmentation()
+    batch: Batch
+    seed: int
+
+    def __post_init__(self) -> None:
+        if not self.steps_from(0):
+            raise ValueError(
+                f"global_batch_size={self.batch.global_batch_size} is more than the {len(self.part)} training samples"
+            )
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Whole steps in an epoch."""
+        return self.steps_from(0)
+
+    def steps_from(self, start: int) -> int:
+        """Whole steps in what is left of an epoch behind `start` samples."""
+        return (len(self.part) - start) // self.batch.global_batch_size
+
+    def order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
+        """The epoch's permutation, and the stream of random numbers behind it, for its augmentation."""
+        source = generator(self.seed, "epoch", epoch)
+        return torch.randperm(len(self.part), generator=source), source
+
+
+class ResidentInputs:
+    """The whole training set on the device as uint8; shuffled, augmented and normalised there."""
+
+    def __init__(self, feed: Feed, rank: int) -> None:
+        self.feed, self._rank = feed, rank
+        images, targets = feed.part.images, feed.part.targets
+        self._pixels = feed.augmentation.pad(as_pixels(images, feed.form.device))
+        self._targets = targets.to(feed.form.device)
+        if targets.ndim == 3:
+            self._targets = feed.augmentation.pad(self._targets)
+        self._height, self._width = images.shape[2:]
+        self._drawn: dict[int, Tensor] = {}
+
+    def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
+        """See `Inputs`; the order is a permutation by seed and epoch."""
+        plan = self._plan(number, start)
+        starts = range(0, plan.shape[1], self._block_steps)
+        for begin in starts:
+            if begin == starts[-1]:  # while the device is busy: an epoch that is drawn at its start lets it wait
+                self._drawn[number + 1] = self._draw(number + 1)
+            yield from self._block(plan[:, begin : begin + self._block_steps].flatten(1))
+
+    def rebatch(self, batch: Batch) -> None:
+        """See `Inputs`."""
+        self.feed = replace(self.feed, batch=batch)
+        self._drawn.clear()
+
+    def close(self) -> None:
+        """Nothing works ahead."""
+
+    def _plan(self, number: int, start: int) -> Tensor:
+        drawn = self._drawn.pop(number, None)
+        return self._draw(number, start) if drawn is None or start else drawn
+
+    def _draw(self, number: int, start: int = 0) -> Tensor:
+        """int64, 6×steps×(this rank's samples a step): which sample, and the random numbers of its augmentation."""
+        feed, batch = self.feed, self.feed.batch
+        order, source = feed.order(number)
+        plan = torch.stack([order, *feed.augmentation.draw(len(order), self._height, self._width, source)])
+        count = feed.steps_from(start)
+        steps = plan[:, start : start + count * batch.global_batch_size].unflatten(1, (count, batch.global_batch_size))
+        ends = [batch.grad_accum_steps * sum(batch.shares[:rank]) for rank in (self._rank, self._rank + 1)]
+        mine: Tensor = steps[:, :, ends[0] : ends[1]].contiguous()
+        if feed.form.device == "cpu":
+            return mine
+        return mine.pin_memory().to(feed.form.device, non_blocking=True)  # the GPU does not wait for an epoch's start
+
+    @property
+    def _block_steps(self) -> int:
+        batch = self.feed.batch
+        a_step = batch.shares[self._rank] * batch.grad_accum_steps * self._pixels[0].numel()
+        return max(1, BLOCK_BYTES // (a_step * self.feed.form.dtype.itemsize))
+
+    def _block(self, plan: Tensor) -> Iterator[Minibatch]:
+        index, draws = plan[0], plan[1:]
+        change = self.feed.augmentation
+        if change.crop_padding or change.flip:
+            pixels = change.take(self._pixels, index, draws)
+        else:
+            pixels = self._pixels.index_select(0, index)
+        targets = self._targets[index] if self._targets.ndim == 1 else change.take(self._targets, index, draws)
+        images = change.cut(self.feed.form.normalise(pixels), draws)
+        share = self.feed.batch.shares[self._rank]
+        return zip(images.split(share), targets.split(share), strict=True)

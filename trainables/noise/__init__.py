@@ -1,0 +1,1 @@
+"""The noise of gradients, and what it allows: its scale, and AdaScale."""

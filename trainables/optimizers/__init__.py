@@ -1,0 +1,1 @@
+"""Optimizers, their schedules, and what becomes of a learning rate over a training."""

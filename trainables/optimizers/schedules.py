@@ -1,0 +1,88 @@
+"""Schedules: the factor on a trial's learning rate, as a function of how far the training has come.
+
+Positions are in samples, not in steps, so that trials with different batches follow the same curve. Any warm-up belongs
+to the learning-rate rule and comes on top.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from trainables.families import SCHEDULES
+from trainables.options import check_keys, choose
+
+Schedule = Callable[[float, float], float]
+"""The factor after `position` samples of a training of `length` samples; beyond the end, that of the end."""
+
+
+def resolve(config: Mapping[str, Any]) -> Schedule:
+    """The schedule `config["name"]` with the config's other keys.
+
+    A name of the form `package.module:schedule` calls a function of the user's own with the share of the training that
+    is done, 0 to 1, and the config's other keys.
+
+    Raises ValueError for unknown names and keys; the schedule does for values outside their range, for a negative
+    position and for a length that is not positive.
+    """
+    options = {key: value for key, value in config.items() if key != "name"}
+    shape = choose(SCHEDULES, config["name"], subject="schedule")
+    check_keys(shape, options, subject=f"schedule {config['name']!r}", given=("progress",))
+
+    def factor(position: float, length: float) -> float:
+        if position < 0 or length <= 0:
+            raise ValueError(f"position {position} of length {length}: needs position >= 0 and length > 0")
+        return float(shape(min(position / length, 1.0), **options))
+
+    return factor
+
+
+def constant(progress: float) -> float:
+    """1 throughout."""
+    return 1.0
+
+
+def step(progress: float, *, milestones: Sequence[float], gamma: float = 0.1) -> float:
+    """`gamma` to the power of the milestones reached; milestones are shares of the training, each between 0 and 1.
+
+    Milestones [.5, .8] with gamma .1 divide the rate by 10 at epochs 50 and 80 of 100.
+    """
+    _check_milestones(milestones)
+    return float(gamma ** sum(progress >= milestone for milestone in milestones))
+
+
+def increase_batch(
+    progress: float,
+    *,
+    milestones: Sequence[float],
+    gamma: float = 0.1,
+    most: int | None = None,
+    through: str = "batch",
+) -> float:
+    """1 throughout: the batch grows where `step` would divide the rate (`trainables.optimizers.growth`)."""
+    _check_milestones(milestones)
+    return 1.0
+
+
+def cosine(progress: float, *, final: float = 0.0) -> float:
+    """Half a period of a cosine from 1 to `final`: Loshchilov and Hutter 2016, equation 5, without restarts."""
+    return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
+
+
+def onecycle(progress: float, *, peak: float = 0.3, initial: float = 0.1, final: float = 0.0) -> float:
+    """A straight line from `initial` up to 1 at the share `peak` of the training, and one down to `final`.
+
+    Smith and Topin 2017, "Super-convergence", with triangular policy and no separate annealing phase.
+    """
+    if not 0 < peak < 1:
+        raise ValueError(f"peak {peak} is not a share of the training between 0 and 1")
+    if progress < peak:
+        return initial + (1 - initial) * progress / peak
+    return 1 + (final - 1) * (progress - peak) / (1 - peak)
+
+
+def _check_milestones(milestones: Sequence[float]) -> None:
+    outside = [milestone for milestone in milestones if not 0 <= milestone <= 1]
+    if outside:
+        raise ValueError(f"milestones {outside} are not shares of the training between 0 and 1")

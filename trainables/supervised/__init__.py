@@ -1,0 +1,1 @@
+"""The project's own training, of classifiers and of segmentation."""

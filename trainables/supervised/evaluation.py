@@ -1,0 +1,72 @@
+"""Exact scores on a fixed set, by all ranks together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from trainables.inputs.inputs import Form, as_pixels
+from trainables.process_group import Gang
+from trainables.step.objective import correct_sum, loss_sum
+from trainables.step.precision import Precision
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Means over all samples of a set."""
+
+    accuracy: float
+    loss: float
+
+
+class Evaluation:
+    """A set of which each rank holds its own slice, so that every sample counts exactly once."""
+
+    def __init__(
+        self,
+        images: Tensor,
+        targets: Tensor,
+        *,
+        gang: Gang,
+        form: Form,
+        precision: Precision,
+        batch_size: int,
+        mirrored: bool = False,
+    ) -> None:
+        """Images uint8 N×C×H×W, on any device; the rank's slice moves to its own.
+
+        `mirrored`: an image is judged by the mean outputs of itself and its mirror image.
+        """
+        mine = gang.share_of(len(images))
+        self._pixels = as_pixels(images[mine], form.device)
+        self._targets = targets[mine].to(form.device)
+        self._count = len(images)
+        self._gang, self._form, self._precision, self._batch_size = gang, form, precision, batch_size
+        self._mirrored = mirrored
+
+    def score(self, model: nn.Module) -> Score:
+        """Evaluate this module, not its wrapper, which may be compiled for other shapes; leaves it in training mode."""
+        model.eval()
+        sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
+        with torch.inference_mode(), self._precision.casting(self._form.device):
+            for pixels, targets in zip(
+                self._pixels.split(self._batch_size), self._targets.split(self._batch_size), strict=True
+            ):
+                outputs = self._outputs(model, self._form.normalise(pixels))
+                sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
+        model.train()
+        correct, loss = self._gang.sum(sums).tolist()
+        return Score(accuracy=correct / self._count, loss=loss / self._count)
+
+    def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
+        outputs: Tensor = model(images)
+        if self._mirrored:
+            outputs = (outputs + _mirrored(model(_mirrored(images)))) / 2
+        return outputs
+
+
+def _mirrored(values: Tensor) -> Tensor:
+    """Images and segmentations left to right; logits of whole images as they are."""
+    return values.flip(-1) if values.ndim == 4 else values

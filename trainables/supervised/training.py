@@ -1,0 +1,276 @@
+"""The project's own training: of image classifiers, and of segmentation, by stochastic gradient descent."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import closing
+from dataclasses import asdict
+from typing import Any
+
+import torch
+from torch import nn
+
+from trainables import process_group
+from trainables.checkpoints.checkpoint_pace import CheckpointPace
+from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
+from trainables.context import Batch, Context, GivenUpError
+from trainables.inputs.inputs import Feed
+from trainables.inputs.split import Part
+from trainables.optimizers import schedules
+from trainables.optimizers.growth import Growth
+from trainables.optimizers.learning_rate import Rates
+from trainables.random_state import random_state, restore_random_state
+from trainables.seeds import derive
+from trainables.step.compilation import count_failures, one_line_errors
+from trainables.step.graphed_step import WARMUP_STEPS, stream_for
+from trainables.step.precision import precision_on
+from trainables.step.replicas import Replicas
+from trainables.step.stopwatch import Parts
+from trainables.step.training_step import TrainingStep
+from trainables.supervised.budget import Budget
+from trainables.supervised.course import Course
+from trainables.supervised.epoch_split import mean_parts, split_of
+from trainables.supervised.evaluation import Evaluation, Score
+from trainables.supervised.flops import flops_per_sample, matrix_flops_per_s
+from trainables.supervised.growing_pace import mean_figures, whole_training
+from trainables.supervised.loop import Epoch, Loop
+from trainables.supervised.progress import Progress
+from trainables.supervised.replica import Replica
+from trainables.supervised.scaling_probe import ScalingProbe
+from trainables.supervised.settings import Settings
+from trainables.supervised.workload import Workload
+
+
+def train(config: Mapping[str, Any], context: Context) -> None:
+    """Train `config["model"]` on `config["data"]` for `config["budget"]`, report every epoch, summarize at the end.
+
+    The other sections are `trainable` (its keys: `Settings`), `optimizer` and `schedule`; `data.augment` is an
+    `Augmentation`. A trial that kept a checkpoint goes on from it, with the same result as without an interruption.
+    Raises DivergedError, GivenUpError, and ValueError for a config that cannot be.
+    """
+    settings = Settings.of(config["trainable"])
+    with (
+        stream_for(settings.cuda_graph, context.device),
+        one_line_errors(settings.compile),
+        closing(SupervisedTrial(config, context)) as trial,
+    ):
+        trial.train()
+        trial.judge()
+        trial.evaluate()
+        if not trial.stopped:
+            trial.time()
+
+
+class SupervisedTrial:
+    """One rank's part of a trial."""
+
+    def __init__(self, config: Mapping[str, Any], context: Context) -> None:
+        self._context, self._settings = context, Settings.of(config["trainable"])
+        self._gang = process_group.join(context)
+        self._clock = Clock(context.device)
+        self._replicas = Replicas.of(context, self._gang)
+        own = self._replicas.context
+        torch.manual_seed(own.seed)
+        precision = precision_on(self._settings.precision, context.device)
+        precision.set_flags(context.device)
+        self._workload = Workload.of(config, self._settings, precision, device=context.device, seed=own.seed)
+        before = context.restored() if self._settings.checkpoint == "epochs" else None
+        settled = Batch(**before["batch"]) if before else None
+        gang = self._replicas.gang
+        self.replica = Replica(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
+        course = _course(config, own, self.replica.inputs.feed)
+        self._laps: list[Lap] = []
+        self._window_parts = Parts()
+        self._model_config = config["model"]
+        self._epochs: list[Epoch] = []
+        """Of this process, which warms up in the first of them."""
+        self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
+        at = self._go_on(before) if before else Progress()
+        self._loop = Loop(self.replica, course, clock=self._clock, gang=self._gang, context=context, at=at)
+        if not before:
+            torch.manual_seed(derive(own.seed, "rank", own.rank))  # each rank drops out other activations
+
+    @property
+    def model(self) -> nn.Module:
+        """The rank's own."""
+        return self.replica.model
+
+    @property
+    def stopped(self) -> bool:
+        """Whether the training was asked to end early."""
+        return self._loop.stopped
+
+    def close(self) -> None:
+        """End the processes that it has started."""
+        self.replica.close()
+
+    def train(self) -> None:
+        """Spend the budget; reports each epoch."""
+        part = self._workload.split.validation
+        validation = self._evaluation(part) if len(part) else None
+        for epoch in self._loop.epochs():
+            if self.stopped:
+                self._keep()  # at once: whoever asks for the end may not wait for an evaluation
+            score = self._score(validation) if validation else None
+            self._report(epoch, score)
+            if not self.stopped and self._settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
+                self._keep()
+
+    def judge(self) -> None:
+        """GivenUpError where the training came to less than what is worth being looked at any further."""
+        bound, reached = self._settings.give_up_below, self._laps[-1].val_accuracy if self._laps else None
+        if self.stopped or self._replicas.count > 1:  # which share no accuracy
+            return
+        if bound is not None and reached is not None and reached < bound:
+            raise GivenUpError(f"early stop: val_accuracy {reached:.4f} is below {bound:.4f} after the training")
+
+    def evaluate(self) -> None:
+        """Summarize what the training came to; the test set is looked at here, once, and decides nothing."""
+        score = self._score(self._evaluation(self._workload.split.test))
+        at, replicas = self._loop.at, self._replicas
+        self._context.summarize(
+            {
+                "accuracy": score.accuracy,
+                "samples": at.samples * replicas.count,
+                "steps": at.steps,
+                "n_params": sum(parameter.numel() for parameter in self.model.parameters()),
+            }
+        )
+        replicas.tell(score.accuracy)
+        if self._settings.compile != "off":
+            self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
+        if self._context.device != "cpu":
+            (peak_gb,) = self._gang.largest(torch.cuda.max_memory_allocated() / 2**30)
+            self._context.summarize({"peak_memory_gb": peak_gb})
+
+    def time(self) -> None:
+        """Summarize the times, after everything else: further steps may be taken for it."""
+        grew, feed = self._loop.at.times > 1, self.replica.inputs.feed
+        window = whole_training(self._epochs) if grew else self._window()
+        figures = timings(
+            self._laps,
+            window,
+            steps_per_epoch=feed.steps_per_epoch,
+            global_batch_size=feed.batch.global_batch_size * self._replicas.count,
+            target=self._settings.target_accuracy,
+        )
+        self._context.summarize(figures | (mean_figures(self._epochs, self._replicas.count) if grew else {}))
+        if not grew:
+            self._context.summarize(self._step_parts(window))
+        self._context.summarize(self._mfu(figures["samples_per_s"]))
+
+    def _mfu(self, samples_per_s: float) -> dict[str, float]:
+        """`mfu`: what the model needs, by what all ranks' devices multiply in this precision; a share of 1."""
+        workload, ranks = self._workload, self._gang.world_size
+        with self._context.phase("probe"):
+            own = matrix_flops_per_s(self._context.device, workload.precision, ranks=ranks)
+            rate = sum(self._gang.each(own))
+        flops = flops_per_sample(self._model_config, input_shape=workload.input_shape, num_classes=workload.num_classes)
+        told = {"matrix_flops_per_s": rate}
+        return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
+
+    def _step_parts(self, window: Window) -> dict[str, float]:
+        """What a step's time is made of; nothing where steps are captured, for they cannot be taken apart."""
+        step, stopwatch = self.replica.step, self.replica.stopwatch
+        if not isinstance(step, TrainingStep) or self._replicas.count > 1:
+            return {}
+        probe = ScalingProbe(self._loop.step, stopwatch, clock=self._clock, gang=self._gang)
+        with self._context.phase("probe"):
+            if self._gang.world_size == 1:
+                return probe.alone(window, self._window_parts)
+            return probe.together(window, step.without_exchange())
+
+    def _report(self, epoch: Epoch, score: Score | None) -> None:
+        chosen_by = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
+        self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, val_accuracy=chosen_by.get("val_accuracy")))
+        self._epochs.append(epoch)
+        noise, at = self.replica.noise.figures(), self._loop.at
+        self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | chosen_by | noise)
+        self._context.report(
+            {"epoch": epoch.number, "loss": epoch.loss}
+            | chosen_by
+            | {"epoch_s": epoch.seconds, "samples": at.samples * self._replicas.count, "steps": at.steps}
+            | {"lr": epoch.lr}
+            | split_of(epoch, on_gpu=self.replica.stopwatch.on_gpu)
+            | noise
+        )
+
+    def _window(self) -> Window:
+        laps = self._laps[len(self._laps) - len(self._epochs) :]
+        least_s, least_steps = self._settings.window_s, self._settings.window_steps
+        if window := window_of_laps(laps, least_s=least_s, least_steps=least_steps):
+            self._window_parts = mean_parts(self._epochs[1:], window.steps)
+            return window
+        steps = self._settings.warmup_steps + (WARMUP_STEPS if self.replica.captures else 0)
+        warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
+        with self._context.phase("warmup"):
+            pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
+        with self._context.phase("window"):
+            self._gang.meet()
+            before = self.replica.stopwatch.parts()
+            window = measure_window(
+                self._loop.step,
+                clock=self._clock,
+                gang=self._gang,
+                least_s=least_s,
+                least_steps=least_steps,
+                pace=pace,
+            )
+            self._window_parts = self.replica.stopwatch.parts() - before
+            return window
+
+    def _score(self, evaluation: Evaluation) -> Score:
+        with self._context.phase("evaluation"):
+            return self.replica.score(evaluation)
+
+    def _evaluation(self, part: Part) -> Evaluation:
+        return self._workload.evaluation(part, self._replicas.gang, self._settings)
+
+    def _keep(self) -> None:
+        """Keep all that the training depends on."""
+        if self._settings.checkpoint == "off":
+            return
+        started = self._clock.read()
+        common = {
+            "replica": self.replica.state(),
+            "progress": asdict(self._loop.at),
+            "batch": asdict(self._replicas.context.batch),
+            "laps": [asdict(lap) for lap in self._laps],
+        }
+        own = {"random": random_state(), "loss": self.replica.step.loss}
+        if self._replicas.count > 1:
+            self._context.checkpoint({}, common | own)
+        else:
+            self._context.checkpoint(common, own)
+        (cost_s,) = self._gang.largest(self._clock.read() - started)
+        self._pace.kept(self._loop.at.train_s, cost_s)
+
+    def _go_on(self, before: Mapping[str, Any]) -> Progress:
+        """Bring back what was kept; the progress it had come to."""
+        at = Progress(**before["progress"])
+        self.replica.restore(before["replica"])
+        if at.times > 1:
+            self.replica.enlarge(at.times)
+        self.replica.step.loss.copy_(before["loss"])
+        self._laps = [Lap(**lap) for lap in before["laps"]]
+        self._pace.kept(at.train_s, 0.0)
+        self._context.remark(f"continued in epoch {at.epoch}, after {at.steps} steps of an earlier attempt")
+        restore_random_state(before["random"])
+        return at
+
+
+def _course(config: Mapping[str, Any], context: Context, feed: Feed) -> Course:
+    per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
+    growth = Growth.of(config["schedule"])
+    if growth.milestones and config["budget"].get("steps") is not None:
+        raise ValueError("budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples")
+    return Course(
+        budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
+        rates=Rates(
+            lr=context.lr,
+            schedule=schedules.resolve(config["schedule"]),
+            warmup_samples=context.lr.warmup_epochs * per_epoch * batch_size,
+        ),
+        growth=growth,
+        batch_size=batch_size,
+    )
