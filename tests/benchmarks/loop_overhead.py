@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.ready import require
+from tests.benchmarks.ready import WATCHED, require
 
-require()
+require(*WATCHED, "scikit-learn")
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

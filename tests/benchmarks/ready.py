@@ -13,6 +13,8 @@ MODULES = {"hydra-core": "hydra", "scikit-learn": "sklearn", "pyyaml": "yaml", "
 """What is imported of a distribution of another name."""
 TRAINABLES = ("torch", "torchvision", "numpy", "psutil", "filelock")
 """What a trial needs that is started without the orchestrator; the digits are scikit-learn's."""
+WATCHED = (*TRAINABLES, "nvidia-ml-py", "scipy")
+"""The same with telemetry beside it, and statistics of it."""
 
 
 def require(*distributions: str) -> None:

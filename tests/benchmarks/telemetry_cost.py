@@ -22,9 +22,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ready import require
+from tests.benchmarks.ready import WATCHED, require
 
-require()
+require(*WATCHED)
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402

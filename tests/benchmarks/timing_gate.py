@@ -26,9 +26,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ready import require
+from tests.benchmarks.ready import WATCHED, require
 
-require()
+require(*WATCHED)
 
 import torch  # noqa: E402
 

@@ -20,9 +20,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ready import require
+from tests.benchmarks.ready import WATCHED, require
 
-require()
+require(*WATCHED, "scikit-learn")
 
 import numpy as np  # noqa: E402
 

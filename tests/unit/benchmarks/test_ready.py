@@ -27,15 +27,18 @@ def test_everything_that_the_project_asks_for_is_looked_for() -> None:
     [
         ("gpu_session", "psutil"),
         ("gpu_throughput", "torchvision"),
-        *((name, "orjson") for name in ("published_session", "own_code_on_gpus", "timing_gate", "telemetry_cost")),
-        ("warm_slices", "orjson"),
+        ("published_session", "orjson"),
+        ("own_code_on_gpus", "orjson"),
         ("warm_vs_fresh", "ray"),
+        ("timing_gate", "scipy"),
+        ("telemetry_cost", "pynvml"),
+        ("warm_slices", "sklearn"),
         ("why_not_linear", "sklearn"),
     ],
 )
 def test_what_is_missing_is_told_at_once_in_one_line(script: str, module: str) -> None:
     command = [sys.executable, "-c", WITHOUT, module, str(ROOT / f"tests/benchmarks/{script}.py"), "--help"]
     ended = subprocess.run(command, env={"PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=60)
-    wanted = {"sklearn": "scikit-learn"}.get(module, module)
+    wanted = {"sklearn": "scikit-learn", "pynvml": "nvidia-ml-py"}.get(module, module)
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr == f"not installed here, and needed: {wanted}\n"
