@@ -48,16 +48,17 @@ class LAMB(Layerwise):
         """m̂ / (√v̂ + ε) for all weights, with their moments brought up to date."""
         means, squares = ([self._moments(weight)[key] for weight in weights] for key in ("mean", "square"))
         beta1, beta2 = group["betas"]
-        if "step" not in group:  # on the device, so that its powers can be captured
-            group["step"] = torch.zeros((), device=weights[0].device)
+        if "step" not in group:  # on the device, so that its powers can be captured; 1 − β₂ᵗ is small at first
+            group["step"] = torch.zeros((), dtype=torch.float64, device=weights[0].device)
         step = group["step"].add_(1)
+        of_means, of_squares = ((1 - beta**step).to(weights[0].dtype) for beta in (beta1, beta2))
         torch._foreach_lerp_(means, gradients, 1 - beta1)
         torch._foreach_mul_(squares, beta2)
         torch._foreach_addcmul_(squares, gradients, gradients, 1 - beta2)
         deviations = torch._foreach_sqrt(squares)
-        torch._foreach_div_(deviations, (1 - beta2**step).sqrt())
+        torch._foreach_div_(deviations, of_squares.sqrt())
         torch._foreach_add_(deviations, group["eps"])
-        changes = torch._foreach_div(means, 1 - beta1**step)
+        changes = torch._foreach_div(means, of_means)
         torch._foreach_div_(changes, deviations)
         return list(changes)
 
