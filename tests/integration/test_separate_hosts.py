@@ -43,12 +43,12 @@ def cluster(tmp_path):
             made.end()
 
 
-@pytest.mark.timeout(440)
+@pytest.mark.timeout(1200)
 def test_a_gang_over_two_hosts_and_one_of_them_is_unplugged(cluster):
     nodes = cluster.nodes
     nodes.release.touch()
     process = nodes.start("sweep.axes.gpus=[4]", "sweep.axes.seed=[0]", host=cluster.hosts[0])
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
     (trial,) = nodes.trials().to_dict("records")
     assert (trial["status"], trial["ranks"], trial["ranks_summed"]) == ("ok", 4, 4.0)
@@ -60,9 +60,9 @@ def test_a_gang_over_two_hosts_and_one_of_them_is_unplugged(cluster):
     process = nodes.start("sweep.axes.gpus=[2]", host=cluster.hosts[0])
     until(lambda: len(nodes.executed()) == 4 + 4, process)  # two gangs of two, a host each
     cluster.hosts[1].unplug()
-    until(lambda: nodes.journal("retried"), process, within_s=180)
+    until(lambda: nodes.journal("retried"), process)
     nodes.release.touch()  # the other one's end makes room
-    out, err = process.communicate(timeout=240)
+    out, err = process.communicate(timeout=400)
     assert process.returncode == 0, out + err
     assert nodes.trials().status.tolist() == ["ok", "ok", "ok"]
     (retried,) = nodes.journal("retried")

@@ -47,7 +47,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._given: list[tuple[Attempt, Start]] = []
         self._taken_back: set[str] = set()
         self._count = 0
-        self._looked_s = time.monotonic()
+        self._several = False
         self._tell_nodes()
 
     def __getstate__(self) -> dict[str, object]:
@@ -107,6 +107,8 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     def _tell_nodes(self) -> None:
         self._looked_s = time.monotonic()
         self._alive = self._nodes()
+        # For good: else, once the others are lost, the gangs kept on the last node would not be those asked for.
+        self._several = self._several or len(self._alive) > 1
         self._agenda.on(self._alive, self._looked_s)
 
     def _trial(self, start: Start) -> Attempt:
@@ -121,5 +123,5 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             shown=plain_config(spec, self._starting.secrets),
             trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
             storage=self._experiment.storage,
-            placement_group_factory=bundles(place, nodes if len(self._alive) > 1 else ()),
+            placement_group_factory=bundles(place, nodes if self._several else ()),
         )

@@ -98,3 +98,16 @@ def test_a_sweep_that_is_to_end_starts_nothing_and_waits_for_nothing(tmp_path: P
     assert queue.next_trial() is None and not queue.is_finished()  # nodes may come
     asked.append(True)
     assert queue.next_trial() is None and queue.is_finished()
+
+
+def test_a_gang_that_is_kept_on_the_last_node_is_asked_for_by_the_same_name(
+    alive: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Node, ...]] = []
+    monkeypatch.setattr("orchestrator.backends.on_ray.queue.bundles", lambda place, nodes: asked.append(tuple(nodes)))
+    monkeypatch.setattr("orchestrator.backends.on_ray.queue.Attempt", lambda *given, **named: Tried(0))
+    queue = TrialQueue(Agenda([trial("0", "quick")]), lambda: list(alive), Starting(results_dir=tmp_path))
+    queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
+    alive.remove(B)
+    queue._looked_s = float("-inf")
+    assert queue.next_trial() is not None and asked == [(A,)]
