@@ -14,9 +14,9 @@ from typing import Any
 import yaml
 
 from orchestrator.driver import kept
+from orchestrator.driver.attempts import Attempts
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.live import Display
-from orchestrator.driver.retry import is_tried_again, tried_before
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.durations import speed
 from orchestrator.journal.journal import Journal, Kind
@@ -52,14 +52,11 @@ class Session:
         self._journal = journal
         self._display = display
         self._interrupt = interrupt
-        self._retries = retries
-        self._attempts = journal.attempts()
-        self._tried = tried_before(journal.records)
+        self._attempts = Attempts(journal, retries=retries)
         ends = journal.terminal()
         self._ended = set(ends)
         self._has_result = any(end.status is Status.OK for end in ends.values())
         self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
-        self._again: list[TrialSpec] = []
         self._first_rows: set[str] = set()
         self._spoiled: set[str] = set()
         self.settle()
@@ -70,8 +67,7 @@ class Session:
 
     def to_run_again(self) -> list[TrialSpec]:
         """The trials whose attempt failed since this was asked last, and which are to have another."""
-        again, self._again = self._again, []
-        return again
+        return self._attempts.to_run_again()
 
     def started(self, trial: TrialSpec) -> None:
         """Journal the attempt, and make the trial's own folder ready for it.
@@ -83,8 +79,7 @@ class Session:
         if trial.probes:
             self._display.started(trial)
             return
-        attempt = self._attempts.get(trial.trial_id, 0) + 1
-        self._attempts[trial.trial_id] = attempt
+        attempt = self._attempts.begun(trial)
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
         reached(Moment.TRIAL_STARTED)
         if trial.trial_id in self._spoiled:
@@ -132,11 +127,9 @@ class Session:
         if outcome.trace:
             write_whole(self._layout.trace(trial.trial_id), outcome.trace.encode())
             reached(Moment.TRACE_WRITTEN)
-        tried = self._tried.setdefault(trial.trial_id, [])
-        if is_tried_again(outcome.cause, tried, self._retries):
-            tried.append(outcome.cause)
-            self._journal.append(Kind.RETRIED, self._retried(trial, outcome))
-            self._again.append(trial)
+        if told := self._attempts.failed(trial, outcome):
+            self._journal.append(Kind.RETRIED, told)
+            self._attempts.another(trial)
             self._display.tried_again(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
         else:
@@ -186,14 +179,9 @@ class Session:
         self._journal.append(Kind.PROBED, self._secrets.value(told | ended | found))
         self._display.finished(trial, outcome)
 
-    def _retried(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any]:
-        attempt = self._attempts.get(trial.trial_id, 0)
-        told = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
-        return {"trial_id": trial.trial_id, "attempt": attempt, **told}
-
     def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
-        attempt = self._attempts.get(trial.trial_id, 0)
+        attempt = self._attempts.number(trial)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         folder = self._layout.trial(trial.trial_id)
         if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
@@ -203,7 +191,7 @@ class Session:
             self._spoiled.discard(trial.trial_id)
             kept.drop(folder)
         self._ended.add(trial.trial_id)
-        self._tried.pop(trial.trial_id, None)
+        self._attempts.over(trial)
 
     def ticked(self) -> None:
         """Let the clocks on the screen go on."""

@@ -1,13 +1,10 @@
 """A learning rate at which the training gets nowhere is given up halfway, on the project's own training."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.drivers.forked import ROOT
+from tests.drivers import command
 
 ASKED = (
     *("sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]", "sweep.axes.lr_rule=[sqrt]"),
@@ -19,14 +16,7 @@ ASKED = (
 @pytest.mark.slow
 def test_a_rate_that_gets_nowhere_ends_halfway_and_stays_so(tmp_path):
     def orchestrate(*more):
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *ASKED, *more],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=240,
-        )
+        return command.orchestrate(tmp_path, *ASKED, *more)
 
     def ends():
         lines = (tmp_path / "results/batch_scaling/journal.jsonl").read_text().splitlines()

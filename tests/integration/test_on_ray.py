@@ -1,14 +1,10 @@
 """The command line with real Ray: the README's own sweep, a driver that is killed, a cluster that runs already."""
 
-import os
-import subprocess
-import sys
-
 import pandas as pd
 import psutil
 import pytest
 
-from tests.drivers.forked import ROOT
+from tests.drivers.command import orchestrate
 from tests.drivers.place import Place, wait_for
 from tests.drivers.ray_head import free_port, ray_head
 
@@ -20,17 +16,6 @@ COLUMNS = """
     energy_j energy_j_per_sample cost peak_memory_gb gpu_util power_w timing_valid note
 """.split()
 """Other people's scripts rely on these, in this order."""
-
-
-def orchestrate(folder, *arguments, **environment):
-    return subprocess.run(
-        [sys.executable, "-m", "orchestrator", *arguments],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": f"{ROOT}:{folder}"} | environment,
-        capture_output=True,
-        text=True,
-        timeout=200,
-    )
 
 
 def test_batch_scaling_with_one_and_two_workers(tmp_path):

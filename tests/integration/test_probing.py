@@ -1,13 +1,10 @@
 """Probes and early stops from outside, on the project's own training."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.drivers.forked import ROOT
+from tests.drivers import command
 
 ASKED = (
     *("sweep=batch_scaling", "backend=inprocess", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[32,512]"),
@@ -18,14 +15,7 @@ ASKED = (
 @pytest.mark.slow
 def test_what_cannot_be_the_answer_is_neither_timed_nor_repeated(tmp_path):
     def orchestrate(*more):
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *ASKED, *more],
-            cwd=tmp_path,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return command.orchestrate(tmp_path, *ASKED, *more)
 
     ended = orchestrate("sweep.phases=[probe,train]")
     assert ended.returncode == 0, ended.stdout + ended.stderr

@@ -1,13 +1,10 @@
 """A sweep whose results lie in a bucket of a local S3 server: begun on one machine, continued on another."""
 
 import json
-import os
-import subprocess
-import sys
 
 import pytest
 
-from tests.drivers.forked import ROOT
+from tests.drivers import command
 
 moto_server = pytest.importorskip("moto.server", reason="pip install 'sweep-orchestrator[frameworks]'")
 pytestmark = pytest.mark.slow
@@ -37,14 +34,7 @@ def bucket(monkeypatch):
 def test_begun_here_and_continued_on_another_machine(bucket, tmp_path):
     def orchestrate(machine, *more):
         (tmp_path / machine).mkdir(exist_ok=True)
-        return subprocess.run(
-            [sys.executable, "-m", "orchestrator", *ASKED, f"results_dir='{bucket}'", *more],
-            cwd=tmp_path / machine,
-            env=os.environ | {"PYTHONPATH": str(ROOT)},
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return command.orchestrate(tmp_path / machine, *ASKED, f"results_dir='{bucket}'", *more)
 
     begun = orchestrate("one", "sweep.axes.seed=[0,1]")
     assert begun.returncode == 0, begun.stdout + begun.stderr

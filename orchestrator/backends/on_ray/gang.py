@@ -10,7 +10,7 @@ from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.tune import PlacementGroupFactory, Trainable
+from ray.tune import Trainable
 
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.gang_end import RankEnd, outcome_of
@@ -24,9 +24,8 @@ from orchestrator.backends.on_ray.watch import RankWatch
 from orchestrator.journal.outcome import Outcome
 from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.sampler import Readings
-from sweeps.feasibility import Node
 from sweeps.status import Status
-from sweeps.trial import Gang, TrialSpec
+from sweeps.trial import TrialSpec
 
 POLL_S = 0.5
 """How often a running gang is asked for rows; its end is noticed at once."""
@@ -36,20 +35,6 @@ NOTICE_S = 15.0
 """How long ranks may take for their checkpoint once their node is known to go."""
 STOP_S = 2.0
 """How long ranks that were asked to stop may take before they are killed."""
-
-
-NODE_ID = "ray.io/node-id"
-"""The label by which Ray tells nodes apart, several of one host, too."""
-
-
-def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
-    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first.
-
-    `nodes` are those of the ranks, one by one; without them Ray chooses.
-    """
-    each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
-    chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
-    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
 
 
 class Supervisor(Trainable):  # type: ignore[misc]

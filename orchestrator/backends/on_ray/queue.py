@@ -12,8 +12,8 @@ from ray.tune.search import SearchAlgorithm
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.on_ray.attempt import Attempt, Starting
+from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.extensions import plain_config
-from orchestrator.backends.on_ray.gang import bundles
 from orchestrator.journal.cause import Cause
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start

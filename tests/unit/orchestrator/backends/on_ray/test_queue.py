@@ -6,7 +6,7 @@ from ray.tune.experiment import Trial
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.on_ray.attempt import Starting
-from orchestrator.backends.on_ray.gang import bundles
+from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.outcome import Outcome

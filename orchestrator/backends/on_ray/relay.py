@@ -1,0 +1,109 @@
+"""What Tune says of its trials, passed on in the project's words: to the listener, and to Ray's metrics."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.tune import Callback
+from ray.tune.experiment import Trial
+
+from orchestrator.backends.hearing import Hearing
+from orchestrator.backends.on_ray.attempt import Attempt
+from orchestrator.backends.on_ray.metrics import Metrics
+from orchestrator.backends.quarantine import Quarantine
+from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Outcome
+from sweeps.status import Status
+
+_UNHEARD = "The actor never ran"
+"""What Ray says of every actor where the cluster's head cannot call the driver back."""
+
+SILENT_S = 120.0
+"""A supervisor that says nothing for so long, though it has something to say twice a second, is ended from outside."""
+
+
+class Relay(Callback):  # type: ignore[misc]
+    """Tells the listener, and Ray's metrics."""
+
+    def __init__(self, hearing: Hearing, quarantine: Quarantine) -> None:
+        self._hearing = hearing
+        self._quarantine = quarantine
+        self._started: dict[str, float] = {}
+        self._heard: dict[str, float] = {}
+
+    def setup(self, *given: Any, **info: Any) -> None:
+        """Make what Tune could not pickle."""
+        self._metrics = Metrics()
+
+    def on_trial_start(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
+        """Its processes are there, and it begins."""
+        self._start(trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Attempt], trial: Attempt, result: dict[str, Any], **info: Any
+    ) -> None:
+        """What is new of it, its end perhaps."""
+        self._heard[trial.trial_id] = time.monotonic()
+        trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # others are told figures only
+        with self._hearing.listening() as listener:
+            if trial.rows:
+                listener.reported(trial.spec, trial.rows)
+            if trial.outcome is not None:
+                outcome = _with_quarantine(trial.outcome)
+                self._quarantine.add(outcome.lost_devices)
+                self._metrics.finished(trial.spec, outcome)
+                listener.finished(trial.spec, outcome)
+
+    def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
+        """The supervisor itself failed: its process, its node, or Ray."""
+        if trial.trial_id not in self._started:
+            self._start(trial)
+        wall_s = time.monotonic() - self._started[trial.trial_id]
+        outcome = _broken(trial.error_file, wall_s)
+        self._metrics.finished(trial.spec, outcome)
+        with self._hearing.listening() as listener:
+            listener.finished(trial.spec, outcome)
+
+    def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
+        """The clocks go on, and supervisors that say nothing any more are ended."""
+        with self._hearing.listening() as listener:
+            listener.ticked()
+        for trial in trials:
+            silent_s = time.monotonic() - self._heard.get(trial.trial_id, float("inf"))
+            if trial.status == Trial.RUNNING and silent_s > SILENT_S:
+                del self._heard[trial.trial_id]
+                ray.kill(trial.temporary_state.ray_actor)
+
+    def _start(self, trial: Attempt) -> None:
+        trial.taken()
+        self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
+        self._metrics.started(trial.spec)
+        with self._hearing.listening() as listener:
+            listener.started(trial.spec)
+
+
+def _with_quarantine(outcome: Outcome) -> Outcome:
+    """The outcome, its note with what is not used any more."""
+    told = [
+        f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
+    ]
+    return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(told)}") if told else outcome
+
+
+def _broken(error_file: str | None, wall_s: float) -> Outcome:
+    trace = Path(error_file).read_text() if error_file else ""
+    lines = trace.strip().splitlines() or ["no reason known"]
+    if _UNHEARD in trace:
+        lines.append(f"{lines[-1]} If the cluster was started without a token, set RAY_AUTH_MODE=disabled")
+    # The supervisor computes nothing: what ends it is its node, or Ray.
+    return Outcome(
+        status=Status.FAILED,
+        cause=Cause.NODE,
+        note=f"the gang's supervisor failed: {lines[-1]}",
+        trace=trace,
+        wall_s=wall_s,
+    )

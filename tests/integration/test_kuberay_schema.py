@@ -1,0 +1,60 @@
+"""The RayJob against KubeRay's own schema, as an API server would check it: nothing unknown, nothing of another kind.
+
+The schema is not ours, and 1 MB: KUBERAY_CRD names the file, ray-operator/config/crd/bases/ray.io_rayjobs.yaml of
+github.com/ray-project/kuberay.
+"""
+
+import copy
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+from jsonschema import Draft202012Validator
+
+from tests.unit.orchestrator.launch.test_launch import CASES, written
+
+CRD = os.environ.get("KUBERAY_CRD", "")
+
+pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CRD, reason="KUBERAY_CRD names no file")]
+
+
+def closed(schema):
+    """The schema without fields that it does not name: an API server drops them, and strict clients refuse them."""
+    if isinstance(schema, list):
+        return [closed(each) for each in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: closed(value) for key, value in schema.items()}
+    of_fields = isinstance(made.get("properties"), dict) and made.get("type") == "object"
+    if of_fields and "additionalProperties" not in made and not made.get("x-kubernetes-preserve-unknown-fields"):
+        made["additionalProperties"] = False
+    return made
+
+
+@pytest.fixture(scope="module")
+def validator():
+    versions = yaml.load(Path(CRD).read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))["spec"]["versions"]
+    schema = next(each for each in versions if each["name"] == "v1")["schema"]["openAPIV3Schema"]
+    schema = closed(schema)
+    schema["properties"]["metadata"] = {"type": "object"}  # which is Kubernetes' own
+    return Draft202012Validator(schema)
+
+
+@pytest.mark.parametrize(
+    "more", [{}, {"gpus_per_node": 0}, {"nodes": 1, "memory_gb_per_node": 500, "cpus_per_node": 96}]
+)
+def test_kuberay_takes_the_rayjob(validator, more):
+    job = yaml.safe_load(written("kuberay", **CASES["kuberay"] | more))
+    assert [f"{each.json_path}: {each.message[:200]}" for each in validator.iter_errors(job)] == []
+
+
+def test_what_it_does_not_take_is_found(validator):
+    job = yaml.safe_load(written("kuberay", **CASES["kuberay"]))
+    for path, key, value in ((("spec",), "entrypiont", "x"), (("spec", "rayClusterSpec"), "rayVersion", 2)):
+        broken = copy.deepcopy(job)
+        place = broken
+        for step in path:
+            place = place[step]
+        place[key] = value
+        assert list(validator.iter_errors(broken))
