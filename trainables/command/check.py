@@ -23,6 +23,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     if not wrong:
         yield from _braces(settings, config)
         yield from _files(settings)
+        yield from _untold(settings, config)
         if runs_here(config):
             yield from _program(settings)
         yield from _patterns("oom_patterns", settings.oom_patterns)
@@ -60,6 +61,43 @@ def _files(settings: CommandSettings) -> Iterator[str]:
         plain = "{" not in word and not word.startswith("-") and not any(map(str.isspace, word))
         if plain and word.endswith(".py") and not (folder / word).is_file():
             yield f"trainable.argv names {word}, and there is no such file in {folder}"
+
+
+_TELL: Mapping[str, tuple[str, ...]] = {
+    "device_batch_size": ("device_batch_size", "global_batch_size"),
+    "global_batch_size": ("global_batch_size", "device_batch_size"),
+    "lr_rule": ("lr", "lr_rule", "warmup_from"),
+    "lr_multiplier": ("lr",),
+}
+"""Axes that change nothing of a command that is told none of these. (Without a seed it has its own chance.)"""
+
+
+def _untold(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    """Axes of several values that the command never hears of: their trials would be alike, and pass for a finding."""
+    axes = (config.get("sweep") or {}).get("axes") or {}
+    try:
+        words = [*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""]
+    except TemplateError:
+        return
+    told = " ".join(words)
+    if "-m" in words or "SWEEP_" in told or _reads_environment(settings):
+        return
+    for axis, names in _TELL.items():
+        values = axes.get(axis)
+        several = len(values) > 1 if isinstance(values, list) else isinstance(values, str) and "," in values
+        if several and not any(f"{{{name}}}" in told for name in names):
+            yield (
+                f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
+                f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"
+            )
+
+
+def _reads_environment(settings: CommandSettings) -> bool:
+    """Whether a script that the command names, or one beside it, mentions the variables that tell it the same."""
+    folder = _source_dir(settings)
+    scripts = [folder / word for word in settings.words if word and "{" not in word and os.path.isfile(folder / word)]
+    beside = [file for script in scripts for end in ("*.py", "*.sh") for file in script.parent.glob(end)]
+    return any("SWEEP_" in file.read_text(errors="replace") for file in {*scripts, *beside})
 
 
 def _program(settings: CommandSettings) -> Iterator[str]:

@@ -90,6 +90,16 @@ class CommandMetrics:
         to_target_s = self._to_target_s()
         return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
 
+    def unread(self) -> list[str]:
+        """Columns that the config says how to read, and that no line had."""
+        asked = [column for column, given in self._settings.metrics.items() if given is not None]
+        return [column for column in asked if column not in self._seen]
+
+    @property
+    def found_nothing(self) -> bool:
+        """Whether no figure was read so far."""
+        return not self._seen
+
     def _from_steps(self, steps_s: Sequence[float], step_s: float) -> dict[str, Any]:
         """Each figure printed stands for one step at least: the window is no shorter than this."""
         window = {"window_s": sum(steps_s[1:]), "window_steps": len(steps_s) - 1} if len(steps_s) > 1 else {}

@@ -62,6 +62,15 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         context.summarize(metrics.figures())
         if not ended.stopped:
             ending.check(ended.exit_code, settings.ok_exit_codes)
+            _remark_unread(metrics, context)
+
+
+def _remark_unread(metrics: CommandMetrics, context: Context) -> None:
+    """A pattern with a slip reads nothing, and looks like a command that does not tell."""
+    for column in metrics.unread():
+        context.remark(f"no line of the output fits trainable.metrics.{column}")
+    if metrics.found_nothing:
+        context.remark("no figure was found in the output: see stdout.log, and trainable.metrics")
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:

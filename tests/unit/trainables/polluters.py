@@ -118,3 +118,7 @@ def take_half_of_the_gpu(config: object, context: Context) -> None:
 
 def return_figures(config: Mapping[str, Any], context: Context) -> dict[str, float]:
     return {"accuracy": 0.5}
+
+
+def report_percent(config: Mapping[str, Any], context: Context) -> None:
+    context.report({"epoch": 1, "val_accuracy": 92.5})

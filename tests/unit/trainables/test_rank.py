@@ -98,3 +98,8 @@ def test_a_device_in_an_error_state_does_not_hide_what_the_trial_said(monkeypatc
 
 def test_figures_that_a_trainable_returns_count_as_told() -> None:
     assert run(request("tests.unit.trainables.polluters:return_figures"))["metrics"] == {"accuracy": 0.5}
+
+
+def test_an_accuracy_in_percent_is_remarked() -> None:
+    answer = run(request("tests.unit.trainables.polluters:report_percent"))
+    assert answer["status"] == "ok" and answer["note"].startswith("val_accuracy=92.5 is no share of 1")

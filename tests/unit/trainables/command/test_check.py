@@ -99,3 +99,30 @@ def test_everything_that_is_wrong_is_told_at_once():
 def test_wrong_values_are_told(key, value, told):
     (line,) = mistakes(config(**{key: value}))
     assert told in line
+
+
+AXES = {"axes": {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "lr_multiplier": None, "seed": [0, 1]}}
+
+
+@pytest.mark.parametrize(
+    ("argv", "untold"),
+    [
+        ("python train.py", ["device_batch_size", "lr"]),
+        ("python train.py --lr {lr} --reference {trainable.lr}", ["device_batch_size"]),
+        ("python train.py --batch {global_batch_size} --lr={lr}", []),
+        ("python -m train", []),
+        ("bash -c 'python train.py --lr $SWEEP_LR --batch $SWEEP_DEVICE_BATCH_SIZE'", []),
+    ],
+)
+def test_axes_that_the_command_never_hears_of_are_refused(argv, untold):
+    told = list(mistakes(config(argv=argv) | {"sweep": AXES}))
+    assert [each.partition("{")[2].partition("}")[0] for each in told] == untold
+
+
+def test_a_script_may_read_them_from_its_environment(folder):
+    (folder / "settings.py").write_text("import os\nlr = os.environ['SWEEP_LR']\n")
+    assert list(mistakes(config(argv="python train.py") | {"sweep": AXES})) == []
+
+
+def test_an_axis_of_one_value_need_not_be_told():
+    assert list(mistakes(config(argv="python train.py") | {"sweep": {"axes": {"lr_rule": ["sqrt"]}}})) == []
