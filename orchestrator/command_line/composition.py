@@ -215,7 +215,9 @@ def _precedence(override: str, groups: Groups) -> int:
 
 
 def _explained(override: str, error: Exception, primary: str, fitting: Sequence[str], groups: Groups) -> str:
-    key, _, value = override.lstrip("+~").partition("=")
+    key, equals, value = override.lstrip("+~").partition("=")
+    if not equals and not override.startswith("~"):
+        return f"{override!r} is no KEY=VALUE; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
@@ -230,9 +232,12 @@ def _explained(override: str, error: Exception, primary: str, fitting: Sequence[
 def _quoting(override: str, error: Exception) -> str:
     """What helps against Hydra's grammar in a value that it took apart."""
     key, _, value = override.partition("=")
-    taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
     mark = "'" if "'" not in value else r"\""
-    return f'; if this is one text, quote it twice: "{key}={mark}{value}{mark}"' if taken_apart else ""
+    quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
+    if "requires --multirun" in str(error):
+        return f"; for the values of an axis {quoted}"
+    taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
+    return f"; if this is one text, {quoted}" if taken_apart else ""
 
 
 def _one_line(error: BaseException) -> str:

@@ -100,7 +100,7 @@ def memory(cells: pd.DataFrame) -> Picture:
     groups = cells.groupby([*facets, "gpus", "device_batch_size"], sort=False, dropna=False)
     largest = groups.agg(peak_memory_gb=("peak_memory_gb", "max"), n_ok=("n_ok", "sum")).reset_index()
     if "device" not in facets:
-        largest["device"] = cells["device"].dropna().iloc[0]
+        largest["device"] = next(iter(cells["device"].dropna()), "")  # none where nothing ran
     lines = Lines(x="device_batch_size", y="peak_memory_gb", colour="gpus", facets=facets, told=_memory_told)
     return with_lines(picture, largest, lines)
 

@@ -13,6 +13,7 @@ from orchestrator.app import main
             "quote it twice: \"trainable.argv='python train.py --bs {gpus}'\"",
         ),
         ("trainable.argv=a 'b' {gpus}", 'quote it twice: "trainable.argv=\\"a \'b\' {gpus}\\""'),
+        ("sweep.axes.seed=range(0,3)", "for the values of an axis quote it twice: \"sweep.axes.seed='range(0,3)'\""),
         ("sweep.axes.gpus=[1,2", ""),
     ],
 )
@@ -20,3 +21,12 @@ def test_a_text_in_braces_is_to_be_quoted_twice(override, told, capsys):
     assert main(["sweep=batch_scaling", "trainable=command", override, "mode=plan"]) == 2
     err = capsys.readouterr().err
     assert told in err and ("quote it" in err) == bool(told), err
+
+
+def test_a_word_without_a_value_is_told_as_such(capsys):
+    assert main(["sweep", "sweep.axes.gpus=[1,", "2]", "mode=plan"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [line.partition(";")[0] for line in told if "KEY=VALUE" in line] == [
+        "'sweep' is no KEY=VALUE",
+        "'2]' is no KEY=VALUE",
+    ]

@@ -104,3 +104,11 @@ def test_csv_is_data_and_no_formula_and_ends_with_a_whole_row() -> None:
     assert csv_bytes(rows) == b"'=a,b\n'@SUM(1),1.5\n\"x,y\",\n"
     assert csv_bytes(rows, most=20) == b"'=a,b\n'@SUM(1),1.5\n"
     assert csv_bytes([]) == b"\n"
+
+
+def test_a_sweep_of_which_nothing_could_run_has_its_pictures_too():
+    ends = [demo.replaced(record, status=Status.INFEASIBLE, metrics={}, provenance={}) for record in demo.records()]
+    trials, cells = collect(ends, scaling="weak")
+    assert cells["device"].dropna().empty
+    pictures = pictures_of(Material(trials=trials, cells=cells, driver=demo.DRIVER), [])
+    assert all(picture.absent for picture in pictures if picture.name == "memory")
