@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Sequence
 
 from sweeps.feasibility import Node
-from sweeps.placement import UNITS, Placement
+from sweeps.placement import UNITS, Placement, Shape
 from sweeps.simulation import Stay
 
-Place = tuple[tuple[int, int], ...]
-"""(node, ten-thousandths of GPUs there, or cores where it holds no GPU), node by node."""
+Place = tuple[Shape, tuple[int, ...]]
+"""A shape, and the node of each of its ranks: who has the same may take one another's processes."""
 
 
 def cold_starts(stays: Sequence[Stay], nodes: Sequence[Node]) -> list[Stay]:
@@ -21,14 +21,14 @@ def cold_starts(stays: Sequence[Stay], nodes: Sequence[Node]) -> list[Stay]:
     """
     cold: list[Stay] = []
     ends: list[tuple[float, int]] = []
-    idle: list[Placement] = []
+    idle: dict[Place, list[Placement]] = {}
     bare = [int(node.gpus or node.cpus) * UNITS for node in nodes]
     for index, stay in enumerate(stays):
         while ends and ends[0][0] <= stay.start_s:
-            idle.append(stays[heapq.heappop(ends)[1]].placement)
-        alike = next((each for each in idle if _place(each) == _place(stay.placement)), None)
-        if alike:
-            idle.remove(alike)
+            over = stays[heapq.heappop(ends)[1]].placement
+            idle.setdefault(_place(over), []).append(over)
+        if idle.get(_place(stay.placement)):
+            idle[_place(stay.placement)].pop()
         else:
             cold.append(stay)
             _make_room(_holds(stay.placement), bare, idle)
@@ -36,21 +36,22 @@ def cold_starts(stays: Sequence[Stay], nodes: Sequence[Node]) -> list[Stay]:
     return cold
 
 
-def _make_room(needs: Counter[int], bare: list[int], idle: list[Placement]) -> None:
+def _make_room(needs: Counter[int], bare: list[int], idle: dict[Place, list[Placement]]) -> None:
     for node, units in needs.items():
         while bare[node] < units:
-            gone = max((each for each in idle if node in each.nodes), key=lambda each: each.shape.size)
-            idle.remove(gone)
-            for there, freed in _holds(gone).items():
-                bare[there] += freed
+            there = [place for place, gangs in idle.items() if gangs and node in place[1]]
+            gone = idle[max(there, key=lambda place: place[0].size)].pop()
+            for each, freed in _holds(gone).items():
+                bare[each] += freed
         bare[node] -= units
 
 
-def _place(placement: Placement) -> object:
-    return placement.shape, sorted(placement.nodes)
+def _place(placement: Placement) -> Place:
+    return placement.shape, tuple(sorted(placement.nodes))
 
 
 def _holds(placement: Placement) -> Counter[int]:
+    """By node, ten-thousandths of GPUs; of cores where it holds no GPU."""
     on_gpus = any(held.gpus for held in placement.held)
     held = Counter[int]()
     for each in placement.held:
