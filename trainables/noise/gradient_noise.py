@@ -65,10 +65,10 @@ class GradientNoise:
         if state["under_way"] is not None:
             self._under_way = Readback(self._squares.new_tensor(state["under_way"]))
 
-    def see(self, bucket: Tensor) -> None:
+    def see(self, *gradients: Tensor) -> None:
         """A part of the rank's own gradients, whose samples' losses were scaled as for `Strategy`."""
         if self._measures:
-            self._squares[0] += _square([bucket])
+            self._squares[0] += _square(gradients)
 
     @contextmanager
     def one_pass(self) -> Iterator[None]:

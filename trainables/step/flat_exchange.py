@@ -43,9 +43,9 @@ class FlatExchange:
         if len(gradients) < len(self._parameters):
             unused = len(self._parameters) - len(gradients)
             raise ValueError(f"strategy=ddp: {unused} of the model's parameters take no part in its forward pass")
-        torch._foreach_copy_(self._places, gradients)
         if self._noise:
-            self._noise.see(self._sent)
+            self._noise.see(*gradients)
+        torch._foreach_copy_(self._places, gradients)
         _average(self._sent)
         if self._means is not self._places:
             torch._foreach_copy_(self._means, self._places)

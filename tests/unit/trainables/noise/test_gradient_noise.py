@@ -31,18 +31,21 @@ def by_hand(step: Tensor, sizes: list[int]) -> tuple[float, float]:
     return found.signal, found.noise
 
 
-def measured(rank: int, shares: tuple[int, ...], accumulate: int, meet: str | None) -> tuple[float, float]:
-    """One step with the rank's part of the samples, whose labels are what the loss adds up."""
+def measured(
+    rank: int, shares: tuple[int, ...], accumulate: int, meet: str | None, wire: torch.dtype | None = None
+) -> tuple[float, float]:
+    """One step with the rank's part of the samples, whose labels are what the loss adds up; whole ones for a `wire`."""
     batch = Batch(global_batch_size=sum(shares) * accumulate, grad_accum_steps=accumulate, shares=shares)
     strategy = "ddp" if len(shares) > 1 else "single"
     context = Context.alone(rank=rank, world_size=len(shares), batch=batch, strategy=strategy)
     context.rendezvous, context.gang_id = meet, str(shares)
     model = nn.Linear(DIMENSIONS, 1, bias=False).double()
     noise = GradientNoise(model, batch, process_group.join(context))
-    prepared = strategies.prepare(model, context, strategies.Exchange(noise=noise))
+    prepared = strategies.prepare(model, context, strategies.Exchange(noise=noise, wire=wire))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     noise.watch(optimizer)
-    own = samples(batch.global_batch_size).split([share * accumulate for share in shares])[rank]
+    every = samples(batch.global_batch_size)
+    own = (every.round() if wire else every).split([share * accumulate for share in shares])[rank]
     *earlier, last = own.split(shares[rank])
     for each in earlier:
         with prepared.without_exchange():
@@ -67,6 +70,13 @@ def test_between_ranks(pair: Processes, shares: tuple[int, int], accumulate: int
     found = pair.call(measured, *((rank, shares, accumulate, meet) for rank in range(2)))
     sizes = [share * accumulate for share in shares]
     assert found[0] == found[1] == pytest.approx(by_hand(samples(sum(sizes)), sizes))
+
+
+def test_norms_are_not_rounded_as_gradients_are_for_their_journey(pair: Processes) -> None:
+    """Quarters and eighths of small numbers survive it, their norms would not."""
+    meet = rendezvous()
+    found = pair.call(measured, *((rank, (4, 4), 1, meet, torch.bfloat16) for rank in range(2)))
+    assert found[0] == found[1] == pytest.approx(by_hand(samples(8).round(), [4, 4]))
 
 
 def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
