@@ -21,3 +21,13 @@ def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
     each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
     chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
     return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
+
+
+def share_nodes(one: PlacementGroupFactory, other: PlacementGroupFactory) -> bool:
+    """Whether one of the gangs may hold what the other needs: each names its nodes, or may be anywhere."""
+    mine, theirs = _nodes(one), _nodes(other)
+    return not mine or not theirs or not mine.isdisjoint(theirs)
+
+
+def _nodes(request: PlacementGroupFactory) -> set[str]:
+    return {label[NODE_ID] for label in request._bound.arguments.get("bundle_label_selector") or ()}

@@ -7,13 +7,16 @@ from typing import Any
 
 from ray.tune.utils.object_cache import _ObjectCache
 
+from orchestrator.backends.on_ray.bundles import share_nodes
+
 
 class KeptGangs(_ObjectCache):  # type: ignore[misc]
     """Keeps every gang whose trial has ended until the queue has had its turn to give it another one.
 
     Tune drops it at once where it waits for any gang of another shape to start, which takes seconds: meanwhile one
     gang after the other would have to be started anew, though the next trial is of its shape. A gang that was not
-    taken at the queue's next turn makes room for what waits; where nothing waits it needs none of what it holds.
+    taken at the queue's next turn makes room for what waits on one of its nodes, and else for nobody: what waits for a
+    node that is lost, say, has no use for it.
     """
 
     def __init__(self, may_keep_one: bool = True) -> None:
@@ -30,10 +33,11 @@ class KeptGangs(_ObjectCache):  # type: ignore[misc]
     def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
         """Those that are to end now: Tune asks after every turn of the queue."""
         new, self._new = self._new, []
-        if not force_all and not any(self._max_num_objects.values()):
-            return
+        waiting = [key for key, count in self._max_num_objects.items() if count > 0]
         for key, kept in self._cached_objects.items():
-            wanted = 0 if force_all else self._max_num_objects[key]
+            if not force_all and not any(share_nodes(key, each) for each in waiting):
+                continue
+            wanted = 0 if force_all else self._max_num_objects.get(key, 0)
             old = [each for each in kept if force_all or not any(each is one for one in new)]
             for each in old[: max(0, len(kept) - wanted)]:
                 kept.remove(each)

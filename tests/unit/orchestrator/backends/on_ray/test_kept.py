@@ -1,8 +1,12 @@
 import pytest
 
+from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.kept import KeptGangs
+from sweeps.feasibility import Node
+from sweeps.trial import Gang
 
-ONE, TWO = "one GPU", "two GPUs"
+A, B = (Node(name="host", cpus=4, gpus=2, node_id=name) for name in "ab")
+ONE, TWO = (bundles(Gang(ranks=ranks, gpus_per_rank=1, cpus_per_rank=1)) for ranks in (1, 2))
 
 
 @pytest.fixture
@@ -45,3 +49,12 @@ def test_where_nothing_waits_all_stay_until_the_end(kept: KeptGangs) -> None:
         kept.cache_object(ONE, name)
     assert turn(kept) == [] and turn(kept) == []
     assert turn(kept, force_all=True) == ["a", "b"] and kept.num_cached_objects == 0
+
+
+def test_what_waits_for_another_node_has_no_use_for_its_room(kept: KeptGangs) -> None:
+    gang = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
+    kept.increase_max(bundles(gang, [B, B]))
+    kept.cache_object(bundles(gang, [A, A]), "a")
+    assert turn(kept) == [] and turn(kept) == []
+    kept.increase_max(bundles(gang, [A, B]))
+    assert turn(kept) == ["a"]
