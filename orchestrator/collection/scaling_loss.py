@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-import numpy as np
+import math
+from collections.abc import Mapping
+from typing import Any
+
 import pandas as pd
 
 PARTS = ("data", "host", "communication", "imbalance", "compute")
@@ -12,6 +15,16 @@ LOST = (*(f"lost_{part}" for part in PARTS), "lost_rest")
 OF_SCALING = ("mfu", *LOST, "remedy")
 """Shares of 1, which with the efficiency add up to 1; empty for a cell that is its own baseline."""
 
+LOST_TO = {
+    "lost_data": "waiting for data",
+    "lost_host": "launching work",
+    "lost_communication": "exchanging gradients",
+    "lost_imbalance": "waiting for the slowest rank",
+    "lost_compute": "slower passes",
+    "lost_rest": "the rest",
+}
+"""The same in words."""
+
 REMEDIES = {
     "lost_data": "waiting for data: a loader per rank, more of its workers, or trainable.input=resident",
     "lost_host": "launching work: a larger batch per device, trainable.cuda_graph=on, or trainable.compile=default",
@@ -20,6 +33,12 @@ REMEDIES = {
     "lost_compute": "slower passes: a larger batch per device, or fewer processes that share cores and memory",
     "lost_rest": "nothing that the loop's clocks see: profile a step",
 }
+UNDIVIDED = (
+    "a captured step (trainable.cuda_graph=on) tells only waiting for data from all the rest: a trial of this cell with"
+    " trainable.cuda_graph=off tells what it was"
+)
+"""Where the parts of a step are not known, in place of a remedy."""
+
 NOTEWORTHY = 0.02
 """Below it nothing is worth a remedy."""
 
@@ -29,7 +48,7 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 
     With T the time of a step and e the efficiency, an ideal step would take e·T; a part of the baseline's step would
     take the same share of that as of its own. What a part takes beyond it, over T, is lost to the part; what is lost
-    beyond all parts is the rest.
+    beyond all parts is the rest. Of a captured step only the waiting for data is known: all else is the rest.
     """
     columns = [f"step_{part}_s" for part in PARTS]
     known = [column for column in ("mfu", "step_s", *columns) if column in ok]
@@ -41,13 +60,23 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     for part, column in zip(PARTS, columns, strict=True):
         ideal = baseline[column] / baseline["step_s"] * cells["efficiency"]
         cells[f"lost_{part}"] = (own[column] / own["step_s"] - ideal).where(several)
-    named = cells[[f"lost_{part}" for part in PARTS]].sum(axis="columns", skipna=False)
+    parts = cells[[f"lost_{part}" for part in PARTS]]
+    undivided = parts["lost_data"].notna() & parts.drop(columns="lost_data").isna().all(axis="columns")
+    named = parts.sum(axis="columns", skipna=False).where(~undivided, parts["lost_data"])
     cells["lost_rest"] = (1 - cells["efficiency"] - named).where(several)
-    cells["remedy"] = [_remedy(row) for row in cells[list(LOST)].itertuples(index=False)]
+    cells["remedy"] = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
 
 
-def _remedy(lost: tuple[float, ...]) -> str:
-    values = np.asarray(lost, dtype="float64")
-    if np.isnan(values).any() or values.max() < NOTEWORTHY:
+def largest_loss(row: Mapping[Any, Any]) -> str:
+    """The column of LOST that took most of this cell's efficiency; empty where none is known, or worth a word."""
+    known = {column: float(row[column]) for column in LOST if not math.isnan(float(row[column]))}
+    if "lost_rest" not in known or max(known.values()) < NOTEWORTHY:
         return ""
-    return REMEDIES[LOST[int(values.argmax())]]
+    return max(known, key=lambda column: known[column])
+
+
+def _remedy(row: Mapping[Any, Any]) -> str:
+    largest = largest_loss(row)
+    if largest == "lost_rest" and math.isnan(row["lost_compute"]):
+        return UNDIVIDED
+    return REMEDIES.get(largest, "")

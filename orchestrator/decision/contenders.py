@@ -19,6 +19,7 @@ from orchestrator.decision.front import pareto_front
 from orchestrator.decision.recommendation import FrontPoint
 from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.means import Array, Moments, logs
+from orchestrator.text import figures
 from orchestrator.text.rows import name, varying
 from sweeps.lr_rule import plainness
 from sweeps.status import Status
@@ -122,11 +123,6 @@ def baseline_row(cells: pd.DataFrame, axis_columns: Sequence[str] = ()) -> int |
     return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
 
 
-def counted(count: int, one: str, many: str) -> str:
-    """`1 cell`, `3 cells`; nothing for 0."""
-    return f"{count} {one if count == 1 else many}" if count else ""
-
-
 def _commonest_end(trials: pd.DataFrame) -> str:
     if trials.empty or (trials["status"] == Status.OK.value).any():
         return ""
@@ -143,9 +139,9 @@ def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.
     valid = known & cells["timing_valid"].astype("boolean").fillna(False).astype(bool)
     kept = valid if valid.any() else known
     told = [
-        counted(int((~ok).sum()), "cell is not ok", "cells are not ok"),
-        counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
-        counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
+        figures.counted(int((~ok).sum()), "cell is not ok", "cells are not ok"),
+        figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
+        figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
     ]
     return kept, [line for line in told if line]
 
@@ -161,8 +157,8 @@ def _front(
     trials: pd.DataFrame, cells: pd.DataFrame, names: Sequence[str], terms: Terms
 ) -> tuple[tuple[FrontPoint, ...], str]:
     times, costs = (measured(trials, each, terms.target, terms.price_per_gpu_hour) for each in ("time", "cost"))
-    figures = trials.assign(time=times.values, cost=costs.values)
-    time_s, cost = (np.exp(Moments.of(logs(_by_seed(figures, cells, each))).mean) for each in ("time", "cost"))
+    by_trial = trials.assign(time=times.values, cost=costs.values)
+    time_s, cost = (np.exp(Moments.of(logs(_by_seed(by_trial, cells, each))).mean) for each in ("time", "cost"))
     points = [
         FrontPoint(cell_id=str(row["cell_id"]), name=names[i], time_s=t, val_accuracy=row["val_accuracy"], cost=price)
         for i, (row, t, price) in enumerate(zip(cells.to_dict("records"), time_s.tolist(), cost.tolist(), strict=True))

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from orchestrator.decision.choice import SHOWN, TIE
-from orchestrator.decision.contenders import Contenders, counted
+from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, is_sure
 from orchestrator.text import figures
 
@@ -99,7 +99,7 @@ def reasons(found: Contenders) -> Iterator[str]:
         yield f"Of {count} cells it has the least {found.measure.told}{among}."
     if found.measure.why:
         yield f"Not the time to a target accuracy: {found.measure.why}."
-    if shown := counted(int((choice.p_within < SHOWN).sum()), "cell is", "cells are"):
+    if shown := figures.counted(int((choice.p_within < SHOWN).sum()), "cell is", "cells are"):
         yield f"{shown} shown to lose more than {margin:g} in validation accuracy."
     if found.left_out:
         yield f"Not considered: {'; '.join(found.left_out)}."

@@ -21,7 +21,7 @@ WORDS: Mapping[str, str] = {
     "device_batch_size": "batch per GPU",
     "global_batch_size": "global batch",
     "lr_rule": "LR rule",
-    "lr_multiplier": "LR ×",
+    "lr_multiplier": "LR multiplier",
 }
 """Columns in a reader's words."""
 

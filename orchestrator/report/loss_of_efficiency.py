@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pandas as pd
 
-from orchestrator.collection.scaling_loss import LOST
+from orchestrator.collection.scaling_loss import LOST, LOST_TO
 from orchestrator.report.lines import number
 from orchestrator.report.picture import Axis, Bar, Picture
 from orchestrator.text.figures import one_line
@@ -17,12 +17,7 @@ MOST_BARS = 24
 _LONGEST = 45
 """Characters beside a bar: as many as half of the picture holds."""
 
-_PARTS = {"efficiency": "kept", "lost_data": "waiting for data", "lost_host": "launching work"} | {
-    "lost_communication": "exchanging gradients",
-    "lost_imbalance": "waiting for the slowest rank",
-    "lost_compute": "slower passes",
-    "lost_rest": "the rest",
-}
+_PARTS = {"efficiency": "kept"} | LOST_TO
 
 
 def why_not_linear(cells: pd.DataFrame) -> Picture:
@@ -33,11 +28,11 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
         about="What an ideal speed-up lost, for each cell of several GPUs: the share that was kept is its efficiency,"
         " and the others say where a step's time went beyond the baseline's.",
         x=Axis(label="share of an ideal speed-up", percent=True, lo=0),
-        absent="Not measured: no cell of several GPUs told the parts of its steps.",
+        absent="Not measured: no cell of several GPUs has both an efficiency and the parts of its steps.",
     )
     if not set(LOST) <= set(cells.columns):
         return picture
-    known = cells[cells[list(LOST)].notna().all(axis="columns") & cells["efficiency"].notna()]
+    known = cells[cells["lost_rest"].notna()]
     if known.empty:
         return picture
     differing = varying(cells)
@@ -47,9 +42,11 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
         Bar(label=one_line(label, _LONGEST), parts=tuple(number(row[column]) for column in _PARTS))
         for row, label in zip(records, short_names(records[:MOST_BARS], differing), strict=False)
     ]
+    undivided = known["lost_compute"].isna().any()
     gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))
     remarks = [
         f"{MOST_BARS} of {len(records)} cells are drawn; the data hold all." if len(records) > MOST_BARS else "",
+        f"Where steps are captured, {_PARTS['lost_rest']} is everything but waiting for data." if undivided else "",
         "A part that took less than at the baseline is negative: it is in the data, and not drawn." if gained else "",
         *dict.fromkeys(f"{name(row, differing)}: {row['remedy']}." for row in records[:3] if row.get("remedy")),
     ]

@@ -8,6 +8,8 @@ from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
 from sweeps.status import Status
 
+NONE = "No trial reported an accuracy."
+
 
 def accuracy_markdown(cells: pd.DataFrame) -> str:
     """A row for each batch and GPU count, a column for each LR rule; below it what is worse, and what is not ok."""
@@ -15,6 +17,9 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
         return "# Accuracy\n\nNo trial has ended yet.\n"
     differing = varying(cells)
     ordered = in_order(cells, [*_rows(cells), "lr_rule"])
+    failed = _section("Not ok:", not_ok(ordered, differing))
+    if cells["accuracy"].isna().all():
+        return "\n".join([*head(cells, "Accuracy"), NONE, "", *failed])
     about = [
         f"On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is"
         f" lopsided, over the ok seeds: {method(cells)}.",
@@ -24,7 +29,7 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
         [
             *[*head(cells, "Accuracy"), *about, "", markdown(accuracy_frame(cells)), ""],
             *_section("Worse than at the reference batch:", _worse(ordered, differing)),
-            *_section("Not ok:", not_ok(ordered, differing)),
+            *failed,
         ]
     )
 
@@ -65,10 +70,18 @@ def _compared_with(cells: pd.DataFrame) -> str:
     if references.empty:
         return "Not compared: no ok cell is known to be at the reference batch."
     compared = cells["accuracy_difference_lo"].notna() & ~cells["cell_id"].isin(references["cell_id"])
+    count = int(compared.sum())
     return (
-        f"▼ worse, ▲ better than the like cell at the reference batch of {references['global_batch_size'].iloc[0]}:"
-        f" the 95% interval of the difference leaves out 0. {compared.sum()} comparisons, each by itself."
+        f"▼ worse, ▲ better than the cell that is alike at the reference batch of"
+        f" {references['global_batch_size'].iloc[0]}: the 95% interval of the difference leaves out 0."
+        f" {figures.counted(count, 'comparison', 'comparisons') or 'No comparisons'}, each by itself"
+        f"{_by_chance(count)}."
     )
+
+
+def _by_chance(count: int) -> str:
+    """How many of so many intervals leave out 0 where nothing differs: one in 20."""
+    return f": about {count / 20:.0f} would be marked if nothing differed" if count >= 10 else ""
 
 
 def _worse(cells: pd.DataFrame, differing: list[str]) -> list[str]:

@@ -19,6 +19,9 @@ from sweeps.status import Status
 NO_COUNTERPART = "has no counterpart here"
 NOT_MEASURED = "not measured"
 
+_OF_BASELINE = ("speedup", "efficiency")
+"""1 of a baseline, whatever was measured."""
+
 
 def published_markdown(published: Published, cells: pd.DataFrame) -> str:
     """`published_table` with its heading."""
@@ -89,6 +92,8 @@ def _name(cell: Row, differing: Sequence[str]) -> str:
 
 
 def _measured(cell: Row, column: Column) -> str:
+    if column.column in _OF_BASELINE and cell["cell_id"] == cell["baseline_cell_id"]:
+        return "1 (baseline)"
     factor = column.factor * (cell[column.times] if column.times else 1)
     ends = [cell.get(f"{column.column}{end}", math.nan) for end in ("", "_lo", "_hi")]
     point, lo, hi = (factor * float("nan" if value is None or pd.isna(value) else value) for value in ends)

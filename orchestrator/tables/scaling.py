@@ -19,8 +19,15 @@ from orchestrator.text import figures
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
+_SMALLEST = 1e-6
+"""What a fit of α or β gives below it is 0 for any count of GPUs there is."""
+
 _MOST = 20
 """Lines that the table fits laws to: each takes some 100 ms."""
+
+
+def _share(value: float) -> str:
+    return f"{value:.3g}" if abs(value) > _SMALLEST else "0"
 
 
 def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame) -> str:
@@ -50,9 +57,11 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             name="scaling",
             title="Scaling laws",
             about=[
-                "X(N) = γN / (1 + α(N − 1) + βN(N − 1)): contention α, coherency β; Amdahl's law has β = 0, and a"
-                " speed-up of 1/α at most. Brackets: 95% intervals by profile likelihood. mode=predict goes beyond"
-                " these counts."
+                "Throughput on N GPUs: X(N) = γN / (1 + α(N − 1) + βN(N − 1)). γ: that of one GPU. α: the share of the"
+                " work that more GPUs do not speed up (contention). β: what every pair of GPUs costs (coherency), as a"
+                " share of one GPU's time. Amdahl's law has β = 0 and a speed-up of 1/α at most; the Universal"
+                " Scalability Law (USL) has a largest throughput. Brackets: 95% intervals by profile likelihood."
+                " mode=predict goes beyond these counts."
             ],
             frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
             remarks=[line for line in _left_out(found) if line],
@@ -64,9 +73,9 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             name="critical_batch",
             title="Critical batch",
             about=[
-                "Critical batch: where larger batches stop saving steps (McCandlish et al. 2018): by samples to the"
-                " target (E = E_min (1 + B/B_crit)), and by the gradients' noise, which gives its scale, not the same"
-                " figure."
+                "The global batch, in samples, from which on larger ones hardly save steps (McCandlish et al. 2018):"
+                " once from how many samples the target took at each batch, E = E_min (1 + B/B_crit), and once from"
+                " the noise of gradients, which gives its order of magnitude only."
             ],
             frame=batches,
         )
@@ -82,7 +91,8 @@ def _left_out(found: Sequence[Line]) -> list[str]:
     """What the table of laws does not hold, and a blank line behind each."""
     more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
     told = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
-    few = [f"{too_few} groups of cells have fewer than {FEWEST_COUNTS} GPU counts, and no law.", ""]
+    groups = figures.counted(too_few, "group of cells has", "groups of cells have")
+    few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, and no law.", ""]
     return told + few if too_few else told
 
 
@@ -93,10 +103,10 @@ def _row(line: Line, law: str) -> dict[str, Any]:
         "cells": line.name,
         "GPU counts": ", ".join(f"{count:g}" for count in np.unique(line.gpus)),
         "law": "USL" if law == USL else "Amdahl",
-        "γ [samples/s]": _told(fit.at(1)),
+        "γ [samples/s]": _told(fit.at(1), figures.number),
         "α": _told(alpha),
         "β": _told(fit.shape_interval(1)) if law == USL else "",
-        "limit": _limit(law, fit),
+        "most to be had": _limit(law, fit),
     }
 
 
@@ -105,10 +115,10 @@ def _limit(law: str, fit: Fit) -> str:
     alpha = float(fit.shape[0])
     beta = float(fit.shape[1]) if law == USL else 0.0
     if law == AMDAHL:
-        return f"{figures.number(1 / alpha)}×" if alpha > 1e-6 else "none seen"
+        return f"a speed-up of {figures.number(1 / alpha)}×" if alpha > _SMALLEST else "no limit seen"
     if beta < 1e-7 or alpha >= 1:
-        return "none seen"
-    return f"at {math.sqrt((1 - alpha) / beta):.0f} GPUs"
+        return "no limit seen"
+    return f"the throughput at {math.sqrt((1 - alpha) / beta):.0f} GPUs"
 
 
 def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
@@ -120,7 +130,7 @@ def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
         samples = (own["time_to_target_s"] * own["samples_per_s"]).to_numpy(dtype="float64")
         scale = float(group["noise_scale_samples"].mean())
         try:
-            known = _told(critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples))
+            known = _told(critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), figures.number)
         except TooFewCountsError:
             known = ""
         if known or not math.isnan(scale):
@@ -130,8 +140,8 @@ def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _told(interval: Interval) -> str:
+def _told(interval: Interval, form: figures.Form = _share) -> str:
     point, lo, hi = (float(getattr(interval, end)) for end in ("point", "lo", "hi"))
     if math.isinf(point):
         return f"above {figures.number(lo)}" if math.isfinite(lo) else "beyond what was tried"
-    return figures.with_interval(point, lo, hi, lambda value: f"{value:.3g}")
+    return figures.with_interval(point, lo, hi, lambda value: form(value) if math.isfinite(value) else "no upper end")

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
+from orchestrator.collection.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, status, varying
 from sweeps.status import Status
@@ -41,7 +42,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
         return "# Speed-up\n\nNo trial has ended yet.\n"
     about = [
         f"{_SCALING[cells['scaling'].iloc[0]]}, or as the sweep says.",
-        "Efficiency: the speed-up by how many times more gpus it took.",
+        "Efficiency: the speed-up as a share of the ideal one, which is as many times as there are more gpus.",
         f"Brackets: 95% intervals, {method(cells)}, on log ratios, paired by seed where both cells have the same ok"
         " seeds.",
     ]
@@ -52,7 +53,11 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
     if (~cells["timing_valid"].astype("boolean")).any():
         about.append("† This timing is not valid; the note says why.")
-    return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_empty(cells)])
+    return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_below(cells)])
+
+
+def _below(cells: pd.DataFrame) -> list[str]:
+    return [*_remedies(cells), *_without_baseline(cells), *_empty(cells)]
 
 
 def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
@@ -76,6 +81,7 @@ def _row(row: Row, differing: Sequence[str]) -> dict[str, Any]:
         "samples/s": _timing(row, "samples_per_s", figures.number),
         "speed-up": "1× (baseline)" if is_baseline else _timing(row, "speedup", figures.times, "×"),
         "efficiency": "" if is_baseline else _point(row, "efficiency", figures.percent, "%"),
+        "lost most to": _lost(row),
         "to target": figures.with_interval(row["speedup_to_target"], math.nan, math.nan, figures.times, "×"),
         "epoch [s]": _point(row, "epoch_s", figures.number),
         "status": status(row),
@@ -92,6 +98,31 @@ def _point(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
     """Without its interval, which is as wide as that of the throughput beside it."""
     told = figures.with_interval(row[column], math.nan, math.nan, form, sign)
     return f"{told} †" if told and row["timing_valid"] is False else told
+
+
+def _lost(row: Row) -> str:
+    """`exchanging gradients (12%)`: of the ideal speed-up."""
+    largest = largest_loss(row)
+    return f"{LOST_TO[largest]} ({figures.percent(row[largest])}%)" if largest else ""
+
+
+def _remedies(cells: pd.DataFrame) -> list[str]:
+    """What helps against the largest losses, each once; and where it is not known what took them."""
+    told = [f"- {figures.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
+    lines = ["Against the largest losses:", "", *told, ""] if told else []
+    unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()
+    if count := int((unknown & (cells["cell_id"] != cells["baseline_cell_id"])).sum()):
+        cell_is = figures.counted(count, "cell is", "cells are")
+        lines += [f"Why {cell_is} not linear is not known: the trials do not tell the parts of a step.", ""]
+    return lines
+
+
+def _without_baseline(cells: pd.DataFrame) -> list[str]:
+    empty = cells["speedup"].isna() & cells["samples_per_s"].notna()
+    if not empty.any() or empty.all():
+        return []
+    many = figures.counted(int(empty.sum()), "cell has", "cells have")
+    return [f"{many} no speed-up: there is no ok cell to compare with that is alike but for its gpus.", ""]
 
 
 def _empty(cells: pd.DataFrame) -> list[str]:

@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.tables.accuracy import accuracy_frame
+from orchestrator.tables.accuracy import NONE, accuracy_frame
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.rows import head, name, status, varying
 from orchestrator.text.table import TextTable
@@ -25,7 +25,7 @@ from sweeps.status import Status
 MOST_ROWS = 60
 """Of a table; the files hold all."""
 
-_DISPENSABLE = ("epoch [s]", "global batch", "to target", "samples/s")
+_DISPENSABLE = ("epoch [s]", "global batch", "to target", "lost most to", "samples/s")
 """Columns of the speed-up table that a narrow terminal does without, first to last; all are in summary.csv."""
 
 _NUMBERS = ("device batch", "gpus", "global batch", "samples/s", "speed-up", "efficiency", "to target", "epoch [s]")
@@ -49,7 +49,10 @@ def show(
         console.print(line, markup=False, style="dim")
     speedup = speedup_frame(cells)
     _show_table("Speed-up", speedup.drop(columns=["note", "status"], errors="ignore"), _DISPENSABLE, console)
-    _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
+    if cells["accuracy"].notna().any():
+        _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
+    else:
+        console.print(NONE, style="dim")
     console.print(_SIGNS, style="dim")
     console.print()
     for table in further:

@@ -49,6 +49,11 @@ def plus_minus(point: float, lo: float, hi: float) -> str:
     return f"{point:.3f} [{lo:.3f}, {hi:.3f}]"
 
 
+def counted(count: int, one: str, many: str) -> str:
+    """`1 cell`, `3 cells`; nothing for 0."""
+    return f"{count} {one if count == 1 else many}" if count else ""
+
+
 def asked(value: Any) -> Any:
     """The value of an axis as it is written in a config: `null` for none, which a frame holds as a missing one."""
     return "null" if value is None or value != value else value

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.collection.collector import collect
-from orchestrator.collection.scaling_loss import LOST, REMEDIES
+from orchestrator.collection.scaling_loss import LOST, REMEDIES, UNDIVIDED
 from orchestrator.journal.record import TrialRecord
 
 RecordOf = Callable[..., TrialRecord]
@@ -56,6 +56,16 @@ def test_what_no_clock_saw_is_the_rest(record_of: RecordOf) -> None:
 def test_linear_scaling_needs_no_remedy(record_of: RecordOf) -> None:
     found = summary(record_of, parts(compute=0.008), parts(compute=0.0081))
     assert found["remedy"] == "" and found["lost_compute"] < 0.02
+
+
+def test_of_captured_steps_waiting_for_data_is_told_from_all_else(record_of: RecordOf) -> None:
+    """A step of 8 ms becomes one of 16 ms, of which 2 wait for data and 6 are of unknown parts."""
+    one = {"step_s": 0.008, "step_data_s": 0.0}
+    found = summary(record_of, one, {"step_s": 0.016, "step_data_s": 0.002})
+    assert [found[f"lost_{part}"] for part in ("data", "rest")] == pytest.approx([2 / 16, 6 / 16])
+    assert math.isnan(found["lost_communication"]) and found["remedy"] == UNDIVIDED
+    waiting = summary(record_of, one, {"step_s": 0.016, "step_data_s": 0.008})
+    assert waiting["remedy"] == REMEDIES["lost_data"]
 
 
 def test_nothing_is_told_where_nothing_was_measured(record_of: RecordOf) -> None:

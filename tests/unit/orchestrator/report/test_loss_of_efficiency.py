@@ -7,6 +7,8 @@ from tests.unit.orchestrator.report import demo
 
 STEP = {"step_s": 1.0, "step_data_s": 0.1, "step_host_s": 0.1, "step_communication_s": 0.0, "step_imbalance_s": 0.0}
 
+CAPTURED = {"step_s": 1.0, "step_data_s": 0.1}
+
 
 def test_a_bar_adds_up_to_an_ideal_speedup_and_names_the_remedy() -> None:
     one, other = demo.records()[0], demo.records()[27 + 9]
@@ -27,3 +29,17 @@ def test_a_bar_adds_up_to_an_ideal_speedup_and_names_the_remedy() -> None:
 
 def test_without_the_parts_of_a_step_it_is_not_measured() -> None:
     assert not why_not_linear(collect(demo.records()[:3], scaling="weak")[1]).is_drawn
+
+
+def test_captured_steps_are_drawn_as_far_as_they_are_known() -> None:
+    one, other = demo.records()[0], demo.records()[27 + 9]
+    same = {"device_batch_size": 32, "lr_rule": "none", "seed": 0, "status": one.status, "note": ""}
+    records = [
+        demo.replaced(one, gpus=1, global_batch_size=32, metrics={**CAPTURED, "samples_per_s": 1000.0}, **same),
+        demo.replaced(other, gpus=2, global_batch_size=64, metrics={**CAPTURED, "samples_per_s": 1600.0}, **same),
+    ]
+    picture = why_not_linear(collect(records, scaling="weak")[1])
+    drawn = dict(zip(picture.legend, picture.bars[0].parts, strict=True))
+    assert (drawn["kept"], drawn["the rest"]) == (pytest.approx(0.8), pytest.approx(0.18))
+    assert "Where steps are captured, the rest is everything but waiting for data." in picture.remarks
+    assert b"gpus=2" in bars_svg(picture)

@@ -20,7 +20,7 @@ SPEEDUP = """\
 
 Device: NVIDIA H200. 2 seeds a cell.
 Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device, or as the sweep says.
-Efficiency: the speed-up by how many times more gpus it took.
+Efficiency: the speed-up as a share of the ideal one, which is as many times as there are more gpus.
 Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both cells have the same ok seeds.
 † This timing is not valid; the note says why.
 
@@ -39,6 +39,10 @@ Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both c
 | 32             | sqrt      | 8      | 256            |                        |                      |             \
  | infeasible     | needs 8 ranks; there is room for 4                    |
 
+Why 2 cells are not linear is not known: the trials do not tell the parts of a step.
+
+1 cell has no speed-up: there is no ok cell to compare with that is alike but for its gpus.
+
 Empty in summary.csv: epoch_s (not reported), time_to_target_s (no target, or not reached), energy_j (not measured), \
 gpu_util (not measured), power_w (not measured), peak_memory_gb (not measured), cost (no price, or no GPUs).
 """
@@ -49,7 +53,7 @@ ACCURACY = """\
 Device: NVIDIA H200. 2 seeds a cell.
 On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is lopsided, \
 over the ok seeds: Student's t.
-▼ worse, ▲ better than the like cell at the reference batch of 32: the 95% interval of the difference leaves out 0. \
+▼ worse, ▲ better than the cell that is alike at the reference batch of 32: the 95% interval of the difference leaves out 0. \
 2 comparisons, each by itself.
 
 | device batch   | gpus   | global batch   | none                      | sqrt                   |
@@ -104,7 +108,22 @@ def test_cpus_and_single_seeds_are_told(record_of: RecordOf) -> None:
     text = speedup_markdown(summary)
     assert "Device: cpu; without GPUs, gpus counts worker processes. 1 seed a cell, and so no intervals.\n" in text
     assert "Strong scaling: compared with the ok cell on the fewest gpus at the same global batch" in text
-    assert "Not compared: no ok cell is known to be at the reference batch." in accuracy_markdown(summary)
+    assert accuracy_markdown(summary).endswith("\nNo trial reported an accuracy.\n")
+    told = [record_of(gpus, device="cpu", metrics={"accuracy": 0.9}) for gpus in (1, 2)]
+    compared = accuracy_markdown(collect(told, scaling="strong")[1])
+    assert "Not compared: no ok cell is known to be at the reference batch." in compared
+
+
+def test_the_largest_loss_stands_beside_the_efficiency_and_what_helps_below(record_of: RecordOf) -> None:
+    step = {"step_data_s": 0.0, "step_host_s": 0.0, "step_imbalance_s": 0.0, "step_compute_s": 0.032}
+    one = {**step, "step_s": 0.032, "step_communication_s": 0.0, "samples_per_s": 1000}
+    two = {**step, "step_s": 0.04, "step_communication_s": 0.008, "samples_per_s": 1600}
+    captured = {"step_s": 0.04, "step_data_s": 0.004, "samples_per_s": 3200}
+    summary = collect([record_of(g, metrics=m) for g, m in ((1, one), (2, two), (4, captured))], scaling="weak")[1]
+    text = speedup_markdown(summary)
+    assert "| exchanging gradients (20%) " in text and "| the rest (10%) " in text
+    assert "- exchanging gradients: a larger batch per device" in text
+    assert "- a captured step (trainable.cuda_graph=on) tells only waiting for data" in text
 
 
 def test_rows_are_in_the_order_of_numbers_and_name_what_varies(record_of: RecordOf) -> None:

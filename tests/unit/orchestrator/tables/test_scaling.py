@@ -21,9 +21,9 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
     records += [trial(record_of, gpus, seed, "linear") for gpus in (1, 2) for seed in range(3)]
     told = scaling_markdown(*collect(records, scaling="weak", reference_batch_size=32))
     amdahl, usl = (line for line in told.splitlines() if "| 1, 2, 4, 8" in line)
-    assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and "| 10.0×" in amdahl
+    assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and "a speed-up of 10.0×" in amdahl
     assert "USL" in usl and "| 0.1 [" in usl
-    assert "1 groups of cells have fewer than 3 GPU counts, and no law." in told
+    assert "1 group of cells has fewer than 3 GPU counts, and no law." in told
     (batch,) = (line for line in told.splitlines() if "lr_rule=none, lr_multiplier=1.0" in line)
     assert "| 200 [" in batch and "150" in batch
     (other,) = (line for line in told.splitlines() if "lr_rule=linear, lr_multiplier=1.0" in line)
@@ -32,4 +32,4 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
 
 def test_nothing_to_fit(record_of: RecordOf) -> None:
     told = scaling_markdown(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))
-    assert told == "# Scaling laws\n\n1 groups of cells have fewer than 3 GPU counts, and no law.\n"
+    assert told == "# Scaling laws\n\n1 group of cells has fewer than 3 GPU counts, and no law.\n"
