@@ -153,7 +153,10 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
-        ["the baseline's timing is not valid" if valid is False else "" for valid in valid_at_baseline],
+        [
+            "the baseline's timing is not valid" if valid is False and cell != baseline else ""
+            for valid, cell, baseline in zip(valid_at_baseline, cells.index, cells["baseline_cell_id"], strict=True)
+        ],
     )
     return ["; ".join(filter(None, told)) for told in zip(*parts, strict=True)]
 

@@ -41,7 +41,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     if cells.empty:
         return "# Speed-up\n\nNo trial has ended yet.\n"
     about = [
-        f"{_SCALING[cells['scaling'].iloc[0]]}, or as the sweep says.",
+        f"{_SCALING[cells['scaling'].iloc[0]]}, or with the baseline that the sweep names.",
         "Efficiency: the speed-up as a share of the ideal one, which is as many times as there are more gpus.",
         f"Brackets: 95% intervals, {method(cells)}, on log ratios, paired by seed where both cells have the same ok"
         " seeds.",
