@@ -19,7 +19,8 @@ SPEEDUP = """\
 # Speed-up: demo
 
 Device: NVIDIA H200. 2 seeds a cell.
-Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device, or with the baseline that the sweep names.
+Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device, or with the \
+baseline that the sweep names.
 Efficiency: the speed-up as a share of the ideal one, which is as many times as there are more gpus.
 Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both cells have the same ok seeds.
 † This timing is not valid; the note says why.
