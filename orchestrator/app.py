@@ -42,6 +42,8 @@ WRONG_REQUEST = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out the command line without the program's name; the exit status."""
+    if mistakes := list(_dashed(arguments)):
+        return _wrong(MistakesError(mistakes))
     given = _flags_first(rewritten(arguments))
     flags = get_args_parser().parse_args(given)
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
@@ -65,6 +67,15 @@ def main(arguments: Sequence[str]) -> int:
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
+
+
+def _dashed(arguments: Sequence[str]) -> Iterator[str]:
+    """Keys that are written as options are elsewhere; only Hydra's own flags have dashes."""
+    flags = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and equals and not any(flag.startswith(name) for flag in flags):
+            yield f"{argument!r}: keys have no dashes here: {name.lstrip('-').replace('-', '_')}={value}"
 
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> int:

@@ -6,6 +6,7 @@ are seeded for every trial once they are there, and a trainable that needs neith
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from importlib import import_module
@@ -113,6 +114,12 @@ def resolve(path: str) -> Trainable:
         raise RequestError(f"trainable {path!r} cannot be imported: {told}") from error
     if not callable(function):
         raise RequestError(f"trainable={path!r} is a {type(function).__name__}, not a function")
+    try:
+        inspect.signature(function).bind({}, None)
+    except TypeError as error:
+        raise RequestError(f"trainable={path!r} cannot be called as train(config, context): {error}") from error
+    except ValueError:  # of built-in functions, which do not tell what they take
+        pass
     trainable: Trainable = function
     return trainable
 

@@ -17,6 +17,9 @@ from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+IDLE_S = 20
+"""Seconds without a running trial, after which somebody who waits would like to know why."""
+
 
 class Display:
     """Counts what happens, and draws it. Nothing here is ever pickled or read back."""
@@ -28,7 +31,8 @@ class Display:
         self._latest: dict[str, Mapping[str, Any]] = {}
         self._ended: Counter[Status] = Counter()
         self._best: tuple[float, str] | None = None
-        self._began = time.monotonic()
+        self._began = self._idle_since = time.monotonic()
+        self._told_idle = False
         self._bar = Progress(TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._task = self._bar.add_task("trials", total=waiting)
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -44,6 +48,7 @@ class Display:
 
     def started(self, trial: TrialSpec) -> None:
         """A trial runs."""
+        self._told_idle = False
         self._waiting -= 1
         self._running[trial.trial_id] = (trial, time.monotonic())
 
@@ -85,7 +90,13 @@ class Display:
         self._console.print(Text(f"{outcome.status}  {trial.label}  {outcome.note}"), soft_wrap=True)
 
     def refresh(self) -> None:
-        """Draw the table anew."""
+        """Draw the table anew; say so, once, where nothing runs for a while although trials wait."""
+        if self._running or not self._waiting:
+            self._idle_since = time.monotonic()
+        elif not self._told_idle and time.monotonic() - self._idle_since > IDLE_S:
+            self._told_idle = True
+            told = f"{self._waiting} trials wait for room, which others may be using"
+            self._console.print(f"nothing has started for {IDLE_S} s: {told}", soft_wrap=True)
         if self._live:
             self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)
 

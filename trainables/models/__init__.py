@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import nn
 
+from trainables.context import RequestError
 from trainables.families import MODELS
 from trainables.models.batch_norm import convert_batch_norm
 from trainables.options import check_keys, choose
@@ -27,5 +28,5 @@ def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_c
     check_keys(factory, options, subject=subject, given=("input_shape", "num_classes"))
     module = factory(input_shape=input_shape, num_classes=num_classes, **options)
     if not isinstance(module, nn.Module):
-        raise ValueError(f"{subject} made a {type(module).__name__}, not a torch.nn.Module")
+        raise RequestError(f"{subject} made a {type(module).__name__}, not a torch.nn.Module")
     return convert_batch_norm(module, config.get("batch_norm", "replica"))

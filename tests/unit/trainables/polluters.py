@@ -122,3 +122,7 @@ def return_figures(config: Mapping[str, Any], context: Context) -> dict[str, flo
 
 def report_percent(config: Mapping[str, Any], context: Context) -> None:
     context.report({"epoch": 1, "val_accuracy": 92.5})
+
+
+def take_nothing() -> None:
+    """As no trainable is called."""

@@ -30,6 +30,7 @@ def test_a_noop_of_one_rank_imports_no_torch() -> None:
         ("tests.unit.trainables.polluters:absent", "failed", "absent"),
         ("no_such_module:train", "failed", "no_such_module"),
         ("tests.unit.trainables.unimportable:train", "failed", "ZeroDivisionError: division by zero"),
+        ("tests.unit.trainables.polluters:take_nothing", "failed", "cannot be called as train(config"),
         ("tests", "failed", "package.module:function"),
         ("tests.unit.trainables.polluters:STARTED", "failed", "not a function"),
     ],

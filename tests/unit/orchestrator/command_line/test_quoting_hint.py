@@ -30,3 +30,9 @@ def test_a_word_without_a_value_is_told_as_such(capsys):
         "'sweep' is no KEY=VALUE",
         "'2]' is no KEY=VALUE",
     ]
+
+
+def test_a_key_with_dashes_is_told_without(capsys):
+    assert main(["--sweep=batch_scaling", "--config-name=config", "--results-dir=x"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert [line.rpartition(": ")[2] for line in told] == ["sweep=batch_scaling", "results_dir=x"]

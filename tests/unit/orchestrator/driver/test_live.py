@@ -2,6 +2,7 @@ import io
 
 from rich.console import Console
 
+from orchestrator.driver import live
 from orchestrator.driver.live import Display
 from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
@@ -55,3 +56,19 @@ def test_large_figures_are_written_out():
         figures = {"samples_per_s": 10663.2, "val_accuracy": 0.97222}
         display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics=figures))
     assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val 0.9722")
+
+
+def test_a_cluster_without_room_is_told_once(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    screen = console(terminal=False)
+    with Display(screen, waiting=2) as display:
+        for now[0] in (5.0, live.IDLE_S + 1.0, live.IDLE_S + 2.0):
+            display.refresh()
+        assert screen.file.getvalue().count("2 trials wait for room") == 1
+        display.started(TRIALS[0])
+        now[0] += 100
+        display.refresh()
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=100.0))
+        display.refresh()
+    assert screen.file.getvalue().count("for room") == 1
