@@ -130,17 +130,18 @@ class Nodes:
 
 @pytest.fixture
 def raylets(tmp_path, monkeypatch, request):
-    """A head and another node, with so many CPUs each."""
+    """A head and another node, with so many CPUs each, or each its own."""
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slow
     nodes = Nodes(tmp_path, None)
     for name, value in nodes.environment.items():
         monkeypatch.setenv(name, value)  # which the raylets hand to their workers
     from ray.cluster_utils import Cluster
 
-    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": request.param, "include_dashboard": False})
+    head, other = request.param if isinstance(request.param, tuple) else (request.param, request.param)
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "include_dashboard": False})
     try:
         nodes.cluster = cluster
-        nodes.other = cluster.add_node(num_cpus=request.param)
+        nodes.other = cluster.add_node(num_cpus=other)
         yield nodes
     finally:
         nodes.close()
@@ -199,3 +200,15 @@ def test_a_gang_that_lost_a_node_goes_on_where_another_comes(raylets):
     assert process.returncode == 0, out + err
     assert raylets.trials().status.tolist() == ["ok"]
     assert new.node_id in {node for _, _, node, _ in raylets.executed()[2:]}
+
+
+@pytest.mark.parametrize("raylets", [(0, 2)], indirect=True)
+def test_where_no_node_is_left_nothing_is_infeasible_and_the_same_command_continues(raylets):
+    process = raylets.start("sweep.axes.seed=[0]")
+    until(lambda: len(raylets.executed()) == 2, process)
+    raylets.cluster.remove_node(raylets.other, allow_graceful=False)
+    out, err = process.communicate(timeout=400)
+    assert process.returncode == 1, out + err
+    assert "there is no node left to run anything on" in out
+    assert "1 planned trials have not run; the same command continues" in out
+    assert not raylets.journal("finished") and [each["cause"] for each in raylets.journal("retried")] == ["node"]
