@@ -35,6 +35,8 @@ ROOT = Path(__file__).parents[2]
 FIGURES = ("samples_per_s", "mfu")
 DEFAULTS = ("sweep=batch_scaling", "sweep.axes.lr_rule=[none]", "budget.epochs=3", "cluster.dashboard=false")
 WANTED = 0.02
+SHOWN = 400
+"""Characters of the end of what a sweep says that fails."""
 
 
 def sweep(workers: str, seeds: list[int], folder: Path, overrides: list[str]) -> None:
@@ -47,13 +49,18 @@ def sweep(workers: str, seeds: list[int], folder: Path, overrides: list[str]) ->
         f"workers={workers}",
         f"sweep.axes.seed={json.dumps(seeds)}",
     ]
-    subprocess.run(
-        [*command, f"results_dir={folder / workers}", *overrides],
-        cwd=folder,
-        env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
-        stdout=subprocess.DEVNULL,
-        check=True,
-    )
+    said = folder / "said.txt"  # a pipe would stay open as long as anything that Ray has started
+    with said.open("w") as output:
+        ended = subprocess.run(
+            [*command, f"results_dir={folder / workers}", *overrides],
+            cwd=folder,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+        )
+    if ended.returncode:
+        told = " ".join(said.read_text().split())
+        sys.exit(f"the sweep with workers={workers} ended with {ended.returncode}: …{told[-SHOWN:]}")
 
 
 def trials(folder: Path, workers: str, figure: str) -> pd.Series:
