@@ -10,7 +10,7 @@ from tests.unit.trainables import ranks
 from tests.unit.trainables.ranks import run, without_times
 from trainables import rank
 
-NAMES = ("noop", "supervised", "command", "conv2d_timing")
+NAMES = ("noop", "supervised.training", "command.training", "conv2d.timing")
 TRAINABLES = [f"trainables.{name}:train" for name in NAMES]
 COMMAND = """
 import json, random, sys
