@@ -1,0 +1,146 @@
+"""What `sweep.phases` would have spent on a full grid that ran, and what it would have recommended.
+
+    python tests/benchmarks/phases_replayed.py replayed.json --full results/a --full results/b --phased results/c -- \
+        sweep=batch_scaling …
+
+The rules of the phases are played over the journals of full grids, which are run by the same command: each trial that
+they ask for ends as it did there. So the full grid and the phases see the same noise, and the hours are of one pace.
+Probes are those of the journal given by `--phased`, which also tells what a real run came to. Whose timing is valid is
+left out of account: on a machine that others use no timing would be.
+
+`regret` is by how much the objective of the answer is worse than that of the full grid's, by the pooled full grids.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+
+import hydra  # noqa: E402
+
+from orchestrator.collection.collector import axis_columns, collect_for  # noqa: E402
+from orchestrator.command_line.composition import Composition, config_dir  # noqa: E402
+from orchestrator.command_line.question import Question  # noqa: E402
+from orchestrator.config.request import Request  # noqa: E402
+from orchestrator.config.terms import Terms  # noqa: E402
+from orchestrator.decision.decision import decide  # noqa: E402
+from orchestrator.journal.journal import Kind, replay, terminal  # noqa: E402
+from orchestrator.journal.record import TrialRecord  # noqa: E402
+from orchestrator.plan import phases  # noqa: E402
+from orchestrator.plan.prospects import Prospects  # noqa: E402
+from orchestrator.telemetry.machine import this_machine  # noqa: E402
+from sweeps.status import Status  # noqa: E402
+from sweeps.trial import TrialSpec  # noqa: E402
+from tests.benchmarks.figures import machine, tell  # noqa: E402
+
+_DISTURBANCES = ("foreign_cpu", "foreign_gpu_processes", "throttled_periods", "swapped_pages", "throttle_reasons")
+
+
+def question_of(words: Sequence[str]) -> tuple[Request, list[TrialSpec]]:
+    """As the command line asks it."""
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+        question = Question.checked(Composition([*words], "config"))
+        return question.request, question.trials_on((this_machine(),))
+
+
+def key(axes: Mapping[str, Any]) -> str:
+    return json.dumps(dict(axes), sort_keys=True)
+
+
+def ends_of(folder: Path) -> dict[str, TrialRecord]:
+    """By their axes, as if nobody had been beside them."""
+    found = terminal(replay(folder / "journal.jsonl").records).values()
+    return {key(each.axes): undisturbed(each) for each in found}
+
+
+def undisturbed(record: TrialRecord) -> TrialRecord:
+    kept = {name: value for name, value in record.metrics.items() if name not in _DISTURBANCES}
+    return dataclasses.replace(record, metrics=kept)
+
+
+def recommended(request: Request, ends: Sequence[TrialRecord]) -> Any:
+    frames = collect_for(request, ends)
+    return decide(*frames, Terms.of(request, axis_columns(ends)))
+
+
+def played(
+    request: Request, planned: Sequence[TrialSpec], full: Mapping[str, TrialRecord], probed: Mapping[str, Any]
+) -> list[TrialRecord]:
+    """The ends that there are once the phases ask for no further trial."""
+    ends: dict[str, TrialRecord] = {}
+    waiting = list(planned)
+    while asked := phases.next_trials(waiting, Prospects.of(request, planned, ends, probed)):
+        ids = {trial.trial_id for trial in asked}
+        waiting = [trial for trial in waiting if trial.trial_id not in ids]
+        for trial in asked:
+            ends[trial.trial_id] = as_it_ended(trial, full[key(trial.axes)])
+    return list(ends.values())
+
+
+def as_it_ended(trial: TrialSpec, end: TrialRecord) -> TrialRecord:
+    """Its training was over when it was given up: only the timed window and the test are saved, at least."""
+    bound = (trial.config.get("trainable") or {}).get("give_up_below")
+    named = dataclasses.replace(end, trial_id=trial.trial_id, cell_id=trial.cell_id)
+    if bound is None or end.metrics["val_accuracy"] >= bound:
+        return named
+    saved_s = end.metrics.get("window_s", 0.0)
+    return dataclasses.replace(named, status=Status.SKIPPED, skipped_by="early_stop", wall_s=end.wall_s - saved_s)
+
+
+def hours(ends: Sequence[TrialRecord]) -> float:
+    return sum(end.gpus * end.wall_s for end in ends) / 3600
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("json", type=Path, help="where the figures go")
+    arguments.add_argument("--full", type=Path, action="append", required=True, help="results of a full grid")
+    arguments.add_argument("--phased", type=Path, required=True, help="results with sweep.phases=[probe,train]")
+    arguments.add_argument("words", nargs="+", help="what the orchestrator was asked, without phases and results_dir")
+    given = arguments.parse_args()
+    request, planned = question_of(given.words)
+    records = replay(given.phased / "journal.jsonl").records
+    probed = {each.value["speed"]: each.value for each in records if each.kind == Kind.PROBED}
+    real = [undisturbed(each) for each in terminal(records).values()]
+    grids = [ends_of(folder) for folder in given.full]
+    pooled = [
+        dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()
+    ]
+    frames = collect_for(request, pooled)
+    level = dict(zip(frames[1]["cell_id"], 1 / frames[1]["samples_per_s"], strict=True))
+    cells = {key({**end.axes, "seed": 0}): end.cell_id for end in grids[0].values()}
+    name = {trial.cell_id: cells[key({**trial.axes, "seed": 0})] for trial in planned}
+    probing_h = sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
+    rows = []
+    for folder, grid in zip(given.full, grids, strict=True):
+        whole, part = list(grid.values()), played(request, planned, grid, probed)
+        best, found = recommended(request, whole), recommended(request, part)
+        rows.append(
+            {
+                "grid": folder.parent.name if folder.name == request.name else folder.name,
+                "full": best.name,
+                "full_p_best": best.p_best,
+                "phases": found.name,
+                "phases_p_best": found.p_best,
+                "regret": level[name[found.cell_id]] / level[best.cell_id] - 1,
+                "trials": [len(whole), len(part)],
+                "gpu_hours": [hours(whole), hours(part) + probing_h],
+                "share": (hours(part) + probing_h) / hours(whole),
+            }
+        )
+    ran = [end for end in real if end.skipped_by in ("", "early_stop")]
+    told = recommended(request, real)
+    run = {"phases": told.name, "p_best": told.p_best, "trials": len(ran), "gpu_hours": hours(ran) + probing_h}
+    tell({**machine(), "probes": len(probed), "replayed": rows, "run": run}, given.json)
+
+
+if __name__ == "__main__":
+    main()
