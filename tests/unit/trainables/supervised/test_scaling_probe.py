@@ -11,7 +11,7 @@ from trainables.inputs.inputs import ResidentInputs
 from trainables.step import flat_exchange, training_step
 from trainables.supervised import loop
 
-DELAY_S = 0.02
+DELAY_S = 0.04
 TIMED = CONFIG | {
     "trainable": {"window_s": 0.5, "window_steps": 20, "warmup_steps": 3, "warmup_s": 0.0, "val_fraction": 0.0},
     "budget": {"steps": 5},
