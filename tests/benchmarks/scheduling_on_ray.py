@@ -33,9 +33,9 @@ os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from orchestrator.backends.agenda import Agenda  # noqa: E402
-from orchestrator.backends.backend import Outcome  # noqa: E402
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
 from orchestrator.journal.durations import Durations  # noqa: E402
+from orchestrator.journal.outcome import Outcome  # noqa: E402
 from sweeps.simulation import lower_bound_s, simulate  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402

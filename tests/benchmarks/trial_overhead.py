@@ -29,8 +29,8 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 
 from ray import tune  # noqa: E402
 
-from orchestrator.backends.backend import Outcome  # noqa: E402
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
+from orchestrator.journal.outcome import Outcome  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import TrialSpec  # noqa: E402
 from tests.contract.trials import trial  # noqa: E402
