@@ -25,6 +25,7 @@ from orchestrator.backends.on_ray.code import CODE, stage
 from orchestrator.backends.on_ray.notice import leaving
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
 
 _LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -100,7 +101,12 @@ def _start(options: Mapping[str, Any]) -> Any:
     os.environ.update(_LOCAL)
     keep_token_private(token_file())
     imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
-    return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+    try:
+        return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+    except Exception as error:  # Ray has no narrower class for a node that takes too long
+        ray.shutdown()
+        told = " ".join(str(error).split())
+        raise MistakesError([f"Ray could not be started here: {told} (a busy machine may do it later)"]) from error
 
 
 def _own_folders() -> list[str]:
