@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
@@ -36,31 +40,39 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     groups = grouped(ordered[ordered[colour].isin(kept)], facets)
     if len(groups) > MOST_PANELS:
         remarks.append(f"{MOST_PANELS} of {len(groups)} panels are drawn; tables/curves.parquet holds every epoch.")
-    legend = tuple(named(colour, value, cells) for value in kept)
-    drawn = pd.concat([group for _, group in groups[:MOST_PANELS]])
+    groups = groups[:MOST_PANELS]
+    drawn = pd.concat([group for _, group in groups])
     points = _summarised(by_cell[by_cell["cell_id"].isin(drawn["cell_id"])])
-    lines = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
-    panels = []
-    for title, group in groups[:MOST_PANELS]:
-        series = [
-            _series(legend[kept.index(row[colour])], kept.index(row[colour]), lines[row["cell_id"]])
-            for row in group.to_dict("records")
-        ]
-        panels.append(Panel(title=title, series=series))
+    legend = {value: named(colour, value, cells) for value in kept}
     differing = varying(cells)
     names = {row["cell_id"]: name(row, differing) for row in drawn.to_dict("records")}
     data = points.assign(cell=points["cell_id"].map(names))
-    return Picture(
-        name=picture.name,
-        title=picture.title,
-        about=picture.about,
-        x=picture.x,
+    return replace(
+        picture,
         y=_loss_axis(points),
-        legend=legend,
-        panels=panels,
+        legend=tuple(legend.values()),
+        panels=_panels(groups, points, colour, legend),
         remarks=remarks,
         data=data.to_dict("records"),  # type: ignore[arg-type]
     )
+
+
+def _panels(
+    groups: Sequence[tuple[str, pd.DataFrame]], points: pd.DataFrame, colour: str, legend: Mapping[Any, str]
+) -> list[Panel]:
+    """A line for each cell of a group, in the colour of its value in the column `colour`."""
+    lines = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
+    places = {value: place for place, value in enumerate(legend)}
+    return [
+        Panel(
+            title=title,
+            series=[
+                _series(legend[row[colour]], places[row[colour]], lines[row["cell_id"]])
+                for row in group.to_dict("records")
+            ],
+        )
+        for title, group in groups
+    ]
 
 
 def _by_cell(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:

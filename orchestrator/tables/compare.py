@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,18 +45,15 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) 
     """What ran where, then a row for each cell that both have, changed ones first, then what only one has."""
     both = _matched(this[1], other[1])
     shared = both[both["_merge"] == "both"].reset_index(drop=True)
-    speed, accuracy = _speed(shared, this[0], other[0]), _accuracy(shared, this[0], other[0])
-    changed = {"speed": _leaves(speed, 1.0), "accuracy": _leaves(accuracy, 0.0)}
-    told = {key: int((~np.isnan(interval.lo)).sum()) for key, interval in (("speed", speed), ("accuracy", accuracy))}
-    table = pd.DataFrame(
-        [
-            _row(row, _at(speed, i), _at(accuracy, i), this[1], changed, i)
-            for i, row in enumerate(shared.to_dict("records"))
-        ]
-    )
+    changes = _Changes(speed=_speed(shared, this[0], other[0]), accuracy=_accuracy(shared, this[0], other[0]))
+    changed = changes.changed
+    told = {key: int((~np.isnan(interval.lo)).sum()) for key, interval in vars(changes).items()}
+    differing = _differing(shared, this[1])
+    table = pd.DataFrame([_row(row, changes.told(i), differing) for i, row in enumerate(shared.to_dict("records"))])
     order = np.argsort(-(changed["speed"].astype(int) + changed["accuracy"]), kind="stable")
+    count = figures.counted(len(shared), "cell is", "cells are") or "No cell is"
     about = (
-        f"{len(shared)} cells in both. Changed (the 95% interval leaves out no change): throughput in"
+        f"{count} in both. Changed (the 95% interval leaves out no change): throughput in"
         f" {changed['speed'].sum()} of {told['speed']}, accuracy in {changed['accuracy'].sum()} of {told['accuracy']};"
         " where nothing had changed, about one in 20 would seem to. Throughputs are compared by Welch on logarithms,"
         " accuracies paired by seed where the seeds are the same."
@@ -64,7 +62,7 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) 
     lines += [markdown(table.iloc[order]), ""] if len(table) else []
     for side, where in (("left_only", names[0]), ("right_only", names[1])):
         alone = both[both["_merge"] == side]
-        lines += [f"Only in {plain(where)}: {len(alone)} cells.", ""] if len(alone) else []
+        lines += [f"Only in {plain(where)}: {figures.counted(len(alone), 'cell', 'cells')}.", ""] if len(alone) else []
     return "\n".join(lines)
 
 
@@ -103,26 +101,42 @@ def _leaves(interval: Interval, no_change: float) -> Any:
     return (interval.lo > no_change) | (interval.hi < no_change)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Changes:
+    """By the cells that both have: the ratio of throughputs and the difference of accuracies, this to other."""
+
+    speed: Interval
+    accuracy: Interval
+
+    @property
+    def changed(self) -> Mapping[str, Any]:
+        """For each of them which cells' intervals leave out no change."""
+        return {"speed": _leaves(self.speed, 1.0), "accuracy": _leaves(self.accuracy, 0.0)}
+
+    def told(self, place: int) -> Mapping[str, str]:
+        """The columns of one cell."""
+        return {
+            "throughput, this / other": figures.with_interval(*_at(self.speed, place), figures.times, "×"),
+            "accuracy, this − other": figures.with_interval(*_at(self.accuracy, place), lambda value: f"{value:+.3f}"),
+            "changed": ", ".join(key for key, flags in self.changed.items() if flags[place]),
+        }
+
+
 def _at(interval: Interval, row: int) -> tuple[float, float, float]:
     return float(interval.point[row]), float(interval.lo[row]), float(interval.hi[row])
 
 
-def _row(
-    row: Row,
-    speed: tuple[float, float, float],
-    accuracy: tuple[float, float, float],
-    cells: pd.DataFrame,
-    changed: dict[str, Any],
-    place: int,
-) -> dict[str, Any]:
-    axes = [column for column in cells.columns if column in row and column not in ("cell_id", "status")]
-    differing = [column for column in axes if column in _ALIKE[:4] or cells[column].nunique(dropna=False) > 1]
+def _differing(shared: pd.DataFrame, cells: pd.DataFrame) -> list[str]:
+    """The axes to tell cells by."""
+    axes = [column for column in cells.columns if column in shared and column not in ("cell_id", "status")]
+    return [column for column in axes if column in _ALIKE[:4] or cells[column].nunique(dropna=False) > 1]
+
+
+def _row(row: Row, changes: Mapping[str, str], differing: Sequence[str]) -> dict[str, Any]:
     statuses = (row["status_this"], row["status_other"])
     return {
         **{axis(column): figures.asked(row[column]) for column in differing},
-        "throughput, this / other": figures.with_interval(*speed, figures.times, "×"),
-        "accuracy, this − other": figures.with_interval(*accuracy, lambda value: f"{value:+.3f}"),
-        "changed": ", ".join(key for key, flags in changed.items() if flags[place]),
+        **changes,
         "status": statuses[0] if statuses[0] == statuses[1] else f"{statuses[0]}; other: {statuses[1]}",
     }
 
@@ -131,7 +145,7 @@ def _about(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> lis
     """What ran where, as far as it differs or is worth a word."""
     columns = ["device_model", *(c for c in this.columns if c.startswith("provenance.") and c in other.columns)]
     lines = [
-        f"- {label}: {plain(where)} ({_values(trials, 'device_model') or 'device not known'}, {len(trials)} trials)"
+        f"- {label}: {plain(where)} ({_values(trials, 'device_model') or 'device not known'}, {_many(trials)})"
         for label, where, trials in zip(_SIDES, names, (this, other), strict=True)
     ]
     for column in columns[1:]:
@@ -140,6 +154,10 @@ def _about(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> lis
             told = plain(column.removeprefix("provenance."))
             lines.append(f"- {told}: {one or '(not known)'}; other: {two or '(not known)'}")
     return lines
+
+
+def _many(trials: pd.DataFrame) -> str:
+    return figures.counted(len(trials), "trial", "trials")
 
 
 def _values(trials: pd.DataFrame, column: str) -> str:

@@ -22,6 +22,11 @@ from orchestrator.text.rows import markdown
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 
+_ABOUT = (
+    "By the Universal Scalability Law, fitted to the measured throughputs. Brackets: 95% intervals, which span Amdahl's"
+    " law, too."
+)
+
 
 def predicted(request: Request) -> str:
     """The Markdown that mode=predict prints. MistakesError with everything that is refused, before anything is said."""
@@ -41,9 +46,10 @@ def predicted(request: Request) -> str:
     if refused:
         raise MistakesError([f"mode=predict: {refusal}" for refusal in refused])
     predictions = [predict(line, gpus, link) for line in long_enough for gpus in request.predict["gpus"]]
-    head = [f"# Prediction: {figures.plain(request.name)}", "", interconnect(trials, link), ""]
+    head = [f"# Prediction: {figures.plain(request.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)
-    more = [f"{left_out} groups of cells have fewer than 3 GPU counts, and no law.", ""] if left_out else []
+    groups = figures.counted(left_out, "group of cells has", "groups of cells have")
+    more = [f"{groups} fewer than 3 GPU counts, and no law.", ""] if left_out else []
     return "\n".join([*head, *more, markdown(_table(predictions))])
 
 
@@ -102,7 +108,7 @@ def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:
     return pd.DataFrame(
         [
             {
-                "cells": each.line,
+                "cells": each.line or "all",
                 "gpus": f"{each.gpus:g}",
                 "global batch": f"{each.global_batch_size:g}",
                 "samples/s": _told(each.samples_per_s),

@@ -50,6 +50,11 @@ class ScalingProbe:
         own = self._parts(window.seconds, parts, window.steps)
         return _named(own, step_s=window.seconds / window.steps, communication_s=0.0, imbalance_s=0.0)
 
+    def undivided(self, window: Window, parts: Parts) -> dict[str, float]:
+        """Of steps that are captured: the (lower) median rank's waiting for data in its window, and no other part."""
+        waits = sorted(self._gang.each(parts.data_s / window.steps))
+        return {"step_s": window.seconds / window.steps, "step_data_s": waits[(len(waits) - 1) // 2]}
+
     def together(self, window: Window, without_exchange: AbstractContextManager[None]) -> dict[str, float]:
         """Of several: each takes a few dozen steps that wait for nobody, and what the window's took longer is exchange.
 

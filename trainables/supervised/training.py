@@ -170,11 +170,13 @@ class SupervisedTrial:
         return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
 
     def _step_parts(self, window: Window) -> dict[str, float]:
-        """What a step's time is made of; nothing where steps are captured, for they cannot be taken apart."""
+        """What a step's time is made of; of captured steps, which cannot be taken apart, only the wait for data."""
         step, stopwatch = self.replica.step, self.replica.stopwatch
-        if not isinstance(step, TrainingStep) or self._replicas.count > 1:
+        if self._replicas.count > 1:
             return {}
         probe = ScalingProbe(self._loop.step, stopwatch, clock=self._clock, gang=self._gang)
+        if not isinstance(step, TrainingStep):
+            return probe.undivided(window, self._window_parts) if self.replica.captures else {}
         with self._context.phase("probe"):
             if self._gang.world_size == 1:
                 return probe.alone(window, self._window_parts)

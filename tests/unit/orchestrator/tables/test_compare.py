@@ -42,14 +42,14 @@ def test_what_changed_comes_first_with_its_interval(record_of: RecordOf) -> None
     assert rows[2][-1].startswith("oom; other: ok")
     assert "throughput in 1 of 2, accuracy in 2 of 2" in told
     assert "- torch: 2.15; other: 2.14" in told
-    assert "Only in results/b\\|&lt;x>: 1 cells." in told
+    assert "Only in results/b\\|&lt;x>: 1 cell." in told
 
 
 def test_nothing_in_common(record_of: RecordOf) -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     other = collect([record_of(2, 0)], scaling="weak")
     told = comparison_markdown(this, other, names=("a", "b"))
-    assert "0 cells in both." in told and "Only in a: 1 cells." in told
+    assert "No cell is in both." in told and "Only in a: 1 cell." in told
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Any) -> None:

@@ -7,9 +7,12 @@ from typing import Any
 import pytest
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from trainables.clock import Clock, Window
 from trainables.inputs.inputs import ResidentInputs
 from trainables.step import flat_exchange, training_step
+from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised import loop
+from trainables.supervised.scaling_probe import ScalingProbe
 
 DELAY_S = 0.04
 TIMED = CONFIG | {
@@ -82,3 +85,20 @@ def test_an_epochs_seconds_are_all_accounted_for() -> None:
     (*_, row) = run(request(config=TIMED | {"budget": {"epochs": 2}}))["rows"]
     told = [row[name] for name in ("data_s", "compute_s", "communication_s", "rest_s")]
     assert sum(told) == pytest.approx(row["epoch_s"]) and min(told[:2]) > 0 and told[2] == 0
+
+
+class Ranks:
+    """A gang of which each rank has waited so long."""
+
+    def __init__(self, *waited_s: float) -> None:
+        self._waited_s = waited_s
+
+    def each(self, _: float) -> list[float]:
+        return list(self._waited_s)
+
+
+def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> None:
+    gang = Ranks(0.03, 0.01, 0.02)
+    probe = ScalingProbe(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
+    parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
+    assert probe.undivided(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
