@@ -65,10 +65,10 @@ def test_a_cluster_without_room_is_told_once(monkeypatch):
     with Display(screen, waiting=2) as display:
         for now[0] in (5.0, live.IDLE_S + 1.0, live.IDLE_S + 2.0):
             display.refresh()
-        assert screen.file.getvalue().count("2 trials wait for room") == 1
+        assert screen.file.getvalue().count("2 trials wait for processes") == 1
         display.started(TRIALS[0])
         now[0] += 100
         display.refresh()
         display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=100.0))
         display.refresh()
-    assert screen.file.getvalue().count("for room") == 1
+    assert screen.file.getvalue().count("for room that others use") == 1
