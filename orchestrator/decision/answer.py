@@ -40,7 +40,7 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     place = int(scaled["speedup"].to_numpy().argmax())
     row = rows[place]
     speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
-    return (
-        f"The largest speed-up is {speed}, {figures.percent(row['efficiency'])}% of the ideal, with"
-        f" {short_names(rows, varying(cells))[place]}."
-    )
+    where = short_names(rows, varying(cells))[place]
+    told = where if where.startswith("gpus=") else f"gpus={row['gpus']:g}, {where}"
+    best = "The largest speed-up is" if row["speedup"] > 1 else "No cell gains by more GPUs: the best is"
+    return f"{best} {speed}, {figures.percent(row['efficiency'])}% of the ideal, with {told}."

@@ -93,7 +93,7 @@ def memory(cells: pd.DataFrame) -> Picture:
         title="Memory",
         about="Peak memory of the fullest device against the batch it holds: the largest over seeds and LR rules.",
         x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
-        y=Axis(label="peak memory [GB]", lo=0),
+        y=Axis(label="peak memory [GB]", lo=0, hi=1.08 * float(cells["peak_memory_gb"].max())),
         absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: there is no figure of device memory.",
     )
     facets = varying(cells)

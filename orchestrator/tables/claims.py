@@ -112,7 +112,10 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
         for verdict in found
     ]
     table = pd.DataFrame(rows)
-    about = "Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so."
+    about = (
+        "left − right: the claim's left side less its right side, in the unit of its columns. Brackets: 95% intervals,"
+        " paired by seed; a claim is confirmed or refuted where all of its interval says so."
+    )
     return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
 
 

@@ -211,6 +211,12 @@ def test_cells_of_different_work_get_no_recommendation(records: list[TrialRecord
     assert recommendation_markdown(found, "demo").startswith("# In short: demo\n\n**Claims: 1 confirmed")
 
 
+def test_a_sweep_that_no_more_gpus_speed_up_says_so(record_of: RecordOf) -> None:
+    frames = collect([record_of(g, metrics=measured(100 / g, 0.9)) for g in (1, 2)], scaling="weak")
+    told = decide(*frames, Terms(objective="none", axes=AXES)).sentence
+    assert told.startswith("No cell gains by more GPUs: the best is 0.50×, 25% of the ideal, with gpus=2, ")
+
+
 def test_cells_that_tie_are_chosen_by_accuracy_and_say_so(record_of: RecordOf) -> None:
     records = [record_of(g, s, metrics=measured(100, 0.9 + g / 1000)) for g in (1, 2) for s in range(3)]
     found = decided(records)

@@ -84,7 +84,8 @@ def test_golden_table(frames: Any) -> None:
 GOLDEN = """\
 # Claims: demo
 
-Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of it says so.
+left − right: the claim's left side less its right side, in the unit of its columns. Brackets: 95% intervals, paired \
+by seed; a claim is confirmed or refuted where all of its interval says so.
 
 | claim                                    | verdict   | left − right              | seeds   | said of   | as         \
                                         |
