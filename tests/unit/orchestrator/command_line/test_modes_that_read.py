@@ -51,7 +51,7 @@ def test_predict(start: Callable[..., tuple[int, str]]) -> None:
 def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0
-    assert "3 cells in both" in told and "0.50× [" in told
+    assert "3 cells are in both" in told and "0.50× [" in told
     assert start("mode=compare")[0] == 2
 
 
