@@ -19,7 +19,7 @@ from orchestrator.storage import disk
 from orchestrator.storage.layout import Layout
 from orchestrator.verify import files as verify_files
 from orchestrator.verify import journal as verify_journal
-from orchestrator.verify import verify
+from orchestrator.verify.verify import verify
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 
 TRIALS = 3
