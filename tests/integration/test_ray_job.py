@@ -4,12 +4,13 @@ import os
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pandas as pd
 import pytest
 
-from tests.drivers.ray_head import free_port, ray_head
+from tests.drivers.ray_head import START_S, free_port, ray_head
 
 ROOT = Path(__file__).parents[2]
 TRAINING = """
@@ -36,6 +37,17 @@ def head(token):
         yield f"http://127.0.0.1:{dashboard}"
 
 
+def submitted(command, folder):
+    """The job's submission and end; a cluster that has only just started may not take jobs yet, and says so."""
+    environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"}
+    deadline = time.monotonic() + START_S
+    while True:
+        ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+        if "No available agent to submit job" not in ended.stderr or time.monotonic() > deadline:
+            return ended
+        time.sleep(2)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 def test_a_submitted_sweep(tmp_path, head):
@@ -49,14 +61,7 @@ def test_a_submitted_sweep(tmp_path, head):
         "trusted_modules=[submitted_training]",
     ]
     ray = [sys.executable, "-m", "ray.scripts.scripts", "job", "submit", f"--address={head}", "--working-dir=."]
-    ended = subprocess.run(
-        [*ray, "--", "python", "-m", "orchestrator", *sweep, "report.html=false"],
-        cwd=tmp_path / "here",
-        env=os.environ | {"RAY_USAGE_STATS_ENABLED": "0"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    ended = submitted([*ray, "--", "python", "-m", "orchestrator", *sweep, "report.html=false"], tmp_path / "here")
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert re.search(r"Job '\w+' succeeded", ended.stdout + ended.stderr)
     trials = pd.read_csv(tmp_path / "results/batch_scaling/tables/trials.csv").set_index("gpus")
