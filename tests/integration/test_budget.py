@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from tests.drivers.place import Place
 
 
@@ -12,6 +14,7 @@ def ended(place, *arguments):
     return process.returncode, out
 
 
+@pytest.mark.slow
 def test_what_a_budget_leaves_out_runs_with_a_larger_one(tmp_path):
     place = Place(tmp_path, "report.html=false")
     status, out = ended(place, "trainable.pause_s=0.05", "sweep.budget.gpu_hours=0.00003")

@@ -150,6 +150,7 @@ def test_another_configuration_is_refused_with_the_difference(place):
     assert len(pd.read_csv(place.results / "tables/trials.csv")) == 4
 
 
+@pytest.mark.slow
 def test_what_only_failed_is_mended_and_run_again(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=1")
     assert status == 1 and len(place.ran()) == 4
@@ -160,6 +161,7 @@ def test_what_only_failed_is_mended_and_run_again(place):
     assert status == 2 and "config.trainable.breaks: None → 2" in err
 
 
+@pytest.mark.slow
 def test_other_trainable_code_is_other_trials(place):
     place.run("sweep=traced", "sweep.axes.seed=[0]")
     (place.folder / "traced_training.py").write_text(TRAINING + "\n# changed\n")
@@ -177,7 +179,9 @@ def test_a_second_driver_leaves_at_once_and_names_the_first(place):
     assert place.run("sweep=traced", "trainable.pause_s=0.5", "sweep.axes.seed=[0]")[0] == 0
 
 
-@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
 def test_a_signal_ends_the_sweep_and_the_same_command_continues(place, number, status):
     process = place.start("sweep=traced", "trainable.pause_s=0.3")
     wait_for(lambda: len(place.ran()) >= 2, process)
@@ -206,6 +210,7 @@ def test_kill_9_at_any_moment_loses_no_finished_trial_and_runs_none_twice(place)
         assert not finished & set(place.ran()[executions:])
 
 
+@pytest.mark.slow
 def test_a_sweep_continued_on_other_hardware_asks_first(place):
     assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0
     journal = place.results / "journal.jsonl"

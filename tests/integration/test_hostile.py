@@ -169,6 +169,7 @@ def test_results_may_be_a_link_to_a_larger_disk(finished: Place, tmp_path: Path)
     assert (tmp_path / "large/tables/trials.csv").exists()
 
 
+@pytest.mark.slow
 def test_hydras_account_of_several_sweeps_holds_no_secrets(tmp_path: Path) -> None:
     place = Place(tmp_path, "sweep=traced", *SMALL, "report.html=false")
     secrets = ("+trainable.api_key='abcd 12345'", "+trainable.password=${oc.env:PASS}")

@@ -84,6 +84,7 @@ def test_what_was_left_out_before_may_be_tried_now(ended):
     assert len(search.next_trials(request(cells=3, together=3), TRIALS, TRIALS, skipped)) == 6
 
 
+@pytest.mark.slow
 def test_the_search_learns_where_the_best_cells_are(ended):
     """Of 24 cells, and with one objective as good as decided by the batch, the second half of the tries is better."""
     ends, batches = {}, []
