@@ -93,11 +93,12 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     returned: Any = trainable(request["config"], context)  # None, but for those who come from Ray Tune
     if isinstance(returned, Mapping):
         context.summarize(returned)
+    metrics = plain(context.metrics)
     for name in ("accuracy", "val_accuracy"):
-        value = plain(context.metrics).get(name)
+        value = metrics.get(name)
         if isinstance(value, int | float) and value > 1:
             context.remark(f"{name}={value:g} is no share of 1, which the tables and report.margin take it for")
-    return plain(context.metrics)
+    return metrics
 
 
 def resolve(path: str) -> Trainable:
