@@ -1,0 +1,74 @@
+"""Whatever is said of a place in the code is true: paths and modules that comments, docstrings and documents name."""
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+ROOMS = ("orchestrator", "trainables", "sweeps", "tests")
+WHERE = (*ROOMS, "conf", "docs", "examples", ".ci", ".github")
+KINDS = {".py", ".md", ".yaml", ".yml", ".txt", ".toml", ".ipynb", ".cff"}
+BUILT = {"orchestrator/conf"}
+"""Only in the wheel."""
+UNTRUE_ON_PURPOSE = {"tests/unit/test_mentions.py", "tests/unit/trainables/test_rank.py"}
+
+PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:/[\w-]+)+(?:\.\w+)*")
+DOTTED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:\.[a-z]\w*)+(?:[.:]\w+)*")
+
+
+def texts() -> Iterator[Path]:
+    folders = [path for name in WHERE if (ROOT / name).is_dir() for path in (ROOT / name).rglob("*")]
+    results = ROOT / "docs" / "results"  # of code as it was then
+    for path in [*ROOT.glob("*"), *folders]:
+        if path.suffix in KINDS and path.is_file() and results not in path.parents:
+            yield path
+
+
+def exists(path: str) -> bool:
+    """A file or a folder; a module may be named without its ending."""
+    return path in BUILT or any((ROOT / f"{path}{ending}").exists() for ending in ("", ".py"))
+
+
+def resolves(dotted: str) -> bool:
+    """A module, or a word in one: a function, a class, what a class has."""
+    parts, place, words = re.split("[.:]", dotted), ROOT, []
+    for number, part in enumerate(parts):
+        if (place / part).is_dir():
+            place = place / part
+        elif (place / f"{part}.py").is_file():
+            place, words = place / f"{part}.py", parts[number + 1 :]
+            break
+        else:
+            place, words = place / "__init__.py", parts[number:]
+            break
+    if place.is_dir():
+        return True
+    code = place.read_text() if place.is_file() else ""
+    return bool(code) and all(re.search(rf"\b{word}\b", code) for word in words)
+
+
+def untrue(text: str) -> list[str]:
+    paths = [found for found in PATH.findall(text) if not exists(found)]
+    return paths + [found for found in DOTTED.findall(text) if not resolves(found)]
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("see `orchestrator/storage/disk.py`, and tests/unit", []),
+        ("`orchestrator.storage.disk`: orchestrator.backends.on_ray.backend.RayBackend, trainables.noop:train", []),
+        ("see orchestrator/disk.py.", ["orchestrator/disk.py"]),
+        ("`orchestrator.disk`", ["orchestrator.disk"]),
+        ("trainables.noop:trian", ["trainables.noop:trian"]),
+    ],
+)
+def test_what_is_untrue_is_found(text: str, found: list[str]) -> None:
+    assert untrue(text) == found
+
+
+def test_every_place_that_is_named_is_there() -> None:
+    checked = {str(path.relative_to(ROOT)): path for path in texts()}
+    found = {name: untrue(path.read_text()) for name, path in checked.items() if name not in UNTRUE_ON_PURPOSE}
+    assert len(found) > 500 and {name: places for name, places in found.items() if places} == {}

@@ -1,0 +1,149 @@
+"""Every optimizer with every schedule comes to the weights of a loop in plain PyTorch that shares no code with ours."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from sklearn.datasets import load_digits
+from torch import Tensor
+from torch.nn import functional
+
+from tests.unit.trainables.ranks import CONFIG, request
+from trainables import rank
+from trainables.supervised.training import SupervisedTrial
+
+EPOCHS, STEPS, BATCH, LR = 4, 9, 20, 0.01
+LENGTH = EPOCHS * STEPS * BATCH
+WARM = STEPS * BATCH
+"""Samples of the warm-up, from a tenth of the rate: `request`."""
+
+OPTIMIZERS: dict[str, dict[str, Any]] = {
+    "sgd": {"momentum": 0.9, "nesterov": True, "weight_decay": 0.01},
+    "adam": {"betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.01},
+    "adamw": {"betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.1},
+    "adadelta": {"rho": 0.8, "eps": 1e-5, "weight_decay": 0.01},
+    "lars": {"momentum": 0.8, "nesterov": False, "weight_decay": 0.01, "trust_coefficient": 0.02},
+    "lamb": {"betas": [0.8, 0.99], "eps": 1e-6, "weight_decay": 0.1},
+}
+SCHEDULES: dict[str, tuple[dict[str, Any], Callable[[float], float]]] = {
+    "constant": ({}, lambda share: 1.0),
+    "step": ({"milestones": [0.4, 0.7], "gamma": 0.3}, lambda share: 0.3 ** ((share >= 0.4) + (share >= 0.7))),
+    "cosine": ({"final": 0.2}, lambda share: 0.2 + 0.8 * math.cos(share * math.pi / 2) ** 2),
+    "onecycle": (
+        {"peak": 0.4, "initial": 0.2, "final": 0.1},
+        lambda share: 0.2 + 2.0 * share if share < 0.4 else 1.0 - 1.5 * (share - 0.4),
+    ),
+    "increase_batch": ({"milestones": [0.5, 0.75], "gamma": 0.5}, lambda share: 1.0),
+}
+
+
+@functools.cache
+def labels() -> dict[bytes, int]:
+    """By the image's pixels, which no two digits with different labels share."""
+    digits = load_digits()
+    pixels = digits.images.astype("uint8")
+    return {image.tobytes(): int(label) for image, label in zip(pixels, digits.target, strict=True)}
+
+
+def trained(optimizer: str, schedule: str) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[dict[str, Any]]]:
+    """Weights before and after a trial, the images that its model was shown, pass by pass, and its rows."""
+    config = CONFIG | {
+        "trainable": CONFIG["trainable"] | {"precision": "fp64"},
+        "data": {"name": "digits", "subset": {"train": 200, "test": 20}},
+        "optimizer": {"name": optimizer} | OPTIMIZERS[optimizer],
+        "schedule": {"name": schedule} | SCHEDULES[schedule][0],
+        "budget": {"epochs": EPOCHS},
+    }
+    shown: list[Tensor] = []
+    rows: list[dict[str, Any]] = []
+    asked = request(shares=(BATCH,), lr=LR, config=config)
+    trial = SupervisedTrial(asked["config"], rank.context_of(asked, rows.append, lambda: False))
+    before = [each.detach().clone() for each in trial.model.parameters()]
+    trial.model.register_forward_pre_hook(
+        lambda model, images: shown.append(images[0].clone()) if model.training else None
+    )
+    trial.train()
+    return before, list(trial.model.parameters()), shown, rows
+
+
+def update_of(optimizer: str, weights: list[Tensor]) -> Callable[[float], None]:
+    """An update of these weights at a rate, by torch's own optimizers, or the papers' formulas."""
+    options = OPTIMIZERS[optimizer]
+    own = {"sgd": torch.optim.SGD, "adam": torch.optim.Adam, "adamw": torch.optim.AdamW}
+    own["adadelta"] = torch.optim.Adadelta
+    if optimizer in own:
+        made = own[optimizer](weights, lr=1.0, foreach=False, **options)
+
+        def by_torch(rate: float) -> None:
+            made.param_groups[0]["lr"] = rate
+            made.step()
+
+        return by_torch
+    moments = [(torch.zeros_like(weight), torch.zeros_like(weight)) for weight in weights]
+    count = 0
+
+    @torch.no_grad()
+    def by_formula(rate: float) -> None:
+        nonlocal count
+        count += 1
+        for weight, (first, second) in zip(weights, moments, strict=True):
+            gradient, layer = weight.grad, weight.ndim > 1
+            assert gradient is not None
+            decay = options["weight_decay"] * layer
+            if optimizer == "lars":
+                ratio = options["trust_coefficient"] * weight.norm() / (gradient.norm() + decay * weight.norm())
+                change = rate * (ratio if layer else 1.0) * (gradient + decay * weight)
+                first.copy_(options["momentum"] * first + change)
+                weight -= first
+                continue
+            one, two = options["betas"]
+            first.copy_(one * first + (1 - one) * gradient)
+            second.copy_(two * second + (1 - two) * gradient**2)
+            change = first / (1 - one**count) / ((second / (1 - two**count)).sqrt() + options["eps"]) + decay * weight
+            weight -= rate * (weight.norm() / change.norm() if layer else 1.0) * change
+
+    return by_formula
+
+
+def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str, schedule: str) -> list[float]:
+    """Train on the images in this order; the mean losses of the epochs."""
+    update, factor = update_of(optimizer, weights), SCHEDULES[schedule][1]
+    losses, position = [], 0
+    for epoch in range(EPOCHS):
+        position, total, taken = epoch * WARM, 0.0, 0
+        while True:
+            share = position / LENGTH
+            size = BATCH * (2 ** ((share >= 0.5) + (share >= 0.75)) if schedule == "increase_batch" else 1)
+            if taken + size > STEPS * BATCH:  # an epoch's last partial batch is left out
+                break
+            warm = min(1.0, 0.1 + 0.9 * position / WARM)
+            mine = slice(taken, taken + size)
+            hidden = torch.relu(images[mine].flatten(1) @ weights[0].T + weights[1])
+            loss = functional.nll_loss(torch.log_softmax(hidden @ weights[2].T + weights[3], 1), targets[mine])
+            for weight, gradient in zip(weights, torch.autograd.grad(loss, weights), strict=True):
+                weight.grad = gradient
+            update(LR * warm * factor(share))
+            total, taken, position = total + loss.item() * size, taken + size, position + size
+        images, targets = images[taken:], targets[taken:]
+        losses.append(total / taken)
+    assert len(images) == 0
+    return losses
+
+
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_the_weights_are_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
+    before, after, shown, rows = trained(optimizer, schedule)
+    images = torch.cat(shown)
+    pixels = images - images.min()  # a background of 0, and 16 shades of grey above it
+    pixels = (pixels * 16 / pixels.max()).round().byte()
+    known = labels()
+    targets = torch.tensor([known[pixel.numpy().tobytes()] for pixel in pixels])
+    weights = [each.requires_grad_() for each in before]
+    losses = plain(weights, images, targets, optimizer, schedule)
+    for ours, theirs in zip(after, weights, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
+    assert [row["loss"] for row in rows] == pytest.approx(losses, abs=1e-9)
