@@ -14,33 +14,62 @@ GB = 2**30
 TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE_BYTES = resource.getpagesize()
 
+_OWN_AND_ENDED = slice(11, 15)
+"""Of `_stat`: the CPU time of a process, and of its children that have ended, by user and by system."""
+_STARTED = 19
+"""Of `_stat`: ticks from the machine's start to the process's."""
+
 NOT_OFFERED = (FileNotFoundError, PermissionError, NotADirectoryError)
 """How a kernel says that it has no such thing, or not for everybody."""
 
 
 class Process:
-    """The process that this code runs in, with its workers."""
+    """The process that this code runs in, with its workers: what they have done from now on."""
 
     def __init__(self) -> None:
-        self.children: Sequence[int] = ()
+        self._began_s = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        self._children: Sequence[int] = ()
+        self._before_s: dict[int, float] = {}
+        self._most_s = 0.0
+
+    @property
+    def children(self) -> Sequence[int]:
         """Workers that live now; whoever sees them tells."""
+        return self._children
+
+    @children.setter
+    def children(self, found: Sequence[int]) -> None:
+        self._children = found
+        for child in found:
+            if child not in self._before_s:
+                self._before_s[child] = self._done_before(child)
 
     def read(self) -> Mapping[str, float]:
-        """`cpu_s`: CPU seconds used since the process began, by all of its threads and workers; `rss_gb`: its memory.
+        """`cpu_s`: CPU seconds used by all of its threads and workers, a figure that only grows; `rss_gb`: its memory.
 
-        A worker's own memory counts without what it shares with this process.
+        A worker's own memory counts without what it shares with this process. What an older worker had done before it
+        was first seen is nothing that happened since; its ended children count with it, as the kernel passes them on.
         """
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = time.process_time() + ended.ru_utime + ended.ru_stime
+        cpu_s = time.process_time() + ended.ru_utime + ended.ru_stime - sum(self._before_s.values())
         pages = _pages("self")[0]
-        for child in self.children:
+        for child in self._children:
             try:
                 resident, shared = _pages(str(child))
-                cpu_s += sum(_stat(str(child))[11:13]) / TICKS_PER_S
+                cpu_s += _cpu_s(_stat(str(child)))
             except (OSError, ValueError):  # it has ended meanwhile
                 continue
             pages += resident - shared
-        return {"cpu_s": cpu_s, "rss_gb": pages * _PAGE_BYTES / GB}
+        self._most_s = max(self._most_s, cpu_s)  # what ends as nobody's child is lost
+        return {"cpu_s": self._most_s, "rss_gb": pages * _PAGE_BYTES / GB}
+
+    def _done_before(self, child: int) -> float:
+        try:
+            stat = _stat(str(child))
+        except (OSError, ValueError):
+            return 0.0
+        is_older = (stat[_STARTED] + 1) / TICKS_PER_S < self._began_s  # the kernel rounds down to a tick
+        return _cpu_s(stat) if is_older else 0.0
 
 
 class Rapl:
@@ -81,6 +110,10 @@ def _pages(process: str) -> tuple[int, int]:
     with open(f"/proc/{process}/statm", "rb") as file:
         _, resident, shared, *_ = file.read().split()
     return int(resident), int(shared)
+
+
+def _cpu_s(stat: Sequence[int]) -> float:
+    return sum(stat[_OWN_AND_ENDED]) / TICKS_PER_S
 
 
 def _stat(process: str) -> list[int]:

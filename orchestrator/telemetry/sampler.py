@@ -150,14 +150,14 @@ class Sampler:
 
     def _border(self, phase: str) -> None:
         before = self._phases[-1][1] if self._phases else ""
-        if not phase:
-            self._company.ends(before, self._now() - self._began)
+        if phase:  # before a sample is taken: what newly found workers have done belongs to the time before the phase
+            self._company.begins(phase, self._now() - self._began)
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
         if WINDOW in (phase, before) and self._gpus is not None:
             self._company.saw_processes(self._gpus.foreign_processes())
-        if phase:
-            self._company.begins(phase, self._now() - self._began)
+        if not phase:
+            self._company.ends(before, self._now() - self._began)
         self._phases.append((self._now() - self._began, phase))
 
     def _run(self) -> None:

@@ -1,7 +1,8 @@
 import os
 import subprocess
 import sys
-import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -33,22 +34,59 @@ def test_without_counters_or_permission_the_column_is_empty(tmp_path: Path) -> N
     assert "energy_j" not in cpu_tap(Process(), Rapl(tmp_path)).read()
 
 
+BUSY = """
+import time
+block = bytearray(2**26)
+while time.process_time() < 0.5: pass
+print(flush=True)
+time.sleep(60)
+"""
+
+
+@contextmanager
+def busy_worker() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that is about to compute for half a second, and says when it has."""
+    worker = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
+    try:
+        yield worker
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def has_computed(worker: subprocess.Popen[bytes]) -> None:
+    assert worker.stdout is not None and worker.stdout.readline()
+
+
 def test_a_process_counts_with_its_workers() -> None:
     process = Process()
     before = process.read()
-    busy = (
-        "import time\nblock = bytearray(2**26)\nended = time.process_time() + 0.4\nwhile time.process_time() < ended: 1"
-    )
-    worker = subprocess.Popen([sys.executable, "-c", f"{busy}\ntime.sleep(60)"])
-    try:
+    with busy_worker() as worker:
         process.children = [worker.pid, 2**22 + 1]
-        deadline = time.monotonic() + 20
-        while process.read()["cpu_s"] - before["cpu_s"] < 0.4 and time.monotonic() < deadline:
-            time.sleep(0.02)
-        after = process.read()
-    finally:
-        worker.kill()
-        worker.wait()
-    assert 0.4 <= after["cpu_s"] - before["cpu_s"] < 2
-    assert after["rss_gb"] - before["rss_gb"] > 2**26 / 2**30
+        has_computed(worker)
+        alive = process.read()
+    ended = process.read()
+    assert 0.45 <= alive["cpu_s"] - before["cpu_s"] < 2
+    assert alive["rss_gb"] - before["rss_gb"] > 2**26 / 2**30 > ended["rss_gb"] - before["rss_gb"]
+    assert 0 <= ended["cpu_s"] - alive["cpu_s"] < 0.4
     assert os.getpid() not in process.children
+
+
+def test_what_an_older_worker_had_done_is_not_counted() -> None:
+    with busy_worker() as worker:
+        has_computed(worker)
+        process = Process()
+        before = process.read()["cpu_s"]
+        process.children = [worker.pid]
+        assert process.read()["cpu_s"] - before < 0.4
+    assert 0 <= process.read()["cpu_s"] - before < 0.4
+
+
+def test_what_ends_as_nobodys_child_takes_nothing_away() -> None:
+    process = Process()
+    with busy_worker() as worker:
+        process.children = [worker.pid]
+        has_computed(worker)
+        before = process.read()["cpu_s"]
+        process.children = []
+        assert 0 <= process.read()["cpu_s"] - before < 0.4

@@ -8,11 +8,13 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import psutil
 import pytest
 
 from orchestrator.telemetry.company import Census
 from orchestrator.telemetry.company import Process as Listed
 from orchestrator.telemetry.cpu import Process, cpu_tap
+from orchestrator.telemetry.figures import Device, timed
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.tap import Source, Tap
 
@@ -149,25 +151,48 @@ def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
 
 
 WORKER = "import subprocess, sys; block = bytearray(2**26); subprocess.run([sys.executable, '-c', sys.argv[1]])"
-ITS_WORKER = "import time; block = bytearray(2**26); time.sleep(60)"
+ITS_WORKER = "import time; block = bytearray(2**26); print(flush=True); time.sleep(60)"
 
 
 def test_the_memory_of_a_commands_workers_counts() -> None:
     """Of a child, and of its child; such a trial names no phases."""
     process = Process()
+    process.children = own = sorted(each.pid for each in psutil.Process().children(recursive=True))  # of other tests
     with Sampler(Sampling(hz=20), rank=0, taps={"cpu": cpu_tap(process)}, process=process) as sampler:
-        command = subprocess.Popen([sys.executable, "-c", WORKER, ITS_WORKER], start_new_session=True)
-        try:
-            deadline = time.monotonic() + 30
-            while len(process.children) < 2 and time.monotonic() < deadline:
-                time.sleep(0.1)
-            time.sleep(1.0)
-        finally:
-            os.killpg(command.pid, signal.SIGKILL)
-            command.wait()
-    rss_gb = sampler.readings().series["cpu"]["rss_gb"]
-    assert len(process.children) >= 2
-    assert max(rss_gb) - rss_gb[0] > 1.5 * 2**26 / 2**30
+        column = sampler.readings().series["cpu"]["rss_gb"]
+        started = [sys.executable, "-c", WORKER, ITS_WORKER]
+        with subprocess.Popen(started, start_new_session=True, stdout=subprocess.PIPE) as command:
+            try:
+                assert command.stdout is not None and command.stdout.readline()  # both have their blocks
+                deadline = time.monotonic() + 60
+                while max(column) - column[0] < 1.5 * 2**26 / 2**30 and time.monotonic() < deadline:
+                    time.sleep(0.02)
+                found = set(process.children) - set(own)
+            finally:
+                os.killpg(command.pid, signal.SIGKILL)
+    assert len(found) == 2
+    assert max(column) - column[0] > 1.5 * 2**26 / 2**30
+
+
+def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
+    """Workers are first looked for where the timed part begins."""
+    process = Process()
+    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
+    worker = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
+    try:
+        assert worker.stdout is not None and worker.stdout.readline()
+        with Sampler(Sampling(hz=0), rank=0, taps={"cpu": cpu_tap(process)}, process=process) as sampler:
+            sampler.observe("window")
+            time.sleep(0.1)
+            sampler.observe("")
+    finally:
+        worker.kill()
+        worker.communicate()
+    readings = sampler.readings()
+    assert worker.pid in process.children
+    grown_s = readings.series["cpu"]["cpu_s"][-1] - readings.series["cpu"]["cpu_s"][0]
+    assert grown_s > 0.4  # of the trial, but not of its window
+    assert Device(readings.series["cpu"]).growth("cpu_s", timed(readings)) < 0.3
 
 
 def test_the_thread_keeps_its_pace_and_ends() -> None:
