@@ -1,4 +1,4 @@
-"""The pictures that are made of the cells: speed-up, efficiency, accuracy, time to target, memory."""
+"""The pictures that are made of the cells: speed-up, efficiency, accuracy, time to target."""
 
 from __future__ import annotations
 
@@ -84,25 +84,6 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
         remarks=remarks if reached else (),
     )
     return picture if picture.absent else _over_gpus(picture, cells, "time_to_target_s", _seconds_axis(cells))
-
-
-def memory(cells: pd.DataFrame) -> Picture:
-    """Peak memory of a device against its batch; rules and seeds do not matter to it, and so the largest is drawn."""
-    picture = Picture(
-        name="memory",
-        title="Memory",
-        about="Peak memory of the fullest device against the batch it holds: the largest over seeds and LR rules.",
-        x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
-        y=Axis(label="peak memory [GB]", lo=0, hi=1.08 * float(cells["peak_memory_gb"].max())),
-        absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: there is no figure of device memory.",
-    )
-    facets = varying(cells)
-    groups = cells.groupby([*facets, "gpus", "device_batch_size"], sort=False, dropna=False)
-    largest = groups.agg(peak_memory_gb=("peak_memory_gb", "max"), n_ok=("n_ok", "sum")).reset_index()
-    if "device" not in facets:
-        largest["device"] = next(iter(cells["device"].dropna()), "")  # none where nothing ran
-    lines = Lines(x="device_batch_size", y="peak_memory_gb", colour="gpus", facets=facets, told=_memory_told)
-    return with_lines(picture, largest, lines)
 
 
 def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
@@ -225,7 +206,3 @@ def _accuracy_told(cells: pd.DataFrame) -> Callable[[Row], str]:
         return f"{name(row, differing)}: {reached}, {row['n_ok']} seeds"
 
     return told
-
-
-def _memory_told(row: Row) -> str:
-    return f"gpus={row['gpus']:g}, device_batch_size={row['device_batch_size']}: {row['peak_memory_gb']:.3g} GB"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import io
 import math
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,12 @@ PANEL_INCHES = (3.75, 2.75)
 
 _COLUMNS = 3
 _PNG_DPI = 144
+_TITLE_WIDTH = 58
+"""Characters of a panel's title in a line."""
+_BAR_LABEL_WIDTH = 54
+"""The same beside a bar."""
+_BESIDE_LABEL = 34
+"""Characters of a title that fit beside the axis' label."""
 _MOST_MARKERS = 40
 """Curves of more points have no markers."""
 
@@ -89,12 +96,15 @@ def picture_files(picture: Picture) -> dict[str, bytes]:
     with _drawing():
         figure = _bars_figure(picture) if picture.bars else _panels_figure(picture)
         rows = 1 if picture.bars else math.ceil(len(picture.panels) / _COLUMNS)
+        room_inches = _title_inches(picture)
         height = figure.get_size_inches()[1]
         legend_inches = 0.22 * math.ceil(len(picture.legend) / 4) + 0.08
         figure.set_size_inches(figure.get_size_inches()[0], height + 0.4 + legend_inches)
         total = height + 0.4 + legend_inches
         figure.subplots_adjust(
-            top=1 - (0.4 + 0.32) / total, bottom=(legend_inches + 0.45) / total, hspace=0.5 if rows > 1 else None
+            top=1 - (0.4 + 0.32 + room_inches) / total,
+            bottom=(legend_inches + 0.45) / total,
+            hspace=0.5 + 0.6 * room_inches if rows > 1 else None,
         )
         figure.suptitle(picture.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
         handles = [_handle(picture, place) for place in range(len(picture.legend))]
@@ -113,13 +123,21 @@ def _drawing() -> Iterator[None]:
 def _panels_figure(picture: Picture) -> Figure:
     columns = min(_COLUMNS, max(2, len(picture.panels)))
     rows = math.ceil(len(picture.panels) / columns)
-    figure = Figure(figsize=(PANEL_INCHES[0] * columns, PANEL_INCHES[1] * rows))
+    room_inches = _title_inches(picture)
+    figure = Figure(figsize=(PANEL_INCHES[0] * columns, (PANEL_INCHES[1] + room_inches) * rows))
     figure.subplots_adjust(left=0.055, right=0.985, wspace=0.18)
     for number, panel in enumerate(picture.panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
         _draw_panel(axes, picture, panel)
-        axes.set_title(panel.title, loc="right", fontsize=9)
+        title = textwrap.fill(panel.title, _TITLE_WIDTH)
+        axes.set_title(title, loc="right", fontsize=9, pad=18 if room_inches else None)
     return figure
+
+
+def _title_inches(picture: Picture) -> float:
+    """The room that the longest title takes above the axis' label; 0 where all titles fit beside it."""
+    longest = max((len(panel.title) for panel in picture.panels), default=0)
+    return 0.0 if longest <= _BESIDE_LABEL else 0.05 + 0.16 * math.ceil(longest / _TITLE_WIDTH)
 
 
 def _draw_panel(axes: Axes, picture: Picture, panel: Panel) -> None:
@@ -202,9 +220,10 @@ def _tick(value: float, _: Any = None) -> str:
 
 
 def _bars_figure(picture: Picture) -> Figure:
-    figure = Figure(figsize=(2 * PANEL_INCHES[0], 0.75 + 0.3 * len(picture.bars)))
-    height = figure.get_size_inches()[1]
     longest = max(len(bar.label) for bar in picture.bars)
+    pitch_inches = 0.3 if longest <= _BAR_LABEL_WIDTH else 0.4
+    figure = Figure(figsize=(2 * PANEL_INCHES[0], 0.75 + pitch_inches * len(picture.bars)))
+    height = figure.get_size_inches()[1]
     figure.subplots_adjust(
         left=min(0.5, 0.02 + 0.0105 * longest), right=0.97, bottom=0.5 / height, top=1 - 0.1 / height
     )
@@ -223,7 +242,8 @@ def _draw_bars(axes: Axes, bars: Sequence[Bar]) -> None:
             patch = axes.barh(row, width, left=left, height=0.68, color=ink.of(place), linewidth=0)
             patch[0].set_gid(f"bar-{row}-{place}")
             left += width
-    axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
+    labels = [textwrap.fill(bar.label, _BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
+    axes.set_yticks(range(len(bars)), labels)
     axes.invert_yaxis()
     axes.grid(axis="y", visible=False)
 

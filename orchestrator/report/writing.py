@@ -9,13 +9,14 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.journal.soundness import Finding
-from orchestrator.report.cell_pictures import cell_pictures, memory
+from orchestrator.report.cell_pictures import cell_pictures
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.curve_pictures import loss
 from orchestrator.report.document import document
 from orchestrator.report.drawing import picture_files
 from orchestrator.report.loss_of_efficiency import why_not_linear
 from orchestrator.report.material import Material
+from orchestrator.report.memory_picture import memory
 from orchestrator.report.page import Page, Words, rendered
 from orchestrator.report.picture import Picture
 from orchestrator.report.table import cell_table, failed_table, front_table, provenance, text_table, trial_table

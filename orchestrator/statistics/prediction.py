@@ -63,6 +63,8 @@ class Line:
     """NaN where the target was not reached."""
     noise_scale: float
     n_params: float
+    start_up_s: float = 0.0
+    """How much longer the first epoch takes than a later one: compiling and warming up."""
 
     @property
     def largest(self) -> float:
@@ -131,12 +133,14 @@ def predict(line: Line, gpus: float, link: Link) -> Prediction:
             f"{exchange_s:.3g} s a step between nodes, hidden not at all (point, lower end) to wholly (upper end)"
         )
     samples, source = samples_at(line, batch)
+    if source and line.start_up_s > 0:
+        source += f"; {line.start_up_s:.3g} s of start-up as measured"
     return Prediction(
         line=line.name,
         gpus=gpus,
         global_batch_size=batch,
         samples_per_s=rate,
-        time_to_target_s=_ratio(samples, rate),
+        time_to_target_s=_ratio(samples, rate).map(lambda seconds: seconds + max(0.0, line.start_up_s)),
         how="; ".join(filter(None, (*told, source))),
     )
 

@@ -13,8 +13,9 @@ from orchestrator.collection.baseline import BATCH_SIDES, FIXED_SIDE
 from orchestrator.collection.reading import frames
 from orchestrator.collection.summary import COLUMNS, FURTHER
 from orchestrator.collection.timed import only_sound
+from orchestrator.collection.to_target import samples_to_target, start_up_s
 from orchestrator.config.request import Request
-from orchestrator.statistics.means import Interval
+from orchestrator.statistics.means import Array, Interval
 from orchestrator.statistics.prediction import Line, Link, Prediction, predict
 from orchestrator.storage.layout import Layout
 from orchestrator.text import figures
@@ -80,10 +81,17 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed:
         rates=values("samples_per_s"),
         seeds=values("seed"),
         batches=values("global_batch_size"),
-        samples_to_target=values("time_to_target_s") * values("samples_per_s"),
+        samples_to_target=samples_to_target(ok),
         noise_scale=float(group["noise_scale_samples"].mean()),
         n_params=float(pd.to_numeric(ok["n_params"], errors="coerce").max()),
+        start_up_s=_mean(start_up_s(ok)),
     )
+
+
+def _mean(values: Array) -> float:
+    """Of those that are known; 0 where none is."""
+    known = values[~np.isnan(values)]
+    return float(known.mean()) if len(known) else 0.0
 
 
 def node_size(trials: pd.DataFrame) -> float | None:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.collection.summary import COLUMNS, FURTHER
+from orchestrator.collection.to_target import samples_to_target
 from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.means import Interval
 from orchestrator.statistics.prediction import Line
@@ -127,7 +128,7 @@ def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     rows = []
     for values, group in cells[cells["status"] == Status.OK.value].groupby(key, sort=False, dropna=False):
         own = trials[trials["cell_id"].isin(group["cell_id"]) & trials["time_to_target_s"].notna()]
-        samples = (own["time_to_target_s"] * own["samples_per_s"]).to_numpy(dtype="float64")
+        samples = samples_to_target(own)
         scale = float(group["noise_scale_samples"].mean())
         try:
             known = _told(critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), figures.number)

@@ -6,8 +6,9 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
-from orchestrator.report.cell_pictures import accuracy, efficiency, memory, speedup, time_to_target
+from orchestrator.report.cell_pictures import accuracy, efficiency, speedup, time_to_target
 from orchestrator.report.lines import decade_axis, fewer, power_axis
+from orchestrator.report.memory_picture import memory
 from orchestrator.report.picture import Picture
 from orchestrator.text.figures import one_line
 from tests.unit.orchestrator.report import demo
@@ -54,6 +55,14 @@ def test_memory_is_the_largest_over_rules(cells: pd.DataFrame) -> None:
     picture = memory(cells)
     assert len(picture.panels) == 1 and len(picture.panels[0].series) == 4
     assert picture.panels[0].series[0].y == pytest.approx((1.4 + 0.021 * 32, 1.4 + 0.021 * 128, 1.4 + 0.021 * 512))
+
+
+def test_memory_of_cells_of_one_batch_each_is_bars(cells: pd.DataFrame) -> None:
+    one_each = cells[(cells.device_batch_size == 32) | ((cells.gpus == 1) & (cells.device_batch_size == 128))]
+    picture = memory(one_each)
+    assert not picture.panels and len(picture.bars) == len(picture.data) == 5
+    assert picture.bars[0].label == "gpus=1, device_batch_size=32"
+    assert picture.bars[1].parts == pytest.approx((1.4 + 0.021 * 128,))
 
 
 def test_without_gpus_workers_are_counted() -> None:

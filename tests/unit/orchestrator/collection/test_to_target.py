@@ -1,0 +1,39 @@
+"""Samples to the target, worked out by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from orchestrator.collection.to_target import samples_to_target, start_up_s
+
+
+def trial(**other):
+    """Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s."""
+    given = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
+    return given | {"time_to_target_s": math.nan} | other
+
+
+def test_start_up_is_no_samples():
+    # Reached at the end of the fourth epoch, after 30 + 3 · 2 s; by the rate it would be 18,000 samples.
+    trials = pd.DataFrame([trial(time_to_target_s=36.0), trial(time_to_target_s=30.0), trial()])
+    np.testing.assert_allclose(samples_to_target(trials), [4000, 1000, math.nan])
+    np.testing.assert_allclose(start_up_s(trials), [28, 28, 28])
+
+
+def test_epochs_that_vary_in_length_are_still_whole_ones():
+    assert samples_to_target(pd.DataFrame([trial(time_to_target_s=36.7)])) == pytest.approx([4000])
+    # Not more epochs than were trained.
+    assert samples_to_target(pd.DataFrame([trial(time_to_target_s=60.0)])) == pytest.approx([10_000])
+
+
+def test_one_epoch_is_one_epoch_whatever_it_took():
+    one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
+    assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])
+    assert math.isnan(start_up_s(pd.DataFrame([one]))[0])
+
+
+def test_without_epochs_the_rate_stands_in():
+    trials = pd.DataFrame([{"time_to_target_s": 4.0, "samples_per_s": 500.0}])
+    assert samples_to_target(trials) == pytest.approx([2000])
