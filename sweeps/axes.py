@@ -27,10 +27,11 @@ def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[M
 
 def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A line for everything that keeps these axes from being a grid."""
+    together = [axis for group in zipped for axis in group]
     for axis, values in axes.items():
         if not values:
             yield f"sweep.axes.{axis} has no values"
-        for value in _repeated(values):
+        for value in _repeated(values) if axis not in together else []:
             yield f"sweep.axes.{axis} has {value!r} more than once"
     named = itertools.chain(
         (("sweep.zip", axis) for group in zipped for axis in group),
@@ -39,13 +40,17 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
     for where, axis in named:
         if axis not in axes:
             yield f"{where} names {axis!r}, which is no axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
-    for axis in _repeated([axis for group in zipped for axis in group]):
+    for axis in _repeated(together):
         yield f"sweep.zip has {axis!r} more than once"
     for group in zipped:
         lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
         if len(set(lengths.values())) > 1:
             told = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
             yield f"sweep.zip: axes that advance together need equally many values, but {told}"
+        elif len(lengths) == len(group):
+            for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
+                told = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
+                yield f"sweep.zip has {told} more than once"
     for entry in exclude:
         for axis, value in entry.items():
             for one in _as_list(value):

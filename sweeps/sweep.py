@@ -73,7 +73,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
     # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
     axes = {axis: distinct(values) for axis, values in sweep.axes.items() if values}
-    grid = points(axes) if mistakes else points(axes, sweep.zip, sweep.exclude)
+    grid = points(axes) if mistakes else points(sweep.axes, sweep.zip, sweep.exclude)
     setups: dict[str, Setup | None] = {}
     found: list[TrialSpec] = []
     for point in grid:

@@ -24,6 +24,8 @@ class Terms:
     """The command line, to repeat it with more seeds."""
     axes: Mapping[str, str] = field(default_factory=dict)
     """Axes that tell cells apart, {axis: column of the frames}."""
+    excludes: bool = False
+    """Whether the sweep leaves combinations of them out."""
 
     @staticmethod
     def of(request: Request, further: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
@@ -39,4 +41,5 @@ class Terms:
             price_per_gpu_hour=request.price_per_gpu_hour,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes={axis: further.get(axis, axis) for axis in asked if axis in STANDARD_AXES or axis in further},
+            excludes=bool(request.exclude),
         )

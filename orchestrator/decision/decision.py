@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -40,6 +40,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     if chosen is None:
         return Recommendation(sentence=words.nothing(found), provisional=True, **common)
     doubts = words.doubts(found, chosen)
+    asked, needed = _more_seeds(found, chosen)
     return Recommendation(
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
@@ -49,25 +50,28 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         p_within_margin=float(found.choice.p_within[chosen]),
         reasons=tuple(words.reasons(found)),
         would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
-        more_seeds=tuple(_more_seeds(found, chosen, terms)),
+        more_seeds=tuple(_more_of(found, row, needed) for row in asked),
+        commands=tuple(_commands(found, asked, needed, terms)),
         **common,
     )
 
 
-def _more_seeds(found: Contenders, chosen: int, terms: Terms) -> list[MoreSeeds]:
-    """For the chosen cell, its baseline, and the cells that may yet beat it; all get as many, to be paired by seed."""
+def _more_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
+    """The chosen cell, its baseline, and the cells that may yet beat it, as far as they want more seeds; and how many
+    seeds each is to have: all as many, to be paired by seed.
+    """
     choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
     sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
     few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
     if sure and not few:
-        return []
+        return [], 0
     settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
     rivals = [row for row, seeds in settled.items() if seeds is not None]
     margin = _settles_margin(found, chosen) if compared else None
     needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
     baseline = found.contest.baseline
     asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
-    return [more for row in asked if (more := _more_of(found, row, needed, terms))]
+    return [row for row in asked if len(found.seeds[row]) < needed], needed
 
 
 def _unsettled(found: Contenders, chosen: int) -> list[str]:
@@ -105,18 +109,20 @@ def _seeds(gap: float, variance: float) -> int | None:
     return seeds_to_settle(gap, variance)
 
 
-def _more_of(found: Contenders, row: int, needed: int, terms: Terms) -> MoreSeeds | None:
-    cell, seeds = found.cells.loc[row], found.seeds[row]
-    more = needed - len(seeds)
-    if more <= 0:
-        return None
-    axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
-    return MoreSeeds(
-        cell_id=str(cell["cell_id"]),
-        name=found.names[row],
-        seeds=more,
-        command=command(terms.arguments, axes, with_more(seeds, more)),
-    )
+def _more_of(found: Contenders, row: int, needed: int) -> MoreSeeds:
+    cell_id = str(found.cells["cell_id"][row])
+    return MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
+
+
+def _commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
+    """One for all cells of the same axes that are to have the same seeds, which is usually every one."""
+    alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
+    for row in asked:
+        cell, seeds = found.cells.loc[row], found.seeds[row]
+        axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
+        alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
+    for (_, seeds), cells in alike.items():
+        yield command(terms.arguments, cells, seeds, excludes=terms.excludes)
 
 
 def _plain(value: Any) -> Any:

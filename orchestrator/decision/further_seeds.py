@@ -1,34 +1,47 @@
-"""The command that gives one cell of a sweep more seeds."""
+"""The command that gives cells of a sweep more seeds."""
 
 from __future__ import annotations
 
 import json
+import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.override_text import FROM_PROGRAM
+from sweeps.axes import distinct
 
-_OTHER = ("sweep.axes", "mode=", "claims.", "predict.", "compare.", "plan.")
+_OTHER = ("sweep.axes", "sweep.exclude=", "mode=", "claims.", "predict.", "compare.", "plan.")
 """Overrides that such a command does not repeat: the axes are its own, and it runs trials."""
 
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-def command(overrides: Sequence[str], cell: Mapping[str, Any], seeds: Sequence[int]) -> str:
-    """Of a shell: the user's own overrides, the axes narrowed to those of the cell, and these seeds.
+def command(
+    overrides: Sequence[str], cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False
+) -> str:
+    """Of a shell: the user's own overrides, the axes narrowed to those of the cells, and these seeds.
 
-    What has run does not run again, so that the seeds are all that the cell is to have. Of a program's own call, where
-    that gave what no command line can.
+    The cells name the same axes; where these make no grid, they advance together. What has run does not run again, so
+    that the seeds are all that the cells are to have. `excludes`: the sweep leaves combinations out, which the narrowed
+    axes may not have. Of a program's own call, where that gave what no command line can.
     """
-    kept = [override for override in overrides if not override.lstrip("+~").startswith(_OTHER)]
-    axes = [f"sweep.axes.{_key(axis)}=[{_value(value)}]" for axis, value in cell.items()]
-    axes.append(f"sweep.axes.seed={_seeds(seeds)}")
+    axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
+    differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
+    grid = math.prod(len(distinct(axes[axis])) for axis in differing) == len(cells)
+    values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
+    given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
+    given.append(f"sweep.axes.seed={_seeds(seeds)}")
+    others = _OTHER if grid else (*_OTHER, "sweep.zip=")
+    if not grid:
+        given.append(f"sweep.zip=[[{','.join(map(_key, differing))}]]")
+    if excludes:
+        given.append("sweep.exclude=[]")
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, axes))})"
-    asked = [*kept, *axes]
-    return " ".join(["python -m orchestrator", *map(_quoted, asked)])
+        return f"run_sweep(…, {', '.join(map(repr, given))})"
+    kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
+    return " ".join(["python -m orchestrator", *map(_quoted, [*kept, *given])])
 
 
 def _quoted(argument: str) -> str:

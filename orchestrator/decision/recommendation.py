@@ -23,13 +23,12 @@ NOTICED = 0.05
 
 @dataclass(frozen=True, kw_only=True)
 class MoreSeeds:
-    """A cell that further seeds would tell more about, and how to get them."""
+    """A cell that further seeds would tell more about."""
 
     cell_id: str
     name: str
     seeds: int
     """How many more."""
-    command: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +67,8 @@ class Recommendation:
     reasons: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     more_seeds: tuple[MoreSeeds, ...] = ()
+    commands: tuple[str, ...] = ()
+    """What runs the further seeds: one command for all of them, but for cells of other seeds or axes."""
     front: tuple[FrontPoint, ...] = ()
     cost_unit: str = ""
     """Of the front's costs."""

@@ -19,8 +19,8 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     lines += _list("Why", found.reasons) + _list("What would change it", found.would_change)
     if found.more_seeds:
         lines += [f"More seeds would make it surer (the aim is {SURE:.0%}; what has run does not run again):", ""]
-        for more in found.more_seeds:
-            lines += [f"- {figures.plain(more.name)}: {more.seeds} more", "", f"      {more.command}", ""]
+        lines += [*(f"- {figures.plain(more.name)}: {more.seeds} more" for more in found.more_seeds), ""]
+        lines += [line for command in found.commands for line in (f"      {command}", "")]
     return "\n".join([*lines, *_front(found)])
 
 

@@ -72,9 +72,12 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
     )
     for line in [*found.reasons, *found.would_change]:
         console.print(Text(_plain(f"  • {line}")))
+    if found.more_seeds:
+        console.print(Text("  • More seeds would make it surer:"))
     for more in found.more_seeds:
-        console.print(Text(_plain(f"  • {more.seeds} more seeds of {more.name} would make it surer:")))
-        console.print(Text(_plain(f"    {more.command}")), soft_wrap=True)
+        console.print(Text(_plain(f"    - {more.name}: {more.seeds} more")))
+    for command in found.commands:
+        console.print(Text(_plain(f"    {command}")), soft_wrap=True)
     console.print()
 
 

@@ -42,16 +42,26 @@ def test_a_grid_has_the_product_of_its_lengths_and_no_point_twice(lengths):
 
 
 def test_every_mistake_is_told():
-    told = list(axes_mistakes({"a": [], "b": [1, 1, 2], "c": [1]}, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}]))
+    told = list(
+        axes_mistakes({"a": [], "b": [1, 2, 2], "c": [1], "e": [3, 3]}, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}])
+    )
     assert told == [
         "sweep.axes.a has no values",
-        "sweep.axes.b has 1 more than once",
-        "sweep.zip names 'nope', which is no axis; axes: a, b, c",
-        "sweep.exclude names 'd', which is no axis; axes: a, b, c",
+        "sweep.axes.e has 3 more than once",
+        "sweep.zip names 'nope', which is no axis; axes: a, b, c, e",
+        "sweep.exclude names 'd', which is no axis; axes: a, b, c, e",
         "sweep.zip has 'b' more than once",
         "sweep.zip: axes that advance together need equally many values, but b has 3, c has 1",
         "sweep.exclude leaves out a=1, which the axis does not have: []",
     ]
+
+
+def test_of_axes_that_advance_together_no_joint_value_comes_twice():
+    axes = {"a": [1, 1, 2], "b": [3, 4, 3], "seed": [0, 1]}
+    assert not list(axes_mistakes(axes, [["a", "b"]], []))
+    assert [(point["a"], point["b"]) for point in points(axes, [["a", "b"]])[::2]] == [(1, 3), (1, 4), (2, 3)]
+    again = {"a": [1, 1, 1], "b": [3, 4, 3]}
+    assert list(axes_mistakes(again, [["a", "b"]], [])) == ["sweep.zip has a=1, b=3 more than once"]
 
 
 def test_a_grid_in_order_has_no_mistakes():

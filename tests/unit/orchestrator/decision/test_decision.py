@@ -150,9 +150,9 @@ def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None
     assert found.provisional and math.isnan(found.p_best)
     assert found.sentence.endswith("Provisional: one seed tells nothing about chance.")
     assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
-    assert found.more_seeds[0].command == (
-        "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2]' 'sweep.axes.device_batch_size=[32]'"
-        " 'sweep.axes.lr_rule=[none]' 'sweep.axes.seed=[0,1,2]'"
+    assert found.commands == (
+        "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2,1]' 'sweep.axes.device_batch_size=[32]'"
+        " 'sweep.axes.lr_rule=[none]' 'sweep.axes.seed=[0,1,2]'",
     )
 
 
@@ -248,6 +248,6 @@ def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: 
     records += [record_of(4, s, metrics=measured(speed, 0.9)) for s, speed in enumerate([20, 30, 10])]
     found = decided(records)
     assert found.cell_id == "2-32-none" and found.provisional
-    assert found.more_seeds == ()
+    assert found.more_seeds == found.commands == ()
     told = "Up to 30 seeds would not tell it from gpus=1, device_batch_size=32, lr_rule=none: take either."
     assert told in found.would_change

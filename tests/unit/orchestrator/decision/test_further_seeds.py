@@ -12,7 +12,7 @@ def test_the_smallest_free_seeds_come_next():
 
 def test_the_command_repeats_what_was_asked_but_for_mode_and_axes():
     given = ["sweep=demo", "mode=report", "sweep.axes.gpus=[1,2]", '++sweep.axes={"a.b":[1]}', "budget.epochs=5"]
-    told = command(given, {"gpus": 2.0, "a.b": "x y", "model": "mlp"}, [0, 1])
+    told = command(given, [{"gpus": 2.0, "a.b": "x y", "model": "mlp"}], [0, 1])
     assert shlex.split(told)[3:] == [
         "sweep=demo",
         "budget.epochs=5",
@@ -24,7 +24,7 @@ def test_the_command_repeats_what_was_asked_but_for_mode_and_axes():
 
 
 def test_of_a_section_that_only_a_program_can_give_it_is_the_programs_call():
-    told = command(["sweep.name=mine", "trainable=<of the program>"], {"gpus": 1, "a.b": "x y"}, [0, 1])
+    told = command(["sweep.name=mine", "trainable=<of the program>"], [{"gpus": 1, "a.b": "x y"}], [0, 1])
     assert told == """run_sweep(…, 'sweep.axes.gpus=[1]', 'sweep.axes."a.b"=["x y"]', 'sweep.axes.seed=[0,1]')"""
 
 
@@ -37,6 +37,29 @@ def test_the_command_plans_the_same_cell_with_more_seeds(capsys):
         return json.loads(capsys.readouterr().out)["trials"]
 
     before = planned(*given, 'sweep.axes."optimizer.momentum"=[0.8,0.9]')
-    after = planned(*shlex.split(command(given, axes, list(range(7))))[3:])
+    after = planned(*shlex.split(command(given, [axes], list(range(7))))[3:])
     known = {trial["trial_id"] for trial in before} & {trial["trial_id"] for trial in after}
     assert (len(after), len(known)) == (7, 3)
+
+
+CELLS = [
+    {"gpus": 1, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.8},
+    {"gpus": 2, "device_batch_size": 32, "lr_rule": "sqrt", "optimizer.momentum": 0.9},
+    {"gpus": 1, "device_batch_size": 32, "lr_rule": "none", "optimizer.momentum": 0.8},
+]
+
+
+def test_one_command_has_several_cells_and_no_other_one(capsys):
+    given = ["sweep=batch_scaling", "resources.device=cpu", "sweep.zip=[[gpus,lr_rule]]"]
+    given += ["sweep.exclude=[{gpus: 1, device_batch_size: 512}]"]
+    told = command(given, CELLS, [0, 1, 2, 7], excludes=True)
+    assert "'sweep.axes.gpus=[1,2,1]' 'sweep.axes.device_batch_size=[32]'" in told
+    assert main([*shlex.split(told)[3:], "mode=plan", "plan.format=json"]) == 0
+    planned = json.loads(capsys.readouterr().out)["trials"]
+    points = {tuple(trial["axes"][axis] for axis in (*CELLS[0], "seed")) for trial in planned}
+    assert points == {(*cell.values(), seed) for cell in CELLS for seed in (0, 1, 2, 7)} and len(planned) == 12
+
+
+def test_cells_that_make_a_grid_need_no_zip():
+    told = command(["sweep=demo", "sweep.zip=[[a,b]]"], CELLS[::2], [0])
+    assert "'sweep.axes.lr_rule=[sqrt,none]'" in told and told.count("zip") == 1

@@ -37,7 +37,8 @@ RECOMMENDATION = Recommendation(
     p_within_margin=0.995,
     reasons=("It is the fastest.",),
     would_change=("A wider margin.",),
-    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3, command=f"python '{demo.EVIL}'"),),
+    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3),),
+    commands=(f"python '{demo.EVIL}'",),
     front=(
         FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
         FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
