@@ -9,8 +9,10 @@ import sys
 
 def main() -> int:
     """The command line; returns the exit status."""
+    from orchestrator.command_line.outlet import outlast_readers
     from orchestrator.driver.interrupt import SIGNALS, end_at_once
 
+    outlast_readers()
     for number in SIGNALS:  # until a sweep runs, nothing has begun that would have to be ended
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, end_at_once)

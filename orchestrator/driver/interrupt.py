@@ -7,6 +7,7 @@ import select
 import signal
 import threading
 import time
+from contextlib import suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -21,6 +22,12 @@ GRACE_S = 8.5
 _SAID = b"\ninterrupted: what runs is given up, and the tables follow; once more ends at once\n"
 _OVER = b"\0"
 _TOO_SLOW = b"what runs does not end in time: it is killed, and mode=report makes the tables\n"
+
+
+def _say(told: bytes) -> None:
+    """On standard error, if anybody reads it: Ctrl-C ends a `tee` behind the pipe, too."""
+    with suppress(OSError):
+        os.write(2, told)
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:
@@ -82,12 +89,12 @@ class Interrupt:
         if not number:
             return
         self.signal = self.signal or number
-        os.write(2, _SAID)
+        _say(_SAID)
         again = self._next(time.monotonic() + GRACE_S)
         if again:
             end_at_once(again)  # asked twice
         if again is None:
-            os.write(2, _TOO_SLOW)
+            _say(_TOO_SLOW)
             end_at_once(number)
 
     def _next(self, until: float | None) -> int | None:

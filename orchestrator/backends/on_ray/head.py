@@ -6,6 +6,7 @@ import os
 import socket
 import threading
 import time
+from contextlib import suppress
 
 import ray
 
@@ -40,7 +41,8 @@ class HeadWatch:
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_S and not self._over.is_set():
-                os.write(2, self._last_words())
+                with suppress(OSError):  # nobody may be reading
+                    os.write(2, self._last_words())
                 os._exit(1)
 
     def _answers(self) -> bool:

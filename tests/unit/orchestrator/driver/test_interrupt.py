@@ -42,6 +42,15 @@ def test_asked_twice_it_ends_at_once_whatever_the_main_thread_does() -> None:
     assert process.returncode == 143
 
 
+def test_it_ends_in_time_though_nobody_reads_what_it_says() -> None:
+    process = start(0.5)
+    assert process.stdout and process.stderr
+    process.stdout.close()  # as Ctrl-C ends the `tee` behind a pipe
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=30) == 130
+
+
 def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
     before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
     with Interrupt() as interrupt:
