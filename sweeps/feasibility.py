@@ -54,7 +54,7 @@ def _missing(gang: Gang, nodes: Sequence[Node]) -> str:
     kind = f"{gang.gpu_types[0]} GPUs" if gang.gpu_types else "GPUs"
     each = f"{gang.cpus_per_rank} CPUs" + (f" and {gang.gpus_per_rank:g} {kind}" if gang.gpus_per_rank else "")
     have = ", ".join(_told(node, bool(gang.gpu_types)) for node in nodes) or "no nodes"
-    return f"needs {gang.ranks} ranks of {each}; there is room for {room} ({have})"
+    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {each}; there is room for {room} ({have})"
 
 
 def _told(node: Node, typed: bool) -> str:

@@ -78,7 +78,9 @@ def _without_accuracy(found: Contenders, chosen: int, doubts: Sequence[str]) -> 
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
         told += f", at {figures.times(speedup)}× its baseline's throughput"
-    told += ". Whether it trains as well as the others is not known: no trial reported a validation accuracy."
+    told += ". Whether it trains as well as the others is not known: no trial reported a validation accuracy"
+    only = found.cells["accuracy"].notna().any()
+    told += ", and accuracy on the test set chooses nothing: report it as val_accuracy, too." if only else "."
     return f"{told} Provisional: {'; '.join(doubts)}." if doubts else told
 
 

@@ -71,10 +71,12 @@ def _compared_with(cells: pd.DataFrame) -> str:
         return "Not compared: no ok cell is known to be at the reference batch."
     compared = cells["accuracy_difference_lo"].notna() & ~cells["cell_id"].isin(references["cell_id"])
     count = int(compared.sum())
+    if not count:
+        return "No difference from the reference batch has an interval, which takes two seeds a cell."
     return (
         f"▼ worse, ▲ better than the cell that is alike at the reference batch of"
         f" {references['global_batch_size'].iloc[0]}: the 95% interval of the difference leaves out 0."
-        f" {figures.counted(count, 'comparison', 'comparisons') or 'No comparisons'}, each by itself"
+        f" {figures.counted(count, 'comparison', 'comparisons')}, each by itself"
         f"{_by_chance(count)}."
     )
 

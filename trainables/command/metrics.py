@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from trainables.command.epoch_clock import EpochClock
 from trainables.command.reading import TAKES, Reading, as_number
 from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError
@@ -15,17 +17,26 @@ from trainables.context import DivergedError
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
 """Keys that say how far the training is; a JSON line with `epoch` is a row of the learning curve."""
 
+_SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
+
 
 class CommandMetrics:
     """Reads lines of output; only what the config declares, since anything may look like a number.
 
     Rows come from JSON lines with an `epoch`. Where there are none, patterns make them: a line that names another epoch
     (`epoch_pattern`) begins the next row, and without such a pattern a figure that comes a second time.
-    `global_batch_size` is in samples; None where it is not known.
+    Where no line has a time, the time between the epochs' lines counts, if it is sure that they are epochs: they are
+    named, or as many as the budget's. `global_batch_size` is in samples; None where it is not known.
     """
 
-    def __init__(self, settings: CommandSettings, global_batch_size: int | None = None) -> None:
-        """ValueError naming a metric that cannot be read as it says."""
+    def __init__(
+        self,
+        settings: CommandSettings,
+        global_batch_size: int | None = None,
+        epochs: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """`epochs` is the budget's. ValueError naming a metric that cannot be read as it says."""
         self._settings = settings
         self._global_batch_size = global_batch_size
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
@@ -35,17 +46,32 @@ class CommandMetrics:
         self._open: dict[str, float] = {}
         self._rows = 0
         self._told_epochs = False
+        self._budget_epochs = epochs
+        self._clock = EpochClock(clock)
 
     def line(self, line: str) -> list[dict[str, Any]]:
         """The rows that this line completes, mostly none. DivergedError where a loss is not finite."""
         row = _json_object(line)
         if row is not None:
-            return self.row(row)
+            rows = self.row(row)
+            for each in rows:
+                self._clock.told(each["epoch"])
+            return rows
         found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
         complete = self.last_row() if self._begins_an_epoch(line, found) else []
+        self._look_at_the_clock(line, found)
         self._open |= found
         self._take(found)
         return complete
+
+    def _look_at_the_clock(self, line: str, found: Mapping[str, float]) -> None:
+        """At each line that names its epoch, else at the first of a row: its last may follow a last evaluation."""
+        if self._epoch_pattern is not None:
+            if self._epoch_pattern.search(line):
+                number = as_number(self._epoch)
+                self._clock.told(self._rows if number is None else number)
+        elif found and not self._open and not self._told_epochs:
+            self._clock.told(self._rows)
 
     def _begins_an_epoch(self, line: str, found: Mapping[str, float]) -> bool:
         if self._epoch_pattern is None:
@@ -87,8 +113,22 @@ class CommandMetrics:
             found = derived | found
         if "step_s" in self._seen:
             found = self._from_steps(self._seen["step_s"], found["step_s"]) | found
+        if self.between_lines:
+            found = self._by_the_clock() | found
         to_target_s = self._to_target_s()
         return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
+
+    @property
+    def between_lines(self) -> bool:
+        """Whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
+        sure = self._told_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
+        return bool(sure and self._clock.figures()) and not set(_SPEEDS) & set(self._seen)
+
+    def _by_the_clock(self) -> dict[str, float]:
+        found = self._clock.figures()
+        if samples := self._settings.samples_per_epoch:
+            found |= {"samples_per_s": samples / found["epoch_s"], "samples": samples * self._clock.epochs}
+        return found
 
     def unread(self) -> list[str]:
         """Columns that the config says how to read, and that no line had."""

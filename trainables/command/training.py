@@ -40,7 +40,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     with _trial_dir(context) as trial_dir:
         values = {**config, **_values(settings, config, context, trial_dir)}
         _clear(settings, trial_dir / WORK)
-        metrics = CommandMetrics(settings, context.batch.global_batch_size)
+        metrics = CommandMetrics(settings, context.batch.global_batch_size, values["epochs"])
         ending = CommandEnding(settings.oom_patterns, settings.diverged_patterns)
         file = _MetricsFile(settings, values, trial_dir)
 
@@ -62,15 +62,20 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         context.summarize(metrics.figures())
         if not ended.stopped:
             ending.check(ended.exit_code, settings.ok_exit_codes)
-            _remark_unread(metrics, context)
+            _remark(metrics, context)
 
 
-def _remark_unread(metrics: CommandMetrics, context: Context) -> None:
+def _remark(metrics: CommandMetrics, context: Context) -> None:
     """A pattern with a slip reads nothing, and looks like a command that does not tell."""
     for column in metrics.unread():
         context.remark(f"no line of the output fits trainable.metrics.{column}")
     if metrics.found_nothing:
         context.remark("no figure was found in the output: see stdout.log, and trainable.metrics")
+    if metrics.between_lines:
+        context.remark("no line tells a time: epoch_s is the time between epochs' lines, evaluation included")
+    figures = metrics.figures()
+    if "epoch_s" in figures and "samples_per_s" not in figures:
+        context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:

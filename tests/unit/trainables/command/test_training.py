@@ -196,6 +196,9 @@ def test_what_an_earlier_attempt_left_is_gone_unless_it_is_wanted(tmp_path: Path
 def test_what_was_not_found_in_the_output_is_remarked(tmp_path: Path) -> None:
     script(tmp_path, "print('Epoch time: 1.0')")
     slip = run(tmp_path, [*PYTHON, "train.py"], metrics={"epoch_s": "Epoch time: (.+)", "accuracy": "Acc (.+)"})
-    assert slip.remarks == ["no line of the output fits trainable.metrics.accuracy"]
+    assert slip.remarks == [
+        "no line of the output fits trainable.metrics.accuracy",
+        "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up",
+    ]
     mute = run(tmp_path, [*PYTHON, "train.py"], metrics={"epoch_s": None})
     assert mute.remarks == ["no figure was found in the output: see stdout.log, and trainable.metrics"]

@@ -1,0 +1,40 @@
+"""How long an epoch takes by when a command tells of it, for a command that prints no times."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+SHORTEST_S = 1.0
+"""A window below it tells nothing: lines are read every tenth of a second, and may come all at once from a buffer."""
+
+
+class EpochClock:
+    """From the last line of the first epoch to the last line of the last: start-up left out, evaluation not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._told: dict[float, float] = {}
+
+    def told(self, epoch: float) -> None:
+        """A line of this epoch has come just now."""
+        self._told[epoch] = self._clock()
+
+    @property
+    def epochs(self) -> float:
+        """How many there were: those that were told of, and those between where only some were."""
+        if len(self._told) < 2:
+            return len(self._told)
+        between = max(self._told) - min(self._told)
+        return between + between / (len(self._told) - 1)
+
+    def figures(self) -> dict[str, float]:
+        """`epoch_s`, the mean (a median would show how seldom lines are read), and the `window_s` it is of.
+
+        Nothing where fewer than two epochs were told of, or the window is too short to be one.
+        """
+        if len(self._told) < 2:
+            return {}
+        first, last = min(self._told), max(self._told)
+        window_s = self._told[last] - self._told[first]
+        return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
