@@ -48,6 +48,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         provisional=bool(doubts) or baseline is None,
         p_best=float(found.choice.p_best[chosen]),
         p_within_margin=float(found.choice.p_within[chosen]),
+        behind=found.choice.behind,
         reasons=tuple(words.reasons(found)),
         would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
         more_seeds=tuple(_more_of(found, row, needed) for row in asked),

@@ -64,6 +64,8 @@ class Recommendation:
     p_best: float = math.nan
     """That no cell within the margin is more than 2% better by the objective."""
     p_within_margin: float = math.nan
+    behind: float = math.nan
+    """By what part the objective is at most above that of the best cell within the margin, with 95% probability."""
     reasons: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     more_seeds: tuple[MoreSeeds, ...] = ()

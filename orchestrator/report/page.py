@@ -45,6 +45,8 @@ class Page:
     facts: Sequence[tuple[str, str]]
     recommendation: Recommendation | None
     certainty: Sequence[tuple[str, str]]
+    behind: str
+    """How much may be lost by the choice, in a sentence."""
     front: Table | None
     front_title: str
     claims: Sequence[Words]

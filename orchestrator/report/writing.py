@@ -24,7 +24,7 @@ from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisa
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.storage.durable import make_directory, write_whole
 from orchestrator.storage.layout import Layout
-from orchestrator.tables.recommendation import beaten_by_none, certainty
+from orchestrator.tables.recommendation import at_most_behind, beaten_by_none, certainty
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
@@ -74,6 +74,7 @@ def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
         facts=_facts(material),
         recommendation=found,
         certainty=certainty(found) if found else [],
+        behind=at_most_behind(found) if found else "",
         front=front_table(found) if found and len(found.front) > 1 else None,
         front_title=beaten_by_none(found) if found and len(found.front) > 1 else "",
         claims=[_words(table) for table in material.further if table.name == "claims"],

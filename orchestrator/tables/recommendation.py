@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from orchestrator.decision.choice import TIE
+from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import SURE, Recommendation
 from orchestrator.decision.words import probability
 from orchestrator.text import figures
@@ -16,6 +16,8 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     lines = [f"# {found.title}: {figures.plain(sweep)}", "", f"**{figures.plain(found.sentence)}**", ""]
     if chances := certainty(found):
         lines += [" ".join(f"Probability {what}: {chance}." for what, chance in chances), ""]
+    if behind := at_most_behind(found):
+        lines += [behind, ""]
     lines += _list("Why", found.reasons) + _list("What would change it", found.would_change)
     if found.more_seeds:
         lines += [f"More seeds would make it surer (the aim is {SURE:.0%}; what has run does not run again):", ""]
@@ -30,6 +32,16 @@ def certainty(found: Recommendation) -> list[tuple[str, str]]:
     if not found.is_baseline:
         told.append(("that its validation accuracy is within the margin", found.p_within_margin))
     return [(what, probability(chance)) for what, chance in told if not math.isnan(chance)]
+
+
+def at_most_behind(found: Recommendation) -> str:
+    """How much may be lost by taking the chosen cell; nothing where one seed tells nothing about it."""
+    if math.isnan(found.behind) or found.cell_id is None:
+        return ""
+    chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
+    if found.behind < 0.0005:
+        return f"{chance} no more than that of the best cell within the margin."
+    return f"{chance} at most {figures.percent(found.behind)}% above that of the best cell within the margin."
 
 
 def beaten_by_none(found: Recommendation) -> str:

@@ -55,6 +55,7 @@ def test_the_recommendation_regrets_little_and_knows_how_sure_it_is(generator):
     found = yardstick.recommendations(CLEAN, 3, 12, generator)
     assert found["median regret"] <= 0.02
     assert abs(found["probability of within, as told"] - found["truly within the margin"]) < 0.3
+    assert found["behind by no more than told (95%)"] >= 10 / 12
 
 
 def test_usl_parameters_lie_in_their_intervals(generator):

@@ -91,8 +91,75 @@ def conv2d() -> Mapping[str, Sequence[Bar]]:
     }
 
 
+def data_parallel() -> Mapping[str, Sequence[Bar]]:
+    """E3: speed-ups of two GPUs at 128 images each, and what the way of driving them costs."""
+    cells = Cells("data_parallel_core")
+    resident = {"trainable__input": "resident", "device_batch_size": 128, "gpus": 2}
+
+    def gain(label: str, model: str, **wanted: Any) -> Bar:
+        return cells.bar(label, "speedup", model=model, **resident, **wanted)
+
+    networks = {"ResNet-18": "resnet18", "ResNet-50": "resnet50", "ResNet-101": "resnet101"}
+    published = {"ResNet-18": 21 / 13, "ResNet-50": 72 / 44, "ResNet-101": 126 / 77}
+    return {
+        "speed-up of two GPUs, 128 images each": [
+            *(Bar(label=f"published: {name}", value=value, published=True) for name, value in published.items()),
+            *(gain(f"{name}, DDP", model, strategy="ddp") for name, model in networks.items()),
+            gain("ResNet-101, DataParallel", "resnet101", strategy="data_parallel"),
+        ]
+    }
+
+
+def batch_vs_tpu() -> Mapping[str, Sequence[Bar]]:
+    """E1: images a second of the CNN."""
+    cells = Cells("batch_vs_tpu_core")
+
+    def pace(label: str, **wanted: Any) -> Bar:
+        return cells.bar(label, "samples_per_s", 1e-3, model="cnn10", trainable__precision="fp32", **wanted)
+
+    def published(label: str, epoch_s: float) -> Bar:
+        return Bar(label=f"published: {label}", value=50 / epoch_s, published=True)
+
+    panels = {}
+    for batch, one_s, two_s in ((128, 11.68, 14.22), (1024, 10.35, 10.33)):
+        panels[f"10-layer CNN, batch {batch}, fp32, 1,000 images/s"] = [
+            published("one GPU", one_s),
+            published("two GPUs", two_s),
+            pace("one H200", gpus=1, global_batch_size=batch, strategy="ddp"),
+            pace("two, DDP", gpus=2, global_batch_size=batch, strategy="ddp"),
+            pace("two, DataParallel", gpus=2, global_batch_size=batch, strategy="data_parallel"),
+        ]
+    panels[next(iter(panels))].append(pace("two, a model each", gpus=2, global_batch_size=256, strategy="independent"))
+    return panels
+
+
+def input_pipeline() -> Mapping[str, Sequence[Bar]]:
+    """E2: distinct samples a second, by the way in which they reach the GPUs, on a logarithmic axis."""
+    cells = Cells("input_pipeline_core")
+
+    def pace(label: str, gpus: int, way: str) -> Bar:
+        return cells.bar(label, "samples_per_s", 1e-3, gpus=gpus, trainable__input=way)
+
+    return {
+        "distinct samples, 1,000/s (logarithmic)": [
+            Bar(label="published: one TITAN X", value=0.758, published=True),
+            Bar(label="published: four, as counted", value=2.593, published=True),
+            Bar(label="published: four, distinct", value=0.648, published=True),
+            pace("one H200, loader", 1, "loader"),
+            pace("two, same batch for both", 2, "same_batch"),
+            pace("two, one loader for both", 2, "shared_loader"),
+            pace("two, a loader each", 2, "loader"),
+            pace("one, data on the GPU", 1, "resident"),
+            pace("two, data on the GPUs", 2, "resident"),
+        ]
+    }
+
+
 FINDINGS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], bool]] = {
     "unequal_pair": (unequal_pair, False),
+    "batch_vs_tpu": (batch_vs_tpu, False),
+    "input_pipeline": (input_pipeline, True),
+    "data_parallel": (data_parallel, False),
     "conv2d": (conv2d, True),
 }
 """By the picture's name what it shows, and whether on a logarithmic axis."""

@@ -45,6 +45,16 @@ def test_a_mean_beyond_the_margin_is_not_recommended_even_if_nothing_is_shown():
     assert found.chosen == 0
 
 
+def test_how_far_the_chosen_one_may_be_behind_the_best():
+    # The second is within the margin with some 20%: then the first takes twice as long as it has to, else nothing.
+    found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
+    assert found.chosen == 0 and found.p_within[1] > 0.05
+    assert found.behind == pytest.approx(1.0)
+    # Where the slower is surely behind, nothing is lost; of one seed nothing is known.
+    assert chosen_of([[10, 10], [5, 5]], [[0.9, 0.91], [0.9, 0.91]]).behind == 0
+    assert math.isnan(chosen_of([[10], [5]], [[0.9], [0.9]]).behind)
+
+
 def test_what_a_seed_does_to_all_cells_tells_none_from_another():
     # Seeds differ by a factor of 8, the cells within each by 2, always: the second is surely best.
     found = chosen_of([[2, 4, 16], [1, 2, 8]], [[NAN] * 3] * 2, baseline=None)

@@ -49,6 +49,8 @@ GOLDEN = """\
 Probability that it is the best cell or within 2% of the best: over 99%. Probability that its validation accuracy is \
 within the margin: over 99%.
 
+With 95% probability its time for the fixed budget is no more than that of the best cell within the margin.
+
 Why:
 
 - Of 3 cells it has the least time for the fixed budget, of those whose accuracy is more likely than not within the \
