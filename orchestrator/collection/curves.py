@@ -112,11 +112,6 @@ def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
     return columns, [told for told in (trouble, odd) if told]
 
 
-def read_rows(path: Path) -> tuple[list[Mapping[str, Any]], str]:
-    """The rows of one curve, and what is wrong with the file; OSError where it cannot be read at all."""
-    return _rows(_bytes(path))
-
-
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
         raise OSError(0, "there is no such file" if not path.exists() else "is no file")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from orchestrator.journal.outcome import figure
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -22,7 +23,7 @@ def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
     ok = [record for record in records if record.status is Status.OK]
     rates: dict[str, list[float]] = {}
     for record in ok:
-        if rate := _number(record.metrics, "samples_per_s"):
+        if rate := figure(record.metrics, "samples_per_s"):
             rates.setdefault(record.cell_id, []).append(rate)
     told = {record.trial_id: _told(record, rates.get(record.cell_id, [])) for record in ok}
     return {trial_id: sentence for trial_id, sentence in told.items() if sentence}
@@ -34,7 +35,7 @@ def _told(record: TrialRecord, of_cell: Sequence[float]) -> str:
     if rank_times >= SLOWER:
         name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
         found.append(f"straggler: {name} takes {rank_times:.1f} times the median rank's time for a step")
-    rate = _number(record.metrics, "samples_per_s")
+    rate = figure(record.metrics, "samples_per_s")
     if rate and len(of_cell) >= FEWEST_SEEDS and median(of_cell) >= SLOWER * rate:
         host = record.provenance.get("host")
         where = f" on {host}" if host else ""
@@ -46,11 +47,6 @@ def _told(record: TrialRecord, of_cell: Sequence[float]) -> str:
 
 def _slowest_rank(metrics: Mapping[str, Any]) -> float:
     """The slowest rank's own time for a step over the median rank's; 1 where nobody measured it."""
-    parts, imbalance_s = [_number(metrics, name) for name in _OF_A_STEP], _number(metrics, "step_imbalance_s")
+    parts, imbalance_s = [figure(metrics, name) for name in _OF_A_STEP], figure(metrics, "step_imbalance_s")
     own_s = sum(part for part in parts if part is not None)
     return 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
-
-
-def _number(metrics: Mapping[str, Any], name: str) -> float | None:
-    value = metrics.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

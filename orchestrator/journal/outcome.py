@@ -31,3 +31,9 @@ class Outcome:
     """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `search`."""
     lost_devices: Sequence[str] = ()
     """Of cause DEVICE: the GPUs that are not to be used any more, as `orchestrator.backends.quarantine` names them."""
+
+
+def figure(metrics: Mapping[str, Any], name: str) -> float | None:
+    """One of a trial's metrics as a number; None where it was not measured, or is something else."""
+    value = metrics.get(name)
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None

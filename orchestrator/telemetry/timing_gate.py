@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
+from orchestrator.journal.outcome import figure
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -44,7 +45,7 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
 def _as_asked(record: TrialRecord) -> list[str]:
     if record.timing == "shared":
         return ["timing shared: other trials ran on the same devices"]
-    told = _short(_number(record.metrics, "window_s"), _number(record.metrics, "window_steps"))
+    told = _short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps"))
     return [told] if told else []
 
 
@@ -74,7 +75,7 @@ def _foreign_cpu(metrics: Mapping[str, Any]) -> str:
 
 
 def _more_than(metrics: Mapping[str, Any], name: str, limit: float, told: str) -> str:
-    value = _number(metrics, name)
+    value = figure(metrics, name)
     return told.format(value) if value is not None and value > limit else ""
 
 
@@ -107,13 +108,8 @@ def _timed_clock(metrics: Mapping[str, Any]) -> float | None:
 
     Where the timed part was seen it was also seen what others took of the cores.
     """
-    return _number(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
+    return figure(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
 
 
 def _device(record: TrialRecord) -> tuple[Any, ...]:
     return str(record.provenance.get("host")), str(record.provenance.get("device_model"))
-
-
-def _number(metrics: Mapping[str, Any], name: str) -> float | None:
-    value = metrics.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
