@@ -11,7 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Which changes an image may undergo. All random numbers come from `draw`, a column for each image."""
+    """Which changes an image may undergo. All random numbers come from `draw`, a column for each image.
+
+    Raises ValueError for numbers that cannot be.
+    """
 
     crop_padding: int = 0
     """Black pixels added on each side before a crop of the original size is taken at random; 0 takes none."""
@@ -19,6 +22,12 @@ class Augmentation:
     """Whether every other image, on average, is mirrored left to right."""
     cutout: int = 0
     """Side of the square, in pixels, whose inside becomes the mean colour; it may stand over the edge. 0: none."""
+
+    def __post_init__(self) -> None:
+        for name in ("crop_padding", "cutout"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or value < 0:
+                raise ValueError(f"data.augment.{name}={value!r} is not a number of pixels")
 
     def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
         """Random numbers for `count` images: int64, 5×count (crop row and column, flip, row and column of the cut)."""

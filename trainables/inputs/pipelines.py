@@ -9,8 +9,6 @@ from trainables.inputs.inputs import Feed, Inputs, ResidentInputs
 from trainables.options import check_keys
 from trainables.process_group import Gang
 
-PIPELINES = ("resident", "loader", "shared_loader", "same_batch")
-
 
 def build(name: str, feed: Feed, gang: Gang, loader: Mapping[str, Any]) -> Inputs:
     """The rank's input of this feed; the keys of `loader` are those of `Workers`: ValueError for unknown ones."""

@@ -40,8 +40,8 @@ class Growth:
             raise ValueError(
                 f"schedule.gamma={schedule['gamma']} multiplies no batch by a whole number, as 0.1 or 0.5 do"
             )
-        if schedule.get("through", "batch") not in ("batch", "accumulation"):
-            raise ValueError(f"schedule.through={schedule['through']!r} is not one of batch, accumulation")
+        if schedule.get("through", "batch") not in THROUGH:
+            raise ValueError(f"schedule.through={schedule['through']!r} is not one of {', '.join(THROUGH)}")
         return Growth(
             milestones=tuple(sorted(schedule["milestones"])),
             factor=round(factor),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import torch
@@ -13,10 +13,12 @@ class Layerwise(torch.optim.Optimizer):
     """An optimizer with two parameter groups: those with a trust ratio, and the 1-D ones without it or weight decay.
 
     Biases and the scales of norms are left out as in the papers' own experiments: their norms say nothing about how far
-    they may move. `lr` may be a tensor on the parameters' device: then a step can be captured in a CUDA graph.
+    they may move. `lr` may be a tensor on the parameters' device: then a step can be captured in a CUDA graph. Raises
+    ValueError for values outside their range.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor], **defaults: Any) -> None:
+        _check_ranges(defaults)
         every = list(parameters)
         layers = {"params": [parameter for parameter in every if parameter.ndim > 1], "adapts": True}
         others = {"params": [parameter for parameter in every if parameter.ndim <= 1], "adapts": False}
@@ -35,6 +37,14 @@ class Layerwise(torch.optim.Optimizer):
     @abstractmethod
     def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
         """Move the weights of one group."""
+
+
+def _check_ranges(options: Mapping[str, Any]) -> None:
+    for name, value in options.items():
+        if name == "betas" and not all(0 <= beta < 1 for beta in value):
+            raise ValueError(f"optimizer.betas={list(value)} are not numbers from 0 to below 1")
+        if name not in ("lr", "betas") and not value >= 0:
+            raise ValueError(f"optimizer.{name}={value} is not at least 0")
 
 
 def norms(tensors: list[torch.Tensor]) -> torch.Tensor:

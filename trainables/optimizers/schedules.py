@@ -83,6 +83,8 @@ def onecycle(progress: float, *, peak: float = 0.3, initial: float = 0.1, final:
 
 
 def _check_milestones(milestones: Sequence[float]) -> None:
+    if not isinstance(milestones, Sequence) or isinstance(milestones, str):
+        raise ValueError(f"milestones {milestones!r} are not a list of shares of the training")
     outside = [milestone for milestone in milestones if not 0 <= milestone <= 1]
     if outside:
         raise ValueError(f"milestones {outside} are not shares of the training between 0 and 1")

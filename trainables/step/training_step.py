@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from trainables.inputs.inputs import Minibatch
-from trainables.step.objective import loss_sum
+from trainables.step.objective import Objective, loss_sum
 from trainables.step.precision import Precision
 from trainables.step.strategies import Strategy
 
@@ -46,7 +46,7 @@ class TrainingStep:
         precision: Precision,
         grad_accum_steps: int,
         device: str,
-        smoothing: float = 0.0,
+        objective: Objective | None = None,
     ) -> None:
         self._strategy, self._optimizer, self.grad_accum_steps = strategy, optimizer, grad_accum_steps
         self._casting = precision.casting(device)
@@ -54,8 +54,8 @@ class TrainingStep:
         self._lr: float | None = None
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
         """See `Step`; never read here."""
-        self._times, self._smoothing = 1, smoothing
-        self._exchanges = True
+        self._times, self._objective = 1, objective or Objective()
+        self._exchanges, self._fits = True, False
 
     @contextmanager
     def without_exchange(self) -> Iterator[None]:
@@ -119,5 +119,8 @@ class TrainingStep:
     def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
         with self._casting:
             outputs = self._strategy.forward(images)
+            if not self._fits:  # shapes stay the same from the first pass on
+                self._objective.require_fit(outputs, targets)
+                self._fits = True
             scale = self._strategy.loss_scale / self._times
-            return loss_sum(outputs, targets, scale=scale, smoothing=self._smoothing)
+            return loss_sum(outputs, targets, scale=scale, smoothing=self._objective.smoothing)

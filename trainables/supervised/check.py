@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainables.data_place import absent
-from trainables.families import FAMILIES
+from trainables.families import FAMILIES, SCHEDULES
+from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
 from trainables.options import path_of
 from trainables.supervised.settings import Settings
@@ -26,11 +27,18 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         yield from absent(config.get("data") or {})
     try:
         growth = Growth.of(config["schedule"])
+        _try_out(config["schedule"])
     except (ValueError, KeyError, TypeError) as error:
         yield f"schedule: {error}"
         return
     if growth.milestones and (config.get("budget") or {}).get("steps") is not None:
         yield "budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples"
+
+
+def _try_out(schedule: Mapping[str, Any]) -> None:
+    """Raise what a schedule of ours raises for its values; somebody's own is not imported to be looked at."""
+    if schedule["name"] in SCHEDULES:
+        schedules.resolve(schedule)(0.0, 1.0)
 
 
 def _names(config: Mapping[str, Any]) -> Iterator[str]:

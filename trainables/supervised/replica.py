@@ -24,6 +24,7 @@ from trainables.step import strategies
 from trainables.step.compilation import Compiled
 from trainables.step.graphed_step import GraphedStep
 from trainables.step.micro_batch import fitting
+from trainables.step.objective import Objective
 from trainables.step.replicas import INDEPENDENT
 from trainables.step.shares import share_by_speed
 from trainables.step.stopwatch import Stopwatch
@@ -181,6 +182,6 @@ class Replica:
             precision=self._workload.precision,
             grad_accum_steps=context.batch.grad_accum_steps,
             device=context.device,
-            smoothing=self._settings.label_smoothing,
+            objective=Objective(num_classes=self._workload.num_classes, smoothing=self._settings.label_smoothing),
         )
         return GraphedStep(step) if self.captures else step

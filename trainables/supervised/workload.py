@@ -11,6 +11,7 @@ from trainables.context import Batch
 from trainables.inputs.augmentation import Augmentation
 from trainables.inputs.inputs import Feed, Form
 from trainables.inputs.split import Part, Split
+from trainables.options import check_keys
 from trainables.process_group import Gang
 from trainables.step.precision import Precision
 from trainables.supervised.evaluation import Evaluation
@@ -32,6 +33,8 @@ class Workload:
     def of(config: Mapping[str, Any], settings: Settings, precision: Precision, *, device: str, seed: int) -> Workload:
         """The config's data; `seed` draws the validation set. Raises DataError, and ValueError for wrong keys."""
         dataset = data.load(config["data"], device=device)
+        augment = config["data"].get("augment") or {}
+        check_keys(Augmentation, augment, subject="data.augment", given=())
         return Workload(
             split=Split.of(dataset, val_fraction=settings.val_fraction, seed=seed),
             form=Form(
@@ -41,7 +44,7 @@ class Workload:
                 mean=dataset.mean,
                 std=dataset.std,
             ),
-            augmentation=Augmentation(**(config["data"].get("augment") or {})),
+            augmentation=Augmentation(**augment),
             precision=precision,
             input_shape=dataset.input_shape,
             num_classes=dataset.num_classes,

@@ -1,4 +1,5 @@
 import copy
+import re
 from collections.abc import Iterable
 from typing import Any
 
@@ -184,3 +185,17 @@ def test_what_is_wrong_is_told(config: dict[str, Any], message: str) -> None:
 
 def test_any_optimizer_class_may_be_named_by_its_path() -> None:
     assert isinstance(build(Pair(), {"name": "torch.optim:NAdam", "eps": 1e-6}, lr=0.1), torch.optim.NAdam)
+
+
+@pytest.mark.parametrize(
+    ("config", "told"),
+    [
+        ({"name": "lamb", "betas": [0.9, 1.0]}, "optimizer.betas=[0.9, 1.0] are not numbers from 0 to below 1"),
+        ({"name": "lamb", "eps": -1e-6}, "optimizer.eps=-1e-06 is not at least 0"),
+        ({"name": "lars", "momentum": -0.9}, "optimizer.momentum=-0.9 is not at least 0"),
+        ({"name": "lars", "weight_decay": float("nan")}, "optimizer.weight_decay=nan is not at least 0"),
+    ],
+)
+def test_values_outside_their_range_are_told(config: dict[str, Any], told: str) -> None:
+    with pytest.raises(ValueError, match=re.escape(told)):
+        build(Pair(), config, lr=0.1)

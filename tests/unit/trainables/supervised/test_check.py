@@ -20,6 +20,11 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"trainable": {"val_fraction": "much"}}, ["another type than it should be: '<=' not supported"]),
         ({"trainable": {"target_accuracy": 93}}, ["trainable.target_accuracy=93 is not a share of 1"]),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule: schedule.gamma=0.3 multiplies no batch by a whole number"]),
+        ({"schedule": {"name": "step", "milestones": [0.5, 80]}}, ["schedule: milestones [80] are not shares"]),
+        ({"schedule": {"name": "step", "milestones": 0.5}}, ["schedule: milestones 0.5 are not a list"]),
+        ({"schedule": {"name": "onecycle", "peak": 1.0}}, ["schedule: peak 1.0 is not a share"]),
+        ({"schedule": {"name": "cosine", "last": 0}}, ["schedule 'cosine' has no key last; its keys are: final"]),
+        ({"schedule": {"name": "mypackage.schedules:saw", "teeth": 3}}, []),
         ({"model": {"name": "resnet20"}}, ["model 'resnet20' is not one of small_cnn, "]),
         (
             {"optimizer": {"name": "sdg", "lr": 0.1}, "data": {}},

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, without_times
 from trainables import rank
@@ -91,6 +92,19 @@ def test_every_precision_of_the_cpu_learns(precision: str) -> None:
     assert answer["metrics"]["accuracy"] > 0.3
 
 
+def with_five_outputs(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Linear(64, 5))
+
+
+class Twofold(nn.Linear):
+    def forward(self, images: torch.Tensor) -> Any:
+        return super().forward(images.flatten(1)), None
+
+
+def with_two_results(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Twofold(64, num_classes)
+
+
 @pytest.mark.parametrize(
     ("section", "values", "note"),
     [
@@ -102,6 +116,24 @@ def test_every_precision_of_the_cpu_learns(precision: str) -> None:
         ("trainable", {"slow_down": {"rank": 0, "factor": 0.5}}, "is not a rank, and a factor of at least 1"),
         ("budget", {"epochs": 1, "steps": 3}, "exactly one of"),
         ("budget", {"steps": 0}, "budget.steps=0"),
+        (
+            "data",
+            {"name": "digits", "augment": {"crop_padding": -1}},
+            "data.augment.crop_padding=-1 is not a number of",
+        ),
+        ("data", {"name": "digits", "augment": {"cutout": 2.5}}, "data.augment.cutout=2.5 is not a number of pixels"),
+        (
+            "data",
+            {"name": "digits", "augment": {"rotate": 5}},
+            "data.augment has no key rotate; its keys are: crop_padding",
+        ),
+        (
+            "model",
+            {"name": "unet", "depth": 1, "width": 2},
+            "outputs are 64×10×8×8, and 10 classes with a label for each",
+        ),
+        ("model", {"name": f"{__name__}:with_five_outputs"}, "the model's outputs are 64×5, and 10 classes"),
+        ("model", {"name": f"{__name__}:with_two_results"}, "the model returns a tuple, not a tensor of logits"),
     ],
 )
 def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any], note: str) -> None:
