@@ -48,19 +48,28 @@ def labels() -> dict[bytes, int]:
     return {image.tobytes(): int(label) for image, label in zip(pixels, digits.target, strict=True)}
 
 
-def trained(optimizer: str, schedule: str) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[dict[str, Any]]]:
+def targets_of(shown: list[Tensor]) -> Tensor:
+    images, known = torch.cat(shown), labels()
+    pixels = images - images.min()  # a background of 0, and 16 shades of grey above it
+    pixels = (pixels * 16 / pixels.max()).round().byte()
+    return torch.tensor([known[pixel.numpy().tobytes()] for pixel in pixels])
+
+
+def trained(
+    sections: dict[str, Any], rates: dict[str, Any] | None = None, **other: Any
+) -> tuple[list[Tensor], list[Tensor], list[Tensor], list[dict[str, Any]]]:
     """Weights before and after a trial, the images that its model was shown, pass by pass, and its rows."""
     config = CONFIG | {
         "trainable": CONFIG["trainable"] | {"precision": "fp64"},
         "data": {"name": "digits", "subset": {"train": 200, "test": 20}},
-        "optimizer": {"name": optimizer} | OPTIMIZERS[optimizer],
-        "schedule": {"name": schedule} | SCHEDULES[schedule][0],
         "budget": {"epochs": EPOCHS},
     }
     shown: list[Tensor] = []
     rows: list[dict[str, Any]] = []
-    asked = request(shares=(BATCH,), lr=LR, config=config)
-    trial = SupervisedTrial(asked["config"], rank.context_of(asked, rows.append, lambda: False))
+    asked = request(**{"shares": (BATCH,), "lr": LR, "config": config | sections} | other)
+    asked["lr"] = rates or asked["lr"]
+    context = rank.context_of(asked, rows.append, lambda: False)
+    trial = SupervisedTrial(asked["config"], context)
     before = [each.detach().clone() for each in trial.model.parameters()]
     trial.model.register_forward_pre_hook(
         lambda model, images: shown.append(images[0].clone()) if model.training else None
@@ -136,14 +145,57 @@ def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 def test_the_weights_are_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
-    before, after, shown, rows = trained(optimizer, schedule)
-    images = torch.cat(shown)
-    pixels = images - images.min()  # a background of 0, and 16 shades of grey above it
-    pixels = (pixels * 16 / pixels.max()).round().byte()
-    known = labels()
-    targets = torch.tensor([known[pixel.numpy().tobytes()] for pixel in pixels])
+    asked = {"optimizer": {"name": optimizer} | OPTIMIZERS[optimizer]}
+    before, after, shown, rows = trained(asked | {"schedule": {"name": schedule} | SCHEDULES[schedule][0]})
     weights = [each.requires_grad_() for each in before]
-    losses = plain(weights, images, targets, optimizer, schedule)
+    losses = plain(weights, torch.cat(shown), targets_of(shown), optimizer, schedule)
     for ours, theirs in zip(after, weights, strict=True):
         torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
     assert [row["loss"] for row in rows] == pytest.approx(losses, abs=1e-9)
+
+
+def test_adascale_is_that_of_a_plain_loop() -> None:
+    """Four passes of 5 samples, each the reference batch; a measurement counts from the next one, or an epoch's end."""
+    passes, reference, decay, least = 4, 5, 0.95, 1e-6
+    rates = {"rule": "adascale", "reference_batch_size": reference, "multiplier": 1.0, "optimizer": {}}
+    rates |= {"reference": LR, "value": LR, "warmup_from": LR, "warmup_epochs": 0.0}
+    schedule = {"schedule": {"name": "step", "milestones": [0.5], "gamma": 0.1}, "optimizer": {"name": "sgd"}}
+    before, after, shown, rows = trained(schedule, rates, shares=(reference,), grad_accum_steps=passes)
+    targets = targets_of(shown).split(reference)
+    weights = [each.requires_grad_() for each in before]
+    averages, pending, position, step = torch.zeros(3, dtype=torch.float64), [], 0.0, 0
+    gains = []
+
+    def gain() -> float:
+        signal, noise = (averages[:2] / averages[2]).clamp(min=0).tolist() if averages[2] else (1.0, 0.0)
+        return (noise / reference + signal) / (noise / BATCH + signal)
+
+    while position < EPOCHS * STEPS - least:
+        for _ in range(STEPS):
+            if position >= EPOCHS * STEPS - least:
+                break
+            worth, rate = gain(), LR * gain() * (1.0 if position < EPOCHS * STEPS / 2 else 0.1)
+            of_passes = []
+            for index in range(step * passes, (step + 1) * passes):
+                hidden = torch.relu(shown[index].flatten(1) @ weights[0].T + weights[1])
+                loss = functional.cross_entropy(hidden @ weights[2].T + weights[3], targets[index])
+                of_passes.append(torch.cat([each.flatten() for each in torch.autograd.grad(loss, weights)]))
+            mean = torch.stack(of_passes).mean(0)
+            if step % 10 == 0:
+                small, big = sum(each @ each for each in of_passes) / passes, mean @ mean
+                noise = (small - big) / (1 / reference - 1 / BATCH)
+                for measured in pending:
+                    averages += (1 - decay) * (measured - averages)
+                pending = [torch.stack([big - noise / BATCH, noise, torch.tensor(1.0, dtype=torch.float64)])]
+            with torch.no_grad():
+                for weight, change in zip(weights, mean.split([each.numel() for each in weights]), strict=True):
+                    weight -= rate * change.view_as(weight)
+            step, position = step + 1, position + worth * reference / BATCH
+        for measured in pending:
+            averages += (1 - decay) * (measured - averages)
+        pending = []
+        gains.append(gain())
+    assert step * passes == len(shown) and len(rows) > EPOCHS and 1.2 < max(gains) < passes
+    assert [row["gain"] for row in rows] == pytest.approx(gains, rel=1e-9)
+    for ours, theirs in zip(after, weights, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=0, atol=1e-9)
