@@ -126,13 +126,19 @@ class Replica:
     def _build_model(self) -> nn.Module:
         workload = self._workload
         model = models.build(self._config["model"], input_shape=workload.input_shape, num_classes=workload.num_classes)
-        if self._context.strategy == INDEPENDENT and synchronises(model):
-            raise ValueError(
-                "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
-            )
+        if synchronises(model):
+            self._check_synchronised()
         layout = torch.channels_last if workload.form.channels_last else torch.contiguous_format
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
         return model
+
+    def _check_synchronised(self) -> None:
+        if self._context.strategy == INDEPENDENT:
+            raise ValueError(
+                "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
+            )
+        if self._context.world_size > 1 and self._context.device == "cpu":
+            raise ValueError("batch_norm=sync joins ranks on GPUs only: use replica or ghost:SIZE on CPUs")
 
     def _compiled(self, model: nn.Module) -> nn.Module:
         mode = self._settings.compile

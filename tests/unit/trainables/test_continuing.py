@@ -32,6 +32,10 @@ CASES: dict[str, dict[str, Any]] = {
     "adam, accumulation": {"config": SMALL | {"optimizer": {"name": "adam"}}, "shares": (16,), "grad_accum_steps": 3},
     "lamb": {"config": SMALL | {"optimizer": {"name": "lamb"}}, "lr": 0.01},
     "adascale": {"config": SMALL, "shares": (16,), "grad_accum_steps": 8, "rule": "adascale"},
+    "growing batch": {
+        "config": SMALL | {"schedule": {"name": "increase_batch", "milestones": [0.4, 0.7], "gamma": 0.5}},
+        "shares": (16,),
+    },
     "fp16": {"config": SMALL | {"trainable": OFTEN | {"precision": "fp16"}}},
     "loader": {"config": SMALL | {"trainable": OFTEN | {"input": "loader", "loader": {"workers": 1}}}},
     "loader without workers": {

@@ -75,6 +75,12 @@ def test_a_gang_reports_one_trial(pair: Processes) -> None:
     assert answers[0]["metrics"]["samples"] == 20 * 64 and answers[1]["rows"] == []
 
 
+def test_batch_norm_over_ranks_needs_gpus(pair: Processes) -> None:
+    asked = {"shares": (8, 8), "config": {"model": {"name": "cnn10", "batch_norm": "sync"}}, "rendezvous": rendezvous()}
+    for answer in pair.call(run, *((request(rank=each, gang_id="sync", **asked),) for each in range(2))):
+        assert answer["status"] == "failed" and "batch_norm=sync joins ranks on GPUs only" in answer["note"]
+
+
 _MEETING: list[str] = []
 
 
