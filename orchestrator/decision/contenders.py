@@ -52,6 +52,8 @@ class Contenders:
     commonest_end: str
     """How most trials ended, in a sentence, where none is ok; else empty."""
     front: tuple[FrontPoint, ...]
+    costs: Sequence[float]
+    """Of each cell, in `cost_unit`; NaN is not known."""
     cost_unit: str
 
     @property
@@ -88,7 +90,7 @@ class Contenders:
         )
         differing = varying(cells)
         names = [name(row, differing) for row in own.to_dict("records")]
-        front, unit = _front(trials, own[candidates], [names[i] for i in np.flatnonzero(candidates)], terms)
+        points, unit = _points(trials, own, names, terms)
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
@@ -99,7 +101,8 @@ class Contenders:
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=left_out,
             commonest_end=_commonest_end(trials),
-            front=front,
+            front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
+            costs=[point.cost for point in points],
             cost_unit=unit,
         )
 
@@ -153,9 +156,9 @@ def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
     return np.asarray(table.reindex(cells["cell_id"]).to_numpy(dtype="float64"))
 
 
-def _front(
+def _points(
     trials: pd.DataFrame, cells: pd.DataFrame, names: Sequence[str], terms: Terms
-) -> tuple[tuple[FrontPoint, ...], str]:
+) -> tuple[list[FrontPoint], str]:
     times, costs = (measured(trials, each, terms.target, terms.price_per_gpu_hour) for each in ("time", "cost"))
     by_trial = trials.assign(time=times.values, cost=costs.values)
     time_s, cost = (np.exp(Moments.of(logs(_by_seed(by_trial, cells, each))).mean) for each in ("time", "cost"))
@@ -163,4 +166,4 @@ def _front(
         FrontPoint(cell_id=str(row["cell_id"]), name=names[i], time_s=t, val_accuracy=row["val_accuracy"], cost=price)
         for i, (row, t, price) in enumerate(zip(cells.to_dict("records"), time_s.tolist(), cost.tolist(), strict=True))
     ]
-    return pareto_front(points), costs.unit
+    return points, costs.unit

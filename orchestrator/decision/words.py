@@ -62,19 +62,29 @@ def sentence(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
         return _without_accuracy(found, chosen, doubts)
     told = f"Use {found.names[chosen]}: {found.measure.told} {_value(found, chosen)}"
     if baseline == chosen:
-        told += ", the baseline itself"
+        told += f", the baseline itself{_paid(found, chosen)}"
     else:
         known = not math.isnan(found.choice.level.point[baseline])
         told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
         of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
-        told += f"; {_accuracy(loss, of)} ({found.contest.margin:g} lower is allowed)"
+        paid = _paid(found, chosen, baseline if known and not math.isnan(found.costs[baseline]) else None)
+        told += f"{paid}; {_accuracy(loss, of)} ({found.contest.margin:g} lower is allowed)"
     return f"{told}. Provisional: {'; '.join(doubts)}." if doubts else f"{told}."
+
+
+def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
+    """What it costs, and another cell, where the objective does not say so already."""
+    cost = found.costs[chosen]
+    if found.measure.unit == found.cost_unit or math.isnan(cost):
+        return ""
+    told = f"{figures.number(cost)} {found.cost_unit}"
+    return f", for {told}" if beside is None else f"; {told}, against {figures.number(found.costs[beside])}"
 
 
 def _without_accuracy(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
     """What is known of a sweep whose trials report no validation accuracy: only what is least."""
     row = found.cells.to_dict("records")[chosen]
-    told = f"Least {found.measure.told}: {found.names[chosen]}, {_value(found, chosen)}"
+    told = f"Least {found.measure.told}: {found.names[chosen]}, {_value(found, chosen)}{_paid(found, chosen)}"
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
         told += f", at {figures.times(speedup)}× its baseline's throughput"

@@ -44,7 +44,8 @@ GOLDEN = """\
 # Recommendation: demo
 
 **Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, against 60.0 s of the baseline \
-(gpus=1, device_batch_size=32, lr_rule=none); validation accuracy the same as the baseline's (0.01 lower is allowed).**
+(gpus=1, device_batch_size=32, lr_rule=none); 0.0167 GPU-hours, against 0.0167; validation accuracy the same as the \
+baseline's (0.01 lower is allowed).**
 
 Probability that it is the best cell or within 2% of the best: over 99%. Probability that its validation accuracy is \
 within the margin: over 99%.
@@ -173,8 +174,9 @@ def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: R
     found = decided(shared + good + bad)
     assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
     assert found.sentence == (
-        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s; validation accuracy the"
-        " same as that of the baseline (gpus=1, device_batch_size=32, lr_rule=none) (0.01 lower is allowed)."
+        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, for 0.0167 GPU-hours;"
+        " validation accuracy the same as that of the baseline (gpus=1, device_batch_size=32, lr_rule=none) (0.01 lower"
+        " is allowed)."
     )
     assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]
     assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
@@ -195,8 +197,9 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
     found = decided(records)
     assert (found.cell_id, found.provisional) == ("2-32-none", True)
     assert found.sentence == (
-        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, at 1.50× its baseline's"
-        " throughput. Whether it trains as well as the others is not known: no trial reported a validation accuracy."
+        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, for 0.0222 GPU-hours, at"
+        " 1.50× its baseline's throughput. Whether it trains as well as the others is not known: no trial reported a"
+        " validation accuracy."
     )
     assert "in time and cost at once" in recommendation_markdown(found, "demo")
 
