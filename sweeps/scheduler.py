@@ -99,6 +99,14 @@ class Scheduler:
         self._waiting.remove(trial.trial_id)
         self._remove(stretch, trial)
 
+    def take_back(self) -> list[TrialSpec]:
+        """All that wait; they do not any more."""
+        waiting = self.waiting()
+        self._queues.clear()
+        self._waiting.clear()
+        self.revise()
+        return waiting
+
     def moved(self, nodes: Sequence[Node]) -> None:
         """From now on there are these nodes. What runs on one that is gone holds nothing any more."""
         before, self._room = self._room.nodes, Occupancy(nodes)
@@ -107,6 +115,10 @@ class Scheduler:
             self._running[trial_id] = (there, until_s)
             self._room.take(there)
         self.revise()
+
+    def left_s(self, now_s: float) -> float:
+        """How long all that waits and runs takes if nothing idles; infinite where no duration is known."""
+        return self._left_s(now_s) if self._typical_s or not self._waiting else math.inf
 
     def revise(self) -> None:
         """Take new estimates, or other nodes, into account."""
@@ -150,8 +162,10 @@ class Scheduler:
         if not self._by_length:
             return None
         longest_s, stretch, trial = self._by_length[0]
-        left_s = (self._work + self._busy_until - now_s * self._busy) / self._capacity
-        return (stretch, trial) if longest_s * HURRY > left_s else None
+        return (stretch, trial) if longest_s * HURRY > self._left_s(now_s) else None
+
+    def _left_s(self, now_s: float) -> float:
+        return (self._work + self._busy_until - now_s * self._busy) / self._capacity
 
     def _try(self, stretch: Stretch, trial: TrialSpec, now_s: float) -> Start | None:
         placement = self._room.place(stretch.shape)

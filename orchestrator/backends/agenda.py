@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Protocol
 
-from orchestrator.backends.arrival import ARRIVAL_S, can_run
+from orchestrator.backends.arrival import can_run, patience_s
+from orchestrator.backends.equal_failures import EqualFailures
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node, why_infeasible
@@ -18,6 +19,13 @@ from sweeps.trial import Gang, TrialSpec
 
 REVISIONS = 100
 """How often a sweep's schedule takes the durations of finished trials into account; each time takes O(trials)."""
+
+
+AHEAD = 64
+"""Gangs that a cluster is asked to make room for at a time: as their nodes come, it is asked for the next ones."""
+
+WORTH_S = 120.0
+"""What is expected to be done sooner anyway asks for no further nodes: they would take about as long to come."""
 
 
 class Rounds(Protocol):
@@ -55,14 +63,23 @@ class Agenda:
         durations: Durations | None = None,
         allowance: Allowance | None = None,
         wait_s: float = 0.0,
+        waited_s: float = 0.0,
         rounds: Rounds | None = None,
+        equal_failures: int | None = None,
     ) -> None:
+        """`wait_s`: how long trials that fit no nodes wait for some; those that fit none at first have, for `waited_s`.
+
+        `equal_failures`: how many cells may fail alike before the rest is left alone; None: all.
+        """
         self._trials = list(trials)
         self._durations = durations or Durations()
         self._allowance = allowance or Allowance()
         self._gpu_s = self._allowance.gpu_s
         self._wait_s = wait_s
+        self._waited_s = waited_s
         self._rounds = rounds or OneRound()
+        self._failures = EqualFailures(equal_failures)
+        self._held: list[TrialSpec] = []
         self._again: list[TrialSpec] = []
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler: Scheduler | None = None
@@ -77,12 +94,14 @@ class Agenda:
         """Trials that will not start, and why."""
         self.deserted = False
         """Whether for long there has been no node to run on: what waits can wait no longer, and has no end either."""
+        self.hopeless = ""
+        """Why whatever has not run would fail, too, so that it does not: the reason of all that has."""
         self.over = False
         """Whether nothing runs, and nothing will."""
 
     def __len__(self) -> int:
         """How many trials wait for their start."""
-        return len(self._trials) if self._scheduler is None else len(self._scheduler)
+        return len(self._trials) if self._scheduler is None else len(self._scheduler) + len(self._held)
 
     def on(self, nodes: Sequence[Node], now_s: float) -> None:
         """These nodes there are now; call it again when they change, or to let a wait for nodes end."""
@@ -95,8 +114,9 @@ class Agenda:
         self._nodes = nodes
         if can_run(nodes) or self._last_node_s is None:
             self._last_node_s = now_s
-        self.deserted = now_s - self._last_node_s >= max(ARRIVAL_S, self._wait_s)
+        self.deserted = now_s - self._last_node_s >= patience_s(self._wait_s)
         self._give_up_homeless(now_s)
+        self._waited_s = 0.0
 
     def next(self, now_s: float) -> Start | None:
         """The trial to start now, if any; where there is none for good, this is `over`."""
@@ -106,13 +126,18 @@ class Agenda:
                 self.over = not self._running
                 return None
             self._try_again()
+            self._doubt()
+            if self.hopeless:
+                self.over = not self._running
+                return None
             reason = self._allowance.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
             if reason:
+                self._let_go()
                 self._leave_out((trial, _skipped(reason)) for trial in scheduler.waiting())
             if start := scheduler.next(now_s):
                 self._running[start.trial.trial_id] = (start.trial, now_s)
                 return start
-            if self._running or len(scheduler) or self._again:
+            if self._running or len(scheduler) or self._again or self._held:
                 return None
             self._begin_round(now_s)
         return None
@@ -124,6 +149,7 @@ class Agenda:
         self._placed().ended(trial_id)
         if outcome and outcome.status is Status.OK and not trial.probes:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
+        self._failures.ended(trial, outcome)
         self._ends += 1
         if self._ends % max(1, len(self._trials) // REVISIONS) == 0:
             self._placed().revise()
@@ -139,6 +165,22 @@ class Agenda:
     def is_timed(self, trial: TrialSpec) -> bool:
         """Whether a trial that is about as fast has ended well."""
         return self._durations.expected_s(trial) is not None
+
+    def wanted(self, now_s: float) -> list[Shape]:
+        """For which gangs there should be further nodes: the first that wait, where there is time to wait for nodes.
+
+        Those that fit no nodes there are, and those that others keep from starting, unless all is done soon.
+        """
+        if not self._wait_s:
+            return []
+        worth = self._placed().left_s(now_s) > WORTH_S
+        waiting = [each for each in self._placed().waiting() if worth or each.trial_id in self._homeless_since_s]
+        return [Shape.of(trial) for trial in waiting[:AHEAD]]
+
+    @property
+    def needs_gangs(self) -> bool:
+        """Whether a trial waits that could run on the nodes there are, and perhaps on a gang that idles."""
+        return len(self) > len(self._homeless_since_s)
 
     def seats(self, start: Start) -> Gang:
         """The gang whose processes the trial takes: its own, or a larger one's that is kept."""
@@ -158,7 +200,27 @@ class Agenda:
         self._again += self._rounds.again()
         for trial in [each for each in self._again if each.trial_id not in self._running]:
             self._again.remove(trial)
+            self._failures.again(trial)
             self._placed().again(trial)
+
+    def _doubt(self) -> None:
+        """Where all fails alike, hold the others back until some that are unlike those have been tried, too."""
+        scheduler, doubted = self._placed(), self._failures.doubted
+        if not doubted:
+            self._let_go()
+        if doubted and not self._held and len(scheduler):
+            self._held = scheduler.take_back()
+        if doubted and not self._running and not len(scheduler):
+            tried = self._failures.witnesses(self._held)
+            self._held = [trial for trial in self._held if trial not in tried]
+            scheduler.add(tried)
+            self.hopeless = "" if tried or not self._held else self._failures.reason
+
+    def _let_go(self) -> None:
+        """Those that were held back wait like all others."""
+        held, self._held = self._held, []
+        if held:
+            self._placed().add(held)
 
     def _begin_round(self, now_s: float) -> None:
         told, self._told = self._told, len(self.left_out)
@@ -176,10 +238,11 @@ class Agenda:
             return
         reasons = {gang: why_infeasible(gang, self._nodes) for gang in {t.gang for t in self._placed().waiting()}}
         homeless = [trial for trial in self._placed().waiting() if reasons[trial.gang]]
-        since = {each.trial_id: self._homeless_since_s.get(each.trial_id, now_s) for each in homeless}
+        since = {each.trial_id: self._homeless_since_s.get(each.trial_id, now_s - self._waited_s) for each in homeless}
         self._homeless_since_s = since
+        waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
         self._leave_out(
-            (trial, Outcome(status=Status.INFEASIBLE, note=reasons[trial.gang], wall_s=0.0))
+            (trial, Outcome(status=Status.INFEASIBLE, note=reasons[trial.gang] + waited, wall_s=0.0))
             for trial in homeless
             if now_s - since[trial.trial_id] >= self._wait_s
         )

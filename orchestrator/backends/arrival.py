@@ -1,18 +1,28 @@
-"""The first node of a cluster that could run anything: it may come a little after the cluster itself answers."""
+"""Nodes of a cluster that are still to come: the first that could run anything, and those an autoscaler makes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.config.request import Request
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
+from sweeps.placement import Shape
+from sweeps.trial import TrialSpec
 
 ARRIVAL_S = 30.0
 """A cluster is believed to be without nodes only after so long: a busy head forgets its own, and takes it back."""
 
 LOOK_EVERY_S = 0.5
+
+NOWHERE = Node(name="a node to come", cpus=64, gpus=64)
+"""Stands for a node that nobody knows yet, while the first is asked for: with GPUs, and few cores for each."""
+
+
+def patience_s(wait_s: float) -> float:
+    """How long a cluster may be without any node to run on, where `cluster.wait_s` is this."""
+    return max(ARRIVAL_S, wait_s)
 
 
 def can_run(nodes: Sequence[Node]) -> bool:
@@ -20,19 +30,34 @@ def can_run(nodes: Sequence[Node]) -> bool:
     return any(node.cpus or node.gpus for node in nodes)
 
 
+def has_come(nodes: Sequence[Node], request: Request) -> bool:
+    """Whether there is what a plan can be made for: where GPUs are asked for and may be waited for, one of those."""
+    awaits_gpu = request.wait_s > 0 and request.device == "cuda"
+    return any(node.gpus for node in nodes) if awaits_gpu else can_run(nodes)
+
+
+def first_shape(trials: Iterable[TrialSpec]) -> Shape:
+    """What a cluster without nodes is asked for first, of trials as they would be NOWHERE: room for the smallest."""
+    return min(map(Shape.of, trials), key=lambda shape: shape.size)
+
+
 def arrived(
     nodes: Callable[[], Sequence[Node]],
     request: Request,
     *,
-    within_s: float,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
     sleep: Callable[[float], None] = time.sleep,
 ) -> Sequence[Node]:
-    """The nodes, once one of them can run something, or somebody wants to stop; MistakesError where none comes."""
-    began_s = clock()
-    while not can_run(found := nodes()) and not stopping():
+    """The nodes, once one of them can run what is asked for, or somebody wants to stop.
+
+    After `patience_s` those that can run something else; MistakesError where there is none at all.
+    """
+    began_s, within_s = clock(), patience_s(request.wait_s)
+    while not has_come(found := nodes(), request) and not stopping():
         if clock() - began_s >= within_s:
+            if can_run(found):
+                return found
             raise MistakesError([_refusal(found, request, within_s)])
         sleep(LOOK_EVERY_S)
     return found

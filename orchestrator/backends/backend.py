@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.journal.listener import Listener
 from sweeps.feasibility import Node
+from sweeps.placement import Shape
 from sweeps.trial import TrialSpec
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ class Backend(Protocol):
 
     def nodes(self) -> tuple[Node, ...]:
         """What there is to run on, now."""
+
+    def ask_for(self, shapes: Sequence[Shape]) -> None:
+        """Have whoever can make nodes make room for such gangs, until others are asked for or `run` ends."""
 
     def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as the agenda says, and tell the listener; trials without an agenda make one of their own.

@@ -79,6 +79,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
             address=request.address,
             dashboard=request.dashboard,
             labels=request.labels,
+            asks=request.wait_s > 0,
             verbose=request.verbose,
             cpus=int(here.cpus),
             gpus=int(here.gpus),

@@ -24,6 +24,7 @@ from orchestrator.storage.durable import write_whole
 from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.sampler import Sampler
 from sweeps.feasibility import Node
+from sweeps.placement import Shape
 from sweeps.trial import TrialSpec
 
 FORGET = "trainables.clean_slate:forget"
@@ -45,6 +46,9 @@ class InProcessBackend:
     def nodes(self) -> tuple[Node, ...]:
         """The one slot."""
         return (Node(name=socket.gethostname(), cpus=1, gpus=0),)
+
+    def ask_for(self, shapes: Sequence[Shape]) -> None:
+        """Nobody can: there is the one slot."""
 
     def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises ends them."""

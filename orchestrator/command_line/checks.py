@@ -55,6 +55,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _predict(config)
     yield from _claims(config)
     yield from _number(config, "retries", at_least=0, whole=True)
+    if config["equal_failures"] is not None:
+        yield from _number(config, "equal_failures", at_least=2, whole=True)
     for key in ("hang_s", "time_limit_s"):
         if config[key] is not None:
             yield from _number(config, key, above=0)

@@ -24,7 +24,7 @@ OWN_SECTIONS = (
         "sweep",
         "strategy",
     ),
-    *("retries", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
+    *("retries", "equal_failures", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
     *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),
 )
@@ -55,6 +55,8 @@ class Request:
     store: str | None
     """The URI that they are copied to; None where the folder is all."""
     retries: int
+    equal_failures: int | None
+    """How many cells may fail alike before the rest is left alone."""
     hang_s: float | None
     time_limit_s: float | None
     allow_changed: bool
@@ -87,6 +89,8 @@ class Request:
     labels: Mapping[str, str]
     wait_s: float
     """How long a trial may wait for nodes to come."""
+    device: str
+    """As asked: auto, cuda or cpu."""
     returned: Mapping[str, Any]
     """The section `objective`: a column of the summary, and which of its figures is the best."""
     trackers: Mapping[str, Any]
@@ -127,6 +131,7 @@ class Request:
             results_dir=Path(place if store is None else config["local_results_dir"]).expanduser() / str(sweep["name"]),
             store=store,
             retries=config["retries"],
+            equal_failures=config["equal_failures"],
             hang_s=config["hang_s"],
             time_limit_s=config["time_limit_s"],
             allow_changed=config["allow_changed"],
@@ -152,6 +157,7 @@ class Request:
             gpu_types=gpu_types(config),
             labels=config["cluster"]["labels"],
             wait_s=config["cluster"]["wait_s"],
+            device=config["resources"]["device"],
             returned=config.get("objective") or {},
             trackers=config.get("tracker") or {},
             tune=config["tune"],

@@ -12,7 +12,7 @@ from typing import Any
 from rich.console import Console
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.backends.arrival import ARRIVAL_S, arrived
+from orchestrator.backends.arrival import NOWHERE, arrived, first_shape, has_come
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.choice import known_nodes, make_backend
 from orchestrator.backends.on_ray.token import token_file
@@ -63,7 +63,7 @@ class Drive:
         request = self.request
         with ExitStack() as started:
             known = known_nodes(request)
-            backend, nodes = (None, known) if known else self._start(started)
+            backend, nodes = (None, known) if known else self._start(started, trials_on)
             planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
             if planned.finished:
@@ -75,7 +75,7 @@ class Drive:
                     session.found_infeasible(trial, reason)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
-                    backend = backend or self._start(started)[0]
+                    backend = backend or self._start(started, trials_on)[0]
                     listener = TrackedListener(session, trackers, self.secrets)
                     started.callback(listener.close)
                     started.callback(session.settle)
@@ -83,17 +83,30 @@ class Drive:
                     backend.run(agenda, self.layout.root, listener)
                     if agenda.deserted:
                         self.console.print("there is no node left to run anything on", style="bold red")
+                    if agenda.hopeless:
+                        told = f"all that ran failed alike, whatever its axes: {agenda.hopeless}"
+                        more = "the rest is left alone (equal_failures=null runs it in any case)"
+                        self.console.print(f"{told}; {more}", style="bold red", markup=False, soft_wrap=True)
         return planned
 
-    def _start(self, started: ExitStack) -> tuple[Backend, Sequence[Node]]:
+    def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
         """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""
         request, interrupt = self.request, self.interrupt
         backend = _started(request, started, self.console, self.secrets)
-        within_s = max(ARRIVAL_S, request.wait_s)
-        nodes = arrived(backend.nodes, request, within_s=within_s, stopping=lambda: interrupt.signal is not None)
+        if request.wait_s and not has_come(backend.nodes(), request):
+            self._ask_for_first(backend, trials_on)
+        nodes = arrived(backend.nodes, request, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
             end_at_once(interrupt.signal)  # without nodes there is no plan, and nothing runs that could end cleanly
         return backend, nodes
+
+    def _ask_for_first(self, backend: Backend, trials_on: TrialsOn) -> None:
+        """Without a node there is no plan: so one is asked for, which could run the smallest of the trials."""
+        first = first_shape(trials_on((NOWHERE,)))
+        backend.ask_for([first])
+        gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu asks for none)" if first.gang.gpus else ""
+        told = f"the cluster has no node to run on: one{gpus} is asked for, and waited for {self.request.wait_s:g} s"
+        self.console.print(told, soft_wrap=True)
 
     def _take_up(self, hardware: Hardware) -> None:
         """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
@@ -135,6 +148,7 @@ class Drive:
         return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
 
     def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
+        allowed = self.request.equal_failures
         spent = Allowance(
             limit=self.request.limit,
             gpu_s=spent_gpu_s(self.journal.records),
@@ -145,7 +159,9 @@ class Drive:
             durations=planned.durations,
             allowance=spent,
             wait_s=self.request.wait_s,
+            waited_s=0.0 if has_come(planned.nodes, self.request) else self.request.wait_s,
             rounds=rounds,
+            equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
         )
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from orchestrator.backends.arrival import ARRIVAL_S, arrived
+from orchestrator.backends.arrival import arrived
 from orchestrator.backends.choice import check_reachable, known_nodes, make_backend
 from orchestrator.config.request import Request
 from orchestrator.journal.durations import Durations
@@ -181,7 +181,7 @@ def _nodes(request: Request) -> Sequence[Node]:
     check_reachable(request)
     backend = make_backend(request)
     try:
-        return arrived(backend.nodes, request, within_s=ARRIVAL_S)
+        return arrived(backend.nodes, request)
     finally:
         backend.close()
 

@@ -23,13 +23,13 @@ def free_port() -> int:
 
 
 class RayHead:
-    """Of 2 CPUs and no GPU; it can be killed, and started again at the same address.
+    """Of 2 CPUs, or so many, and no GPU; it can be killed, and started again at the same address.
 
     On a `host` it is the head where the options say so, and another node where they have an `--address`.
     """
 
-    def __init__(self, *options: str, host: Host | None = None, **environment: str) -> None:
-        node = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", "--num-cpus=2", "--num-gpus=0")
+    def __init__(self, *options: str, host: Host | None = None, cpus: int = 2, **environment: str) -> None:
+        node = (sys.executable, "-m", "ray.scripts.scripts", "start", "--block", f"--num-cpus={cpus}", "--num-gpus=0")
         self._command = [*node, *(() if host else ("--head",)), *options]
         if host:
             self._command = host.command(*self._command, f"--node-ip-address={host.address}")

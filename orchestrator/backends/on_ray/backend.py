@@ -16,6 +16,7 @@ from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.hearing import Hearing
 from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.cluster import Cluster, handler_kept
+from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 from orchestrator.backends.on_ray.extensions import Extensions
 from orchestrator.backends.on_ray.gang import Supervisor
@@ -27,6 +28,7 @@ from orchestrator.backends.on_ray.relay import Relay
 from orchestrator.backends.quarantine import Quarantine
 from orchestrator.journal.listener import Listener
 from sweeps.feasibility import Node
+from sweeps.placement import Shape
 from sweeps.trial import TrialSpec
 
 
@@ -34,7 +36,8 @@ class RayBackend:
     """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
 
     `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
-    Callbacks of the `extensions` are told after the listener; what they raise ends the sweep.
+    Callbacks of the `extensions` are told after the listener; what they raise ends the sweep. `asks`: whether a
+    cluster's autoscaler is asked for the nodes that trials wait for.
     """
 
     def __init__(
@@ -46,6 +49,7 @@ class RayBackend:
         cpus: int | None = None,
         gpus: int | None = None,
         labels: Mapping[str, str] | None = None,
+        asks: bool = False,
         conduct: Conduct | None = None,
         extensions: Extensions | None = None,
     ) -> None:
@@ -55,6 +59,7 @@ class RayBackend:
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
         self._labels = labels or {}
         self._quarantine = Quarantine()
+        self._demand = Demand(self._labels) if asks else None
 
     @property
     def dashboard_url(self) -> str:
@@ -64,6 +69,11 @@ class RayBackend:
     def nodes(self) -> tuple[Node, ...]:
         """The cluster's living nodes that have the labels asked for, with the GPUs that were not lost."""
         return self._quarantine.without(self._cluster.nodes(self._labels))
+
+    def ask_for(self, shapes: Sequence[Shape]) -> None:
+        """Have the autoscaler make nodes for such gangs, beyond those that there are."""
+        if self._demand is not None:
+            self._demand.settle(shapes, self.nodes())
 
     def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
@@ -76,10 +86,13 @@ class RayBackend:
             quarantine=self._quarantine,
             secrets=self._extensions.secrets,
         )
-        queue = TrialQueue(agenda, self.nodes, starting, stop.stop_all)
+        queue = TrialQueue(agenda, self.nodes, starting, stop.stop_all, self._demand)
         rule = self._conduct.early_stopping
         early_stop = EarlyStop(rule, agenda.is_timed) if rule else None
-        with tempfile.TemporaryDirectory() as scratch, plain_tune(verbose=self._verbose):
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            plain_tune(verbose=self._verbose, gangs_needed=queue.gangs_needed),
+        ):
             try:
                 with handler_kept(signal.SIGUSR1), HeadWatch():
                     tune.run(
@@ -95,6 +108,8 @@ class RayBackend:
                         verbose=2 if self._verbose else 0,
                     )
             finally:
+                if self._demand is not None:
+                    self._demand.close()
                 hearing.reraise()
 
     def close(self) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from typing import Any
 
 from ray.tune.utils.object_cache import _ObjectCache
@@ -19,8 +19,10 @@ class KeptGangs(_ObjectCache):  # type: ignore[misc]
     node that is lost, say, has no use for it.
     """
 
-    def __init__(self, may_keep_one: bool = True) -> None:
+    def __init__(self, needed: Callable[[], bool] = lambda: True, may_keep_one: bool = True) -> None:
+        """`needed`: whether anything could take a kept gang; else its nodes are let go, for others or to save them."""
         super().__init__(may_keep_one=may_keep_one)
+        self._needed = needed
         self._new: list[Any] = []
 
     def cache_object(self, key: Any, obj: Any) -> bool:
@@ -33,11 +35,12 @@ class KeptGangs(_ObjectCache):  # type: ignore[misc]
     def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
         """Those that are to end now: Tune asks after every turn of the queue."""
         new, self._new = self._new, []
+        unneeded = force_all or not self._needed()
         waiting = [key for key, count in self._max_num_objects.items() if count > 0]
         for key, kept in self._cached_objects.items():
-            if not force_all and not any(share_nodes(key, each) for each in waiting):
+            if not unneeded and not any(share_nodes(key, each) for each in waiting):
                 continue
-            wanted = 0 if force_all else self._max_num_objects.get(key, 0)
+            wanted = 0 if unneeded else self._max_num_objects.get(key, 0)
             old = [each for each in kept if force_all or not any(each is one for one in new)]
             for each in old[: max(0, len(kept) - wanted)]:
                 kept.remove(each)

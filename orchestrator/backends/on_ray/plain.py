@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 from ray.air._internal import usage
 from ray.tune.execution import tune_controller
@@ -24,10 +27,22 @@ _TUNE = {
 
 
 @contextmanager
-def plain_tune(*, verbose: bool) -> Iterator[None]:
-    """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`."""
-    with _environment(_TUNE), _quiet("ray.tune", not verbose), _callbacks_uncounted(), _gangs_kept():
+def plain_tune(*, verbose: bool, gangs_needed: Callable[[], bool] = lambda: True) -> Iterator[None]:
+    """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`.
+
+    `gangs_needed`: whether gangs that idle are kept.
+    """
+    with (
+        _environment(_TUNE),
+        _quiet("ray.tune", not verbose),
+        _callbacks_uncounted(),
+        _gangs_kept(gangs_needed),
+        _never_blocked(),
+    ):
         yield
+
+
+LOOK_EVERY_S = 0.2
 
 
 @contextmanager
@@ -69,11 +84,33 @@ def _callbacks_uncounted() -> Iterator[None]:
 
 
 @contextmanager
-def _gangs_kept() -> Iterator[None]:
+def _gangs_kept(needed: Callable[[], bool]) -> Iterator[None]:
     """Controllers that are made meanwhile keep gangs by our rule; there is no setting for it."""
     theirs = tune_controller._ObjectCache
-    tune_controller._ObjectCache = KeptGangs
+    tune_controller._ObjectCache = partial(KeptGangs, needed)
     try:
         yield
     finally:
         tune_controller._ObjectCache = theirs
+
+
+@contextmanager
+def _never_blocked() -> Iterator[None]:
+    """Where nothing runs, Tune would ask for a trial once a second for ten minutes, and do nothing else meanwhile.
+
+    Gangs that idle would stay on nodes that nothing needs, and clocks and callbacks stand still.
+    """
+    controller = tune_controller.TuneController
+    theirs = controller._update_trial_queue
+
+    def asked(self: Any, blocking: bool = False, timeout: int = 0) -> bool:
+        found = bool(theirs(self))
+        if blocking and not found:
+            time.sleep(LOOK_EVERY_S)
+        return found
+
+    controller._update_trial_queue = asked
+    try:
+        yield
+    finally:
+        controller._update_trial_queue = theirs

@@ -13,6 +13,7 @@ from ray.tune.search import SearchAlgorithm
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.on_ray.attempt import Attempt, Starting
 from orchestrator.backends.on_ray.bundles import bundles
+from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.extensions import plain_config
 from orchestrator.journal.cause import Cause
 from sweeps.feasibility import Node
@@ -38,9 +39,14 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         nodes: Callable[[], Sequence[Node]],
         starting: Starting,
         stopping: Callable[[], bool] = lambda: False,
+        demand: Demand | None = None,
     ) -> None:
-        """`stopping`: whether the sweep is to end. Tune asks nobody else while it waits for a first trial to start."""
+        """`stopping`: whether the sweep is to end. Tune asks nobody else while it waits for a first trial to start.
+
+        `demand`: how further nodes are asked for; None: there are none to be had.
+        """
         self._stopping = stopping
+        self._demand = demand
         self._agenda = agenda
         self._nodes = nodes
         self._starting = starting
@@ -48,6 +54,8 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._taken_back: set[str] = set()
         self._count = 0
         self._several = False
+        self._alive: Sequence[Node] = ()
+        self._asked = False
         self._tell_nodes()
 
     def __getstate__(self) -> dict[str, object]:
@@ -75,6 +83,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             self._tell_nodes()
         next_start = self._agenda.next(now_s)
         if next_start is None:
+            self._ask(now_s)
             return None
         trial = self._trial(next_start)
         self._given.append((trial, next_start))
@@ -104,9 +113,21 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         elif outcome is None or outcome.cause is Cause.NODE:
             self._looked_s = -math.inf  # the next attempt is not to go where nothing is any more
 
+    def gangs_needed(self) -> bool:
+        """Whether gangs that idle are kept for other trials; where nodes come and go, only if one could start there."""
+        return self._demand is None or self._agenda.needs_gangs
+
+    def _ask(self, now_s: float) -> None:
+        """Once after each look at the nodes: have more of them made, where trials wait for them."""
+        if self._demand is not None and not self._asked:
+            self._demand.settle(self._agenda.wanted(now_s), self._alive)
+            self._asked = True
+
     def _tell_nodes(self) -> None:
-        self._looked_s = time.monotonic()
-        self._alive = self._nodes()
+        self._looked_s, self._asked = time.monotonic(), False
+        before, self._alive = self._alive, self._nodes()
+        if self._demand is not None and before != self._alive:
+            self._demand.close()  # what was asked for may have come, and is for the trials now
         # For good: else, once the others are lost, the gangs kept on the last node would not be those asked for.
         self._several = self._several or len(self._alive) > 1
         self._agenda.on(self._alive, self._looked_s)

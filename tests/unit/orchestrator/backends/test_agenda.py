@@ -2,6 +2,7 @@ import pytest
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.arrival import ARRIVAL_S
+from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node
 from sweeps.limit import Allowance, Limit
@@ -153,3 +154,55 @@ def test_what_still_runs_without_nodes_has_its_end_first():
     assert agenda.next(ARRIVAL_S) is None and not agenda.over
     agenda.ended("0", ARRIVAL_S)
     assert agenda.next(ARRIVAL_S) is None and agenda.over
+
+
+def sizes(shapes):
+    return [shape.gang.ranks for shape in shapes]
+
+
+def test_nodes_are_wanted_for_what_waits_and_by_whoever_may_wait_only():
+    mixed = [trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4), trial("next", "quick", ranks=2)]
+    assert on(Agenda(mixed), ONE).wanted(0.0) == []
+    agenda = on(Agenda(mixed, wait_s=60.0), ONE)
+    assert agenda.next(0.0).trial.trial_id == "pair" and agenda.next(0.0) is None
+    assert sorted(sizes(agenda.wanted(0.0))) == [2, 4]  # one fits no node, another waits for the first
+    assert agenda.needs_gangs
+    on(agenda, ONE, TWO, now_s=1.0)
+    assert agenda.needs_gangs and sorted(sizes(agenda.wanted(1.0))) == [2, 4]
+
+
+def test_what_is_done_soon_wants_no_nodes_but_what_fits_none_does():
+    durations = Durations()
+    mixed = [*trials(3, ranks=2), trial("four", "quick", ranks=4)]
+    for each in mixed:
+        durations.add(each.cell_id, each.axes, 10.0)
+    agenda = on(Agenda(mixed, wait_s=60.0, durations=durations), ONE)
+    assert agenda.next(0.0) is not None
+    assert sizes(agenda.wanted(0.0)) == [4]
+    for each in mixed:
+        durations.add(each.cell_id, each.axes, 1000.0)
+    long = on(Agenda(mixed, wait_s=60.0, durations=durations), ONE)
+    assert long.next(0.0) is not None and sorted(sizes(long.wanted(0.0))) == [2, 2, 4]
+
+
+def test_gangs_that_idle_are_needed_only_by_what_could_start_there():
+    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], wait_s=60.0), ONE)
+    assert agenda.needs_gangs
+    assert agenda.next(0.0).trial.trial_id == "pair"
+    assert not agenda.needs_gangs and sizes(agenda.wanted(0.0)) == [4]
+
+
+def test_who_waits_in_vain_is_told_how_long():
+    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0), ONE)
+    on(agenda, ONE, now_s=10.0)
+    ((_, outcome),) = agenda.left_out
+    assert outcome.note.endswith("; no node for it came within cluster.wait_s=10")
+    ((_, at_once),) = on(Agenda(trials(1, ranks=3)), ONE).left_out
+    assert "wait_s" not in at_once.note
+
+
+def test_who_has_waited_before_the_plan_waits_no_more_and_later_comers_do():
+    source = Source([trial("late", "quick", ranks=5)])
+    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0, waited_s=10.0, rounds=source), ONE)
+    assert agenda.next(0.0) is None and source.left_out == [[("0", Status.INFEASIBLE)]]
+    assert not agenda.over and len(on(agenda, ONE, now_s=9.0)) == 1 and len(on(agenda, ONE, now_s=10.0)) == 0

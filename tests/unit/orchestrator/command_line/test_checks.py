@@ -15,6 +15,7 @@ CONFIG = {
     "local_results_dir": "results",
     "rerun": "none",
     "retries": 0,
+    "equal_failures": 5,
     "hang_s": 1800,
     "time_limit_s": None,
     "rerun_invalid": 0.1,

@@ -58,3 +58,13 @@ def test_what_waits_for_another_node_has_no_use_for_its_room(kept: KeptGangs) ->
     assert turn(kept) == [] and turn(kept) == []
     kept.increase_max(bundles(gang, [A, B]))
     assert turn(kept) == ["a"]
+
+
+def test_where_nothing_could_take_them_none_is_kept_beyond_its_turn() -> None:
+    needed = True
+    kept = KeptGangs(lambda: needed)
+    kept.cache_object(ONE, "a")
+    assert turn(kept) == [] and turn(kept) == []
+    needed = False
+    kept.cache_object(ONE, "b")
+    assert turn(kept) == ["a"] and turn(kept) == ["b"] and kept.num_cached_objects == 0

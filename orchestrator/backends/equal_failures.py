@@ -1,0 +1,78 @@
+"""Whether all trials of a sweep fail for one reason that has nothing to do with what tells them apart."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Outcome
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+_OWN = (Cause.ERROR, Cause.CRASH)
+"""What a trial can be blamed for; nodes, GPUs and their like fail by themselves."""
+
+_ELSEWISE = (Status.OOM, Status.INFEASIBLE, Status.DIVERGED, Status.SKIPPED)
+"""Ends that say neither that trials can succeed nor that they cannot."""
+
+_RANK = re.compile(r"^rank \d+: ")
+
+Value = tuple[str, str]
+"""An axis, and one of its values as text."""
+
+
+class EqualFailures:
+    """What is known of it in one run of a driver. A seed is no difference between trials, the other axes are."""
+
+    def __init__(self, cells: int | None) -> None:
+        """`cells`: how many have to fail alike before the others are doubted; None: they never are."""
+        self._cells = cells
+        self._failed: dict[str, tuple[str, TrialSpec]] = {}
+        self._off = cells is None
+
+    def ended(self, trial: TrialSpec, outcome: Outcome | None) -> None:
+        """The trial is over; None where nobody knows how."""
+        if outcome is None or outcome.status in _ELSEWISE or trial.probes:
+            return
+        if outcome.status is Status.FAILED and outcome.cause not in _OWN:
+            return
+        if outcome.status is not Status.FAILED:
+            self._off = True
+            return
+        self._failed[trial.cell_id] = (_reason(outcome), trial)
+        self._off |= len({reason for reason, _ in self._failed.values()}) > 1
+
+    def again(self, trial: TrialSpec) -> None:
+        """It has another attempt: what it came to is open."""
+        self._failed.pop(trial.cell_id, None)
+
+    @property
+    def doubted(self) -> bool:
+        """Whether so many cells have failed, all of them alike, and none has come to anything else."""
+        return not self._off and self._cells is not None and len(self._failed) >= self._cells
+
+    @property
+    def reason(self) -> str:
+        """Of them all, once they are doubted."""
+        return next(iter(self._failed.values()))[0]
+
+    def witnesses(self, waiting: Sequence[TrialSpec]) -> list[TrialSpec]:
+        """Those to try before all others, few: once they have failed, too, each value of each axis of theirs has."""
+        seen = {value for _, trial in self._failed.values() for value in _values(trial)}
+        unseen, found = {value for trial in waiting for value in _values(trial)} - seen, list[TrialSpec]()
+        while unseen:
+            found.append(max(waiting, key=lambda trial: len(unseen & _values(trial))))
+            unseen -= _values(found[-1])
+        return found
+
+
+def _values(trial: TrialSpec) -> set[Value]:
+    axes: Mapping[str, Any] = trial.axes
+    return {(axis, str(value)) for axis, value in axes.items() if axis != "seed"}
+
+
+def _reason(outcome: Outcome) -> str:
+    """Its first line; which of the ranks said so does not matter."""
+    return _RANK.sub("", (outcome.note.splitlines() or [""])[0])

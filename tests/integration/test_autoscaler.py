@@ -1,0 +1,167 @@
+"""A cluster that has no nodes until somebody asks: they come for the trials, and go whatever becomes of the driver."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from tests.drivers.autoscaling import PLAIN, autoscaling, node_type
+from tests.drivers.forked import ROOT
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]  # a node takes seconds to come, and more where others compute
+
+TRAINING = '''
+"""Ranks that wait a little; no torch, so that GPUs that only Ray's books know will do."""
+import time
+
+
+def train(config, context):
+    for epoch in (1, 2):
+        time.sleep(config["trainable"]["pause_s"])
+        context.report({"epoch": epoch, "loss": 1.0})
+    context.summarize({"samples_per_s": 1.0, "train_s": 1.0, "accuracy": 0.5})
+'''
+
+TRAINABLE = "_target_: pausing:train\nlr: 0.1\nreference_batch_size: 8\npause_s: 1.0\n"
+
+SWEEP = """
+# @package _global_
+defaults:
+  - override /trainable: pausing
+sweep:
+  name: pausing
+  axes: {gpus: [1], device_batch_size: [8], lr_rule: [none], seed: [0, 1]}
+trusted_modules: [pausing]
+"""
+
+GOES_S = 90.0
+"""Within it a node that nothing is asked of is taken away; here after 6 s, and a busy core's delay."""
+
+
+class Sweep:
+    """In a folder of its own, on an autoscaling cluster."""
+
+    def __init__(self, folder: Path, address: str) -> None:
+        self.folder, self.address = folder, address
+        for name, text in (
+            ("pausing.py", TRAINING),
+            ("my/trainable/pausing.yaml", TRAINABLE),
+            ("my/sweep/pausing.yaml", SWEEP),
+        ):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text)
+
+    def start(self, *arguments: str) -> subprocess.Popen[str]:
+        given = ("sweep=pausing", f"cluster.address={self.address}", f"hydra.searchpath=[file://{self.folder}/my]")
+        return subprocess.Popen(
+            [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments],
+            cwd=self.folder,
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}"} | PLAIN,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def run(self, *arguments: str) -> tuple[int, str]:
+        process = self.start(*arguments)
+        out, err = process.communicate(timeout=600)
+        print(out, err)
+        return process.returncode, out + err
+
+    def trials(self) -> pd.DataFrame:
+        return pd.read_csv(self.folder / "results/pausing/tables/trials.csv").fillna({"note": ""})
+
+
+class Look:
+    """What Ray says of the cluster, asked in a process of its own: this one is no part of it."""
+
+    PROGRAM = """
+import json, sys
+from ray._raylet import GcsClient
+from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
+
+reply = GetClusterStatusReply()
+reply.ParseFromString(GcsClient(sys.argv[1]).get_cluster_status(timeout_s=20))
+state = reply.cluster_resource_state
+alive = [node.ray_node_type_name for node in state.node_states if node.total_resources and node.ray_node_type_name]
+print(json.dumps({"alive": sorted(alive), "asked": len(state.pending_gang_resource_requests)}))
+"""
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+
+    def now(self) -> dict[str, object]:
+        told = subprocess.run(
+            [sys.executable, "-c", self.PROGRAM, self.address], env=os.environ | PLAIN, capture_output=True, text=True
+        )
+        found: dict[str, object] = json.loads(told.stdout)
+        return found
+
+    def until(self, **wanted: object) -> float:
+        """Seconds until it says this."""
+        began = time.monotonic()
+        while not wanted.items() <= (found := self.now()).items():
+            assert time.monotonic() - began < GOES_S, found
+            time.sleep(0.5)
+        return time.monotonic() - began
+
+
+def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
+    types = {"gpu": node_type(2, CPU=1, GPU=1), "cpu": node_type(4, CPU=4)}
+    with autoscaling(tmp_path, **types) as address:
+        sweep, look = Sweep(tmp_path, address), Look(address)
+        given = ("resources.device=cuda", "sweep.axes.gpus=[1,2,3]", "cluster.wait_s=60")
+        status, told = sweep.run(*given)
+        assert status == 0, told
+        assert "the cluster has no node to run on: one with 1 GPUs" in told
+        trials = sweep.trials()
+        assert trials.groupby("gpus").status.unique().map(list).to_dict() == {1: ["ok"], 2: ["ok"], 3: ["infeasible"]}
+        (note,) = set(trials.note[trials.gpus == 3])  # the two that there can be at most were there
+        assert note.startswith("needs 3 ranks of 1 CPUs and 1 GPUs; there is room for 2 (") and note.endswith(
+            "no node for it came within cluster.wait_s=60"
+        )
+        assert set(look.now()["alive"]) <= {"gpu"}  # type: ignore[call-overload]
+        print(f"gone after {look.until(alive=[], asked=0):.0f} s")
+
+
+@pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
+def test_what_was_asked_for_ends_with_its_driver(tmp_path: Path, signalled: signal.Signals) -> None:
+    with autoscaling(tmp_path, small=node_type(1, CPU=1), large=node_type(0, CPU=4)) as address:
+        sweep, look = Sweep(tmp_path, address), Look(address)
+        process = sweep.start(
+            "resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=600"
+        )
+        look.until(alive=["small"])
+        look.until(alive=[], asked=1)  # the pair still waits for what cannot come, and nothing needs the node
+        process.send_signal(signalled)
+        process.communicate(timeout=60)
+        assert process.returncode == (130 if signalled is signal.SIGINT else -9)
+        look.until(alive=[], asked=0)
+
+
+def test_a_type_of_node_that_cannot_be_had(tmp_path: Path) -> None:
+    with autoscaling(tmp_path, cpus=1, small=node_type(2, CPU=2)) as address:
+        sweep, look = Sweep(tmp_path, address), Look(address)
+        began = time.monotonic()
+        status, told = sweep.run("resources.device=cuda", "cluster.wait_s=20")
+        print(f"{time.monotonic() - began:.0f} s in all")
+        assert status == 0, told
+        trials = sweep.trials()
+        assert set(trials.status) == {"infeasible"}
+        assert set(trials.note) == {
+            f"needs 1 ranks of 1 CPUs and 1 GPUs; there is room for 0 ({socket.gethostname()}: 1 CPUs, 0 GPUs); "
+            "no node for it came within cluster.wait_s=20"
+        }
+        assert look.now() == {"alive": [], "asked": 0}
+        status, told = sweep.run(
+            "resources.device=cpu", "sweep.axes.gpus=[2]", "cluster.wait_s=60", "allow_changed=true"
+        )
+        assert status == 0, told
+        assert "ok" in set(sweep.trials().status)

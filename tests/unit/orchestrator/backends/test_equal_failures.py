@@ -1,0 +1,142 @@
+from dataclasses import replace
+
+import pytest
+
+from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.equal_failures import EqualFailures
+from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Outcome
+from sweeps.feasibility import Node
+from sweeps.status import Status
+from tests.contract.trials import trial
+from tests.unit.orchestrator.backends.test_agenda import Source
+
+NODE = Node(name="a", cpus=1, gpus=0)
+OK = Outcome(status=Status.OK, wall_s=1.0)
+
+
+def failed(note="ValueError: no such file", cause=Cause.ERROR, status=Status.FAILED):
+    return Outcome(status=status, cause=cause, note=note, wall_s=1.0)
+
+
+def cell(batch, rule="none", seed=0):
+    name = f"{batch}-{rule}"
+    one = trial(f"{name}-{seed}", "quick")
+    return replace(one, cell_id=name, seed=seed, axes={"gpus": 1, "batch": batch, "lr_rule": rule, "seed": seed})
+
+
+GRID = [cell(batch, rule) for batch in (512, 256, 128, 64, 32) for rule in ("none", "linear")]
+
+
+def told(ends, cells=3):
+    failures = EqualFailures(cells)
+    for one, outcome in ends:
+        failures.ended(one, outcome)
+    return failures
+
+
+def test_enough_cells_that_fail_alike_are_doubted():
+    assert not told([(one, failed()) for one in GRID[:2]]).doubted
+    assert told([(one, failed()) for one in GRID[:3]]).doubted
+    assert told([(one, failed(f"rank {n}: ValueError: x\nmore {n}")) for n, one in enumerate(GRID[:3])]).doubted
+    assert not told([(one, failed()) for one in GRID[:3]], cells=None).doubted
+
+
+def test_seeds_of_one_cell_count_once():
+    assert not told([(cell(512, seed=seed), failed()) for seed in range(5)]).doubted
+
+
+@pytest.mark.parametrize("other", [OK, failed("KeyError: y"), failed(status=Status.TIMEOUT, cause=Cause.HANG)])
+def test_any_that_ends_otherwise_speaks_for_the_rest(other):
+    for at in range(4):
+        ends = [(one, failed()) for one in GRID[1:4]]
+        ends.insert(at, (GRID[0], other))
+        assert not told(ends).doubted
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        None,
+        failed(cause=Cause.NODE),
+        failed(cause=Cause.DEVICE),
+        *(
+            failed("x", Cause.NONE, status)
+            for status in (Status.OOM, Status.INFEASIBLE, Status.DIVERGED, Status.SKIPPED)
+        ),
+    ],
+)
+def test_other_ends_do_not_count(other):
+    assert not told([(one, other) for one in GRID]).doubted
+    assert told([(GRID[5], other), *((one, failed()) for one in GRID[:3])]).doubted
+
+
+def test_a_further_attempt_is_another_chance():
+    failures = told([(one, failed()) for one in GRID[:3]])
+    failures.again(GRID[0])
+    assert not failures.doubted
+
+
+def test_witnesses_have_every_value_that_has_not_been_tried():
+    failures = told([(one, failed()) for one in GRID[:3]])  # batches 512 and 256, both rules
+    assert [one.axes["batch"] for one in failures.witnesses(GRID[3:])] == [128, 64, 32]
+    assert failures.witnesses([cell(512, "sqrt"), cell(64, "sqrt")]) == [cell(64, "sqrt")]
+    assert failures.witnesses([cell(256, "linear")]) == []
+
+
+def played(outcome_of, trials=GRID, cells=3, rounds=None):
+    """What ran, in order, on one node, and the agenda."""
+    agenda, ran, now_s = Agenda(trials, equal_failures=cells, rounds=rounds), [], 0.0
+    agenda.on([NODE], now_s)
+    for _ in range(1000):
+        if agenda.over:
+            break
+        if start := agenda.next(now_s):
+            now_s += 1.0
+            ran.append(start.trial)
+            agenda.ended(start.trial.trial_id, now_s, outcome_of(start.trial))
+    assert agenda.over
+    return ran, agenda
+
+
+def test_where_all_fail_alike_the_rest_is_left_alone():
+    ran, agenda = played(lambda one: failed())
+    assert agenda.hopeless == "ValueError: no such file" and not agenda.left_out
+    assert len(ran) == 6 and {one.axes["batch"] for one in ran} == {512, 256, 128, 64, 32}
+    assert len(agenda) == 4
+
+
+def test_large_batches_that_fail_alike_do_not_stop_the_others():
+    ran, agenda = played(lambda one: failed() if one.axes["batch"] >= 128 else OK)
+    assert len(ran) == len(GRID) == len(set(map(id, ran))) and not agenda.hopeless
+
+
+def test_one_rule_that_works_lets_all_run():
+    ran, agenda = played(lambda one: OK if one.axes["lr_rule"] == "linear" else failed(), GRID[::2] + GRID[1::2])
+    assert len(ran) == len(GRID) and not agenda.hopeless
+
+
+def test_a_grid_no_larger_than_that_runs_whole_and_so_does_every_grid_without_the_rule():
+    ran, agenda = played(lambda one: failed(), GRID[:3])
+    assert len(ran) == 3 and not agenda.hopeless
+    ran, agenda = played(lambda one: failed(), cells=None)
+    assert len(ran) == len(GRID) and not agenda.hopeless
+
+
+def test_later_rounds_are_doubted_too():
+    source = Source(GRID[4:])
+    ran, agenda = played(lambda one: failed(), GRID[:3], rounds=source)
+    assert agenda.hopeless and len(ran) < len(GRID) and len(source.left_out) == 1
+
+
+def test_a_budget_that_runs_out_meanwhile_leaves_out_what_was_held_back():
+    from sweeps.limit import Allowance, Limit
+
+    agenda = Agenda(GRID, equal_failures=3, allowance=Allowance(limit=Limit(wall_s=3.0)))
+    agenda.on([NODE], 0.0)
+    now_s = 0.0
+    while start := agenda.next(now_s):
+        now_s += 1.0
+        agenda.ended(start.trial.trial_id, now_s, failed())
+    assert agenda.next(now_s) is None and agenda.over
+    assert len(agenda.left_out) == len(GRID) - 3 and not agenda.hopeless
