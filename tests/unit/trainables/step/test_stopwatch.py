@@ -1,9 +1,11 @@
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import pytest
 import torch
 
 from trainables.inputs.inputs import Minibatch
+from trainables.step import stopwatch
 from trainables.step.stopwatch import Parts, Stopwatch
 
 
@@ -41,3 +43,57 @@ def test_the_parts_of_steps_with_two_passes() -> None:
     assert parts.compute_s == pytest.approx(2 * (20 + 7))
     with pytest.raises(StopIteration):
         next(batches)
+
+
+@dataclass
+class DeviceEvent:
+    at_s: float
+
+    def elapsed_time(self, end: "DeviceEvent") -> float:
+        return (end.at_s - self.at_s) * 1e3
+
+
+@pytest.mark.parametrize("fetches", [9, 16, 25, 30, 40, 100])
+def test_a_device_that_waits_for_each_minibatch_has_waited_for_all(
+    fetches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
+    watch = Stopwatch("cuda:0")
+    batches = watch.fetching(stage.batches(200))
+    for _ in range(2):  # the second reading begins anew
+        before = watch.parts()
+        for _ in range(fetches):
+            next(batches)
+        assert (watch.parts() - before).data_s == pytest.approx(3.0 * fetches)
+
+
+@pytest.mark.parametrize("block", [2, 8, 16, 32])
+def test_minibatches_that_are_made_in_blocks_are_met_at_every_place(
+    block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Stage()
+    monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
+    watch = Stopwatch("cuda:0")
+
+    def blocks() -> Iterator[Minibatch]:
+        for number in range(20 * stopwatch.SAMPLED * block):
+            stage.spend(0.0 if number % block else 1.0)
+            yield torch.zeros(1), torch.zeros(1)
+
+    for _ in watch.fetching(blocks()):
+        pass
+    assert watch.parts().data_s == pytest.approx(20 * stopwatch.SAMPLED, rel=0.1)
+
+
+def test_fetches_too_few_to_be_timed_count_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    stage = Stage()
+    monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
+    watch = Stopwatch("cuda:0")
+    batches = watch.fetching(stage.batches(20))
+    for _ in range(5):
+        next(batches)
+    assert watch.parts().data_s == 0
+    for _ in range(15):
+        next(batches)
+    assert watch.parts().data_s == pytest.approx(3.0 * 20)
