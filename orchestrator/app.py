@@ -26,7 +26,7 @@ from orchestrator.command_line.composition import (
     with_search_path,
 )
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-from orchestrator.command_line.multirun import saved_without_secrets
+from orchestrator.command_line.multirun import check_each, is_known, saved_without_secrets
 from orchestrator.command_line.objective import objective_of
 from orchestrator.command_line.overrides import rewritten
 from orchestrator.config.trust import KEY, hydra_mistakes
@@ -90,23 +90,31 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> 
 
 
 def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | None) -> int:
-    """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code."""
+    """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code, and that no sweep is refused."""
     own = [each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))]
     try:
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            _check_hydra(with_search_path(own, folder), PRIMARY)
+            config = _check_hydra(with_search_path(own, folder), PRIMARY)
+            if is_known(config):
+                check_each([each for each in with_search_path(overrides, folder) if _says_what_to_run(each)])
     except MistakesError as error:
         return _wrong(error)
     return _through_hydra(arguments)
 
 
-def _check_hydra(overrides: Sequence[str], primary: str, *, writes: bool = False) -> None:
+def _says_what_to_run(override: str) -> bool:
+    return is_search_path(override) or not override.lstrip("+~").startswith("hydra")
+
+
+def _check_hydra(overrides: Sequence[str], primary: str, *, writes: bool = False) -> dict[str, Any]:
+    """Hydra's own part of the config; MistakesError if something in it is not trusted, or cannot be written."""
     config = hydra_config(overrides, primary)
     mistakes = list(hydra_mistakes(config, _trusted(overrides)))
     if writes:
         mistakes += _output_mistakes(config["run"]["dir"])
     if mistakes:
         raise MistakesError(mistakes)
+    return config
 
 
 def _output_mistakes(pattern: str) -> Iterator[str]:

@@ -18,6 +18,10 @@ RANK_ENTRY = "trainables.rank:run"
 """The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
 
 
+class NotStartedError(RuntimeError):
+    """The back end does not start, though nothing is wrong with the request: another time it may."""
+
+
 class Backend(Protocol):
     """Where trials run."""
 

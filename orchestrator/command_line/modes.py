@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 def _run(question: Question) -> int:
+    from orchestrator.backends.backend import NotStartedError
     from orchestrator.driver import driver
     from orchestrator.storage.lock import LockedError
 
@@ -22,6 +23,9 @@ def _run(question: Question) -> int:
         return driver.run(question.request, question.asked(), question.trials_on, _console(), question.secrets)
     except LockedError as error:
         raise MistakesError([str(error)]) from error
+    except NotStartedError as error:  # no trial has run, and the same command may
+        print(error, file=sys.stderr)
+        return 1
 
 
 def _plan(question: Question) -> int:

@@ -1,15 +1,74 @@
-"""Hydra's own account of several sweeps, multirun.yaml, without the secrets in it."""
+"""Several whole sweeps of one command: what is wrong with any, and Hydra's own account of them without secrets."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import product
 from typing import Any
 
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
+from orchestrator.command_line.composition import PRIMARY, Composition
 from orchestrator.storage.secrets import Secrets
+from sweeps.mistakes import MistakesError
+
+_PLAIN_SWEEPER = "BasicSweeper"
+"""Hydra's own, which runs every combination; what another one will ask for it does not know itself yet."""
+
+
+def is_known(hydra: Mapping[str, Any]) -> bool:
+    """Whether Hydra's part of the config runs the sweeps that the overrides say, and no others."""
+    sweeper = hydra.get("sweeper") or {}
+    return str(sweeper.get("_target_")).endswith(_PLAIN_SWEEPER) and not sweeper.get("params")
+
+
+def expanded(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each sweep that these stand for; all of them as they are where Hydra cannot read them."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:  # Hydra says so itself, before it runs anything
+        return [list(overrides)]
+    choices = [
+        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+        if each.is_discrete_sweep()
+        else [given]
+        for each, given in zip(parsed, overrides, strict=True)
+    ]
+    return [list(combination) for combination in product(*choices)]
+
+
+def check_each(overrides: Sequence[str]) -> None:
+    """MistakesError with whatever is wrong with any of the sweeps, and for those that would share a folder.
+
+    What names its own number (`${hydra:job.num}`) is not known before its turn.
+    """
+    from orchestrator.command_line.question import Question  # not for --help, which is to come quickly
+
+    if any("${hydra:" in override for override in overrides):
+        return
+    mistakes: list[str] = []
+    asked: dict[str, tuple[list[str], Any]] = {}
+    for sweep in expanded(overrides):
+        own = [each for each in sweep if each not in overrides]
+        try:
+            question = Question.checked(Composition(sweep, PRIMARY))
+        except MistakesError as error:
+            mistakes += [f"with {' '.join(own)}: {mistake}" for mistake in error.mistakes]
+            continue
+        request = question.request
+        place = request.store or str(request.results_dir)
+        first, before = asked.setdefault(place, (own, question.asked()))
+        if request.mode == "run" and not request.allow_changed and question.asked() != before:
+            mistakes.append(
+                f"with {' '.join(own)}: its results would go where those with {' '.join(first)} go, to {place}, and"
+                " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"
+            )
+    if mistakes:
+        raise MistakesError(list(dict.fromkeys(mistakes)))
 
 
 @contextmanager

@@ -41,12 +41,13 @@ def run(
     check_extensions(request)
     layout = Layout(request.results_dir)
     trackers = make_trackers(request.trackers, request.name, layout.root)
+    made = not layout.root.exists()
     try:
         layout.create()
     except OSError as error:
         raise MistakesError([f"results_dir={request.results_dir} cannot be made: {error.strerror}"]) from error
     with (
-        DirectoryLock(layout),
+        DirectoryLock(layout, made=made),
         _copying(request, layout, console),
         Journal.open(layout.journal) as journal,
         Interrupt() as interrupt,

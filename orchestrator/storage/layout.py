@@ -99,6 +99,18 @@ class Layout:
         for directory in (self.trials, self.tables):
             make_directory(directory)
 
+    def remove_if_unused(self) -> None:
+        """Remove what `create` and a driver's own start have made, where nothing else has come into it."""
+        own = {self.journal, self.lock, self.trials, self.tables}
+        used = self.journal.exists() and self.journal.stat().st_size > 0
+        if used or set(self.root.iterdir()) - own or any(self.trials.iterdir()) or any(self.tables.iterdir()):
+            return
+        for directory in (self.trials, self.tables):
+            directory.rmdir()
+        for file in (self.journal, self.lock):
+            file.unlink(missing_ok=True)
+        self.root.rmdir()
+
     def refuse_links(self, trial_id: str) -> None:
         """OSError where a trial's directories would lead out of the results."""
         for directory in (self.trial(trial_id), self.checkpoint(trial_id)):

@@ -57,15 +57,17 @@ class DirectoryLock:
     it is. LockedError at once, without waiting, if another driver has the directory.
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, *, made: bool = False) -> None:
+        """`made`: whether the directory was made for this, and is to go again where nothing comes into it."""
         self._layout = layout
+        self._made = made
         self._lock = FileLock(layout.lock, mode=0o600)
 
     def __enter__(self) -> DirectoryLock:
         self._layout.create()
         try:
             self._lock.acquire(blocking=False)
-        except Timeout:
+        except (Timeout, FileNotFoundError):  # or somebody has just removed a directory that came to nothing
             raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
         reached(Moment.LOCKED)
         try:
@@ -81,6 +83,8 @@ class DirectoryLock:
     ) -> None:
         try:
             self._layout.owner.unlink(missing_ok=True)
+            if self._made:
+                self._layout.remove_if_unused()
         finally:
             self._lock.release()
 

@@ -30,13 +30,14 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # else a busy machine is too slow
 os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
 
+import psutil  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from orchestrator.backends.agenda import Agenda  # noqa: E402
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
 from orchestrator.journal.durations import Durations  # noqa: E402
 from orchestrator.journal.outcome import Outcome  # noqa: E402
-from sweeps.simulation import lower_bound_s, simulate  # noqa: E402
+from sweeps.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
 from sweeps.warmth import cold_starts  # noqa: E402
@@ -44,14 +45,17 @@ from tests.contract.trials import trial  # noqa: E402
 
 
 class Ends:
-    """A listener that notes how each trial ended and when the first started."""
+    """A listener that notes how each trial ended, and when each started and ended."""
 
     def __init__(self) -> None:
         self.first_s = math.inf
         self.last_s = 0.0
         self.outcomes: list[Outcome] = []
+        self.stays: dict[str, tuple[TrialSpec, float, float, Outcome]] = {}
+        self._began: dict[str, float] = {}
 
     def started(self, trial: TrialSpec) -> None:
+        self._began[trial.trial_id] = time.monotonic()
         self.first_s = min(self.first_s, time.monotonic())
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None: ...
@@ -59,6 +63,7 @@ class Ends:
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         self.last_s = time.monotonic()
         self.outcomes.append(outcome)
+        self.stays[trial.trial_id] = (trial, self._began[trial.trial_id], self.last_s, outcome)
         print(f"{self.last_s - self.first_s:6.1f} s: {trial.label} {outcome.status}", file=sys.stderr)
 
     def ticked(self) -> None: ...
@@ -83,6 +88,37 @@ def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec],
     return trials, thought, takes
 
 
+def cpu_s(since: float = 0.0) -> float:
+    """Seconds that this machine's cores have computed, for whomever."""
+    used = psutil.cpu_times()
+    return float(used.user + used.nice + used.system - since)
+
+
+def lost(ends: Ends, takes: Mapping[str, float], gpus: float) -> dict[str, float]:
+    """Where the GPU-seconds of the makespan went that no trial slept through, in seconds of the makespan.
+
+    `cold` are a gang's first trials, whose ranks start within them; `idle` is while nothing holds the GPUs: gangs that
+    start and end, and what the order leaves empty (see `order`).
+    """
+    pids: set[str] = set()
+    cold = warm = heard = held = 0.0
+    for one, began_s, ended_s, outcome in sorted(ends.stays.values(), key=lambda each: each[1]):
+        within_s = outcome.wall_s - takes[one.trial_id]
+        first = outcome.metrics["pid"] not in pids
+        pids.add(outcome.metrics["pid"])
+        cold += one.gpus * within_s * first
+        warm += one.gpus * within_s * (not first)
+        heard += one.gpus * (ended_s - began_s - outcome.wall_s)
+        held += one.gpus * (ended_s - began_s)
+    idle = gpus * (ends.last_s - ends.first_s) - held
+    return {
+        "in_cold_trials_s": cold / gpus,
+        "in_warm_trials_s": warm / gpus,
+        "until_heard_s": heard / gpus,
+        "idle_s": idle / gpus,
+    }
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("json", type=Path, help="where the figures go")
@@ -100,6 +136,7 @@ def main() -> None:
     ends = Ends()
     try:
         nodes = backend.nodes()
+        began_cpu_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:
             backend.run(Agenda(trials, durations=thought), Path(results), ends)
     finally:
@@ -109,6 +146,7 @@ def main() -> None:
     bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
     stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
     cold = cold_starts(stays, nodes)
+    gpus = sum(node.gpus for node in nodes)
     figures = {
         "about": {"machine": platform.platform(), "ray": version("ray"), "load_average": os.getloadavg()[0]},
         "trials": given.trials,
@@ -118,6 +156,8 @@ def main() -> None:
         "bound_s": bound_s,
         "makespan_s": ends.last_s - ends.first_s,
         "makespan_over_bound": (ends.last_s - ends.first_s) / bound_s,
+        "lost": lost(ends, takes, gpus) | {"order_s": makespan_s(stays) - bound_s},
+        "cpu_s": cpu_s(began_cpu_s),
     }
     given.json.write_text(json.dumps(figures, indent=2))
     print(figures)

@@ -133,6 +133,42 @@ def test_hydras_multirun_runs_whole_sweeps(place):
     assert {path.name for path in (place.folder / "results").iterdir()} == {"one", "two"}
 
 
+def test_of_several_sweeps_all_are_refused_or_none(place):
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,-1,2,nine", "--multirun")
+    assert status == 2 and not place.ran() and not (place.folder / "results").exists()
+    told = err.splitlines()
+    assert any(line.startswith("with budget.epochs=-1: ") for line in told), err
+    assert any(line.startswith("with budget.epochs=nine: ") for line in told), err
+    assert any(
+        "with budget.epochs=2: its results would go where those with budget.epochs=1 go" in line for line in told
+    )
+    assert not (place.folder / "multirun").exists()
+
+
+def test_several_sweeps_in_folders_of_their_own(place):
+    folders = "results_dir=results/${hydra:job.num}"
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,2", folders, "--multirun")
+    assert status == 0, err
+    assert len(list((place.folder / "results").glob("*/traced/tables/summary.csv"))) == 2 and len(place.ran()) == 8
+
+
+EQUAL = ("sweep.axes.seed=[0]", "trainable.breaks=0", "sweep.axes.device_batch_size=[8,16,32,64]")
+
+
+def test_where_all_cells_fail_alike_the_rest_waits_for_the_same_command(place):
+    status, out, err = place.run("sweep=traced", *EQUAL, "equal_failures=3")
+    assert status == 1, out + err
+    began = len(place.ran())
+    assert began == 5  # the first three, and a cell for each batch that was not among them
+    assert "all that ran failed alike, whatever its axes: RuntimeError: this seed breaks" in out
+    assert f"{8 - began} planned trials have not run; the same command continues" in out
+    assert set(pd.read_csv(place.results / "tables/trials.csv").status) == {"failed"}
+    status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=3")
+    assert status == 1 and len(place.ran()) == 8 and "whatever its axes" not in out
+    status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=null", "rerun=all")
+    assert status == 1 and len(place.ran()) == 16
+
+
 def test_a_conf_package_in_the_users_folder_does_not_stand_before_ours(place):
     (place.folder / "conf").mkdir()
     (place.folder / "conf/__init__.py").write_text("raise RuntimeError('not this one')")

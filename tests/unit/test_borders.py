@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 
 OWNERS = {
     "ray": ("orchestrator/backends/on_ray/",),
-    "hydra": ("orchestrator/app.py", "orchestrator/command_line/composition.py"),
+    "hydra": ("orchestrator/app.py", *(f"orchestrator/command_line/{n}.py" for n in ("composition", "multirun"))),
     "omegaconf": ("orchestrator/app.py", *(f"orchestrator/command_line/{n}.py" for n in ("composition", "multirun"))),
     "pynvml": ("orchestrator/telemetry/",),
     "tensorboard": ("orchestrator/trackers/tensorboard.py",),

@@ -21,11 +21,11 @@ from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
+from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.on_ray.code import CODE, stage
 from orchestrator.backends.on_ray.notice import leaving
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from sweeps.feasibility import Node
-from sweeps.mistakes import MistakesError
 
 _LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -106,7 +106,7 @@ def _start(options: Mapping[str, Any]) -> Any:
     except Exception as error:  # Ray has no narrower class for a node that takes too long
         ray.shutdown()
         told = " ".join(str(error).split())
-        raise MistakesError([f"Ray could not be started here: {told} (a busy machine may do it later)"]) from error
+        raise NotStartedError(f"Ray could not be started here: {told} (a busy machine may do it later)") from error
 
 
 def _own_folders() -> list[str]:

@@ -93,3 +93,24 @@ def test_a_directory_that_cannot_be_signed_is_given_back(tmp_path: Path, monkeyp
         DirectoryLock(Layout(tmp_path)).__enter__()
     with DirectoryLock(Layout(tmp_path)):
         pass
+
+
+def test_a_directory_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "results" / "sweep")
+    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
+        layout.journal.touch()
+        raise RuntimeError("refused")
+    assert not layout.root.exists()
+
+
+@pytest.mark.parametrize("what", ["journal.jsonl", "trials/a", "tables/summary.csv", "notes.txt"])
+def test_one_with_anything_in_it_stays_and_so_does_one_that_was_there(tmp_path: Path, what: str) -> None:
+    layout = Layout(tmp_path / "sweep")
+    with DirectoryLock(layout, made=True):
+        (layout.root / what).write_text("something")
+    assert (layout.root / what).read_text() == "something" and layout.lock.exists()
+    there = Layout(tmp_path / "there")
+    there.root.mkdir()
+    with DirectoryLock(there):
+        pass
+    assert there.trials.is_dir()

@@ -5,11 +5,11 @@ import pytest
 
 CODE = """
 from orchestrator.backends.on_ray import cluster
-from sweeps.mistakes import MistakesError
+from orchestrator.backends.backend import NotStartedError
 
 try:
     cluster._start({"num_cpus": -1, "include_dashboard": False})
-except MistakesError as error:
+except NotStartedError as error:
     print(error)
 """
 
