@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from trainables.inputs.inputs import Form, as_pixels
+from trainables.inputs.split import Part
 from trainables.process_group import Gang
 from trainables.step.objective import correct_sum, loss_sum
 from trainables.step.precision import Precision
@@ -26,8 +27,7 @@ class Evaluation:
 
     def __init__(
         self,
-        images: Tensor,
-        targets: Tensor,
+        part: Part,
         *,
         gang: Gang,
         form: Form,
@@ -35,14 +35,14 @@ class Evaluation:
         batch_size: int,
         mirrored: bool = False,
     ) -> None:
-        """Images uint8 N×C×H×W, on any device; the rank's slice moves to its own.
+        """The part may be on any device; the rank's slice moves to its own.
 
         `mirrored`: an image is judged by the mean outputs of itself and its mirror image.
         """
-        mine = gang.share_of(len(images))
-        self._pixels = as_pixels(images[mine], form.device)
-        self._targets = targets[mine].to(form.device)
-        self._count = len(images)
+        mine = gang.share_of(len(part))
+        self._pixels = as_pixels(part.images[mine], form.device)
+        self._targets = part.targets[mine].to(form.device)
+        self._count = len(part)
         self._gang, self._form, self._precision, self._batch_size = gang, form, precision, batch_size
         self._mirrored = mirrored
 

@@ -57,8 +57,7 @@ class Workload:
     def evaluation(self, part: Part, gang: Gang, settings: Settings) -> Evaluation:
         """A part to score models on, which the ranks of the gang divide among themselves."""
         return Evaluation(
-            part.images,
-            part.targets,
+            part,
             gang=gang,
             form=self.form,
             precision=self.precision,

@@ -7,6 +7,7 @@ from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
 from trainables.context import Context
 from trainables.inputs.inputs import Form
+from trainables.inputs.split import Part
 from trainables.step.precision import PRECISIONS
 from trainables.supervised.evaluation import Evaluation, Score
 
@@ -27,7 +28,9 @@ def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool)
     gang = process_group.join(Context.alone(rank=rank, world_size=world_size, rendezvous=meet, gang_id=f"{meet}"))
     model, images, targets = material(count, dense=dense)
     precision = PRECISIONS["fp64"]
-    evaluation = Evaluation(images, targets, gang=gang, form=FORM, precision=precision, batch_size=2)
+    evaluation = Evaluation(
+        Part(images=images, targets=targets), gang=gang, form=FORM, precision=precision, batch_size=2
+    )
     return evaluation.score(model)
 
 
@@ -49,7 +52,9 @@ def test_every_sample_counts_once_whatever_the_ranks(pair: Processes, count: int
 def test_a_model_is_left_in_training_mode() -> None:
     model, images, targets = material(3, dense=False)
     gang = process_group.join(Context.alone())
-    Evaluation(images, targets, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2).score(model)
+    Evaluation(
+        Part(images=images, targets=targets), gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2
+    ).score(model)
     assert model.training
 
 
@@ -58,7 +63,9 @@ def test_a_models_own_hooks_are_called() -> None:
     seen: list[int] = []
     model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
     gang = process_group.join(Context.alone())
-    Evaluation(images, targets, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2).score(model)
+    Evaluation(
+        Part(images=images, targets=targets), gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=2
+    ).score(model)
     assert seen == [2, 2, 1]
 
 
@@ -66,7 +73,9 @@ def test_a_models_own_hooks_are_called() -> None:
 def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
     model, images, targets = material(9, dense=dense)
     gang, precision = process_group.join(Context.alone()), PRECISIONS["fp64"]
-    evaluation = Evaluation(images, targets, gang=gang, form=FORM, precision=precision, batch_size=4, mirrored=True)
+    evaluation = Evaluation(
+        Part(images=images, targets=targets), gang=gang, form=FORM, precision=precision, batch_size=4, mirrored=True
+    )
     views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
     outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
     assert evaluation.score(model).loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
