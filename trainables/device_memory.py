@@ -27,6 +27,15 @@ def limit(device: str, share: float | None) -> None:
         torch.cuda.set_per_process_memory_fraction(1.0, 0)  # the trial before may have had less
 
 
+def peak(device: str) -> dict[str, float]:
+    """`peak_memory_gb`: of the GPU, by the trial's tensors so far; nothing on CPUs, where telemetry looks on."""
+    if not device.startswith("cuda"):
+        return {}
+    import torch
+
+    return {"peak_memory_gb": torch.cuda.max_memory_allocated() / 2**30}
+
+
 def taken(device: str) -> dict[str, float]:
     """`reserved_memory_gb`: at most, with what lies beside the allocator; `device_memory_gb`: of the whole GPU.
 

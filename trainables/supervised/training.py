@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables import process_group
+from trainables import device_memory, process_group
 from trainables.checkpoints.checkpoint_pace import CheckpointPace
 from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
 from trainables.context import Batch, Context, GivenUpError
@@ -139,9 +139,9 @@ class SupervisedTrial:
         replicas.tell(score.accuracy)
         if self._settings.compile != "off":
             self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
-        if self._context.device != "cpu":
-            (peak_gb,) = self._gang.largest(torch.cuda.max_memory_allocated() / 2**30)
-            self._context.summarize({"peak_memory_gb": peak_gb})
+        for name, own_gb in device_memory.peak(self._context.device).items():
+            (peak_gb,) = self._gang.largest(own_gb)
+            self._context.summarize({name: peak_gb})
 
     def time(self) -> None:
         """Summarize the times, after everything else: further steps may be taken for it."""
@@ -194,6 +194,7 @@ class SupervisedTrial:
             | {"epoch_s": epoch.seconds, "samples": at.samples * self._replicas.count, "steps": at.steps}
             | {"lr": epoch.lr}
             | split_of(epoch, on_gpu=self.replica.stopwatch.on_gpu)
+            | device_memory.peak(self._context.device)
             | noise
         )
 

@@ -17,6 +17,7 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: types.SimpleNamespace(total_memory=80 * gb))
     monkeypatch.setattr(torch.cuda, "max_memory_reserved", lambda device: 19 * gb)
+    monkeypatch.setattr(torch.cuda, "max_memory_allocated", lambda: 7 * gb)
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda share, device: told.append(share))
     return told
 
@@ -34,7 +35,11 @@ def test_the_next_trial_of_a_process_has_all_of_it_again(bounds: list[float]) ->
 
 def test_a_cpu_has_no_such_bound(bounds: list[float]) -> None:
     device_memory.limit("cpu", 0.25)
-    assert not bounds and device_memory.taken("cpu") == {}
+    assert not bounds and device_memory.taken("cpu") == device_memory.peak("cpu") == {}
+
+
+def test_the_peak_is_that_of_the_trials_tensors(bounds: list[float]) -> None:
+    assert device_memory.peak("cuda:0") == {"peak_memory_gb": 7.0}
 
 
 @pytest.mark.gpu
@@ -45,3 +50,10 @@ def test_who_wants_more_than_its_share_ends_as_oom_and_the_next_has_all() -> Non
     whole = run(asked)
     assert whole["status"] == "ok"
     assert whole["metrics"]["reserved_memory_gb"] > whole["metrics"]["device_memory_gb"] / 2
+
+
+@pytest.mark.gpu
+def test_every_epoch_tells_its_peak() -> None:
+    answer = run(request(config={"budget": {"epochs": 2}}) | {"device": "cuda"})
+    peaks = [row["peak_memory_gb"] for row in answer["rows"]]
+    assert len(peaks) == 2 and 0 < peaks[0] <= peaks[1] <= answer["metrics"]["peak_memory_gb"]
