@@ -1,51 +1,50 @@
-"""Runs every simulation in full and writes docs/results/statistics.{json,md}: python -m tests.simulation.report"""
+"""Runs every simulation in full and writes docs/results/statistics.{json,md}: python -m tests.simulation.report
+
+python -m tests.simulation.report 2000 300 recommendation rules     # so many simulations, of these parts again
+"""
 
 from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
+from numpy.random import Generator
 
 from tests.simulation import yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED
+from tests.simulation.worlds import CLEAN, CONTAMINATED, Noise
 
 SEEDS = (3, 5, 10)
 MARGIN = 0.03
 
 
-def measure(sims: int, few: int) -> dict:
-    """`sims` simulations of the cheap estimators, `few` of the dear ones."""
-    generator = np.random.default_rng(2026)
+def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
+    """By name what each part simulates: `sims` times the cheap estimators, `few` times the dear ones."""
     noises = {"clean": CLEAN, **CONTAMINATED}
+    two = {"clean": CLEAN, "heavy tails": next(iter(CONTAMINATED.values()))}
+
+    def by_seeds(noises: dict[str, Noise], seeds: Sequence[int], rate: Callable[[Noise, int], object]) -> dict:
+        return {told: {str(n): rate(noise, n) for n in seeds} for told, noise in noises.items()}
+
     return {
-        "simulations": {"intervals, equivalence": sims, "the others": few},
-        "interval coverage": {
-            told: {str(n): yardstick.interval_coverage(noise, n, sims, generator) for n in SEEDS}
-            for told, noise in noises.items()
-        },
-        "shrunken coverage": {
-            told: {str(n): yardstick.shrunken_coverage(noise, n, few // 4, generator) for n in (2, *SEEDS)}
-            for told, noise in noises.items()
-        },
-        "median time coverage": {
-            f"{share:.0%} unreached": {str(n): yardstick.median_coverage(share, n, few, generator) for n in SEEDS}
+        "interval coverage": lambda g: by_seeds(
+            noises, SEEDS, lambda noise, n: yardstick.interval_coverage(noise, n, sims, g)
+        ),
+        "shrunken coverage": lambda g: by_seeds(
+            noises, (2, *SEEDS), lambda noise, n: yardstick.shrunken_coverage(noise, n, few // 4, g)
+        ),
+        "median time coverage": lambda g: {
+            f"{share:.0%} unreached": {str(n): yardstick.median_coverage(share, n, few, g) for n in SEEDS}
             for share in (0.0, 0.1, 0.3)
         },
-        "false equivalence": {
-            told: {str(n): yardstick.false_equivalence(noise, n, 30 * sims, generator, MARGIN) for n in SEEDS}
-            for told, noise in noises.items()
-        },
-        "recommendation": {
-            told: {str(n): yardstick.recommendations(noise, n, few, generator) for n in SEEDS}
-            for told, noise in {"clean": CLEAN, "heavy tails": next(iter(CONTAMINATED.values()))}.items()
-        },
-        "rules": by_rule({str(n): yardstick.rules(CLEAN, n, few, generator) for n in SEEDS}),
-        "usl coverage": {
-            told: {str(n): yardstick.usl_coverage(noise, n, few, generator) for n in SEEDS}
-            for told, noise in {"clean": CLEAN, "heavy tails": next(iter(CONTAMINATED.values()))}.items()
-        },
+        "false equivalence": lambda g: by_seeds(
+            noises, SEEDS, lambda noise, n: yardstick.false_equivalence(noise, n, 30 * sims, g, MARGIN)
+        ),
+        "recommendation": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.recommendations(noise, n, few, g)),
+        "rules": lambda g: by_rule({str(n): yardstick.rules(CLEAN, n, few, g) for n in SEEDS}),
+        "usl coverage": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.usl_coverage(noise, n, few, g)),
     }
 
 
@@ -132,9 +131,18 @@ def markdown(found: dict) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-if __name__ == "__main__":
+def main() -> None:
     folder = Path(__file__).parents[2] / "docs" / "results"
-    sims, few = (int(argument) for argument in sys.argv[1:3]) if len(sys.argv) > 2 else (2000, 400)
-    result = measure(sims, few)
-    (folder / "statistics.json").write_text(json.dumps(result, indent=1, ensure_ascii=False) + "\n")
-    (folder / "statistics.md").write_text(markdown(result))
+    sims, few = (int(argument) for argument in sys.argv[1:3]) if len(sys.argv) > 2 else (2000, 300)
+    known = parts(sims, few)
+    asked = sys.argv[3:] or list(known)
+    found = json.loads((folder / "statistics.json").read_text()) if sys.argv[3:] else {}
+    found["simulations"] = {"intervals, equivalence": sims, "the others": few}
+    for name in asked:
+        found[name] = known[name](np.random.default_rng(2026))
+    (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+    (folder / "statistics.md").write_text(markdown(found))
+
+
+if __name__ == "__main__":
+    main()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -47,12 +48,15 @@ class Cells:
 
 
 def unequal_pair() -> Mapping[str, Sequence[Bar]]:
-    """E0: images a second of the MNIST CNN."""
+    """E0: images a second of the MNIST CNN, and an unequal pair with equal and with proportional shares."""
     cells = Cells("unequal_pair_core")
     plain = {"trainable__slow_down": None}
 
     def pace(label: str, **wanted: Any) -> Bar:
         return cells.bar(label, "samples_per_s", 1e-3, **wanted)
+
+    def slowed(rank: int) -> dict[str, str]:
+        return {"trainable__slow_down": json.dumps({"rank": rank, "factor": 2.0})}
 
     return {
         "MNIST CNN, 1,000 images/s": [
@@ -62,7 +66,13 @@ def unequal_pair() -> Mapping[str, Sequence[Bar]]:
             pace("two, 256 each", gpus=2, global_batch_size=512, strategy="ddp", **plain),
             pace("two, DataParallel", gpus=2, global_batch_size=512, strategy="data_parallel", **plain),
             pace("two, 512 each", gpus=2, global_batch_size=1024, strategy="ddp", **plain),
-        ]
+        ],
+        "an unequal pair, 8,192 images, 1,000 images/s": [
+            pace("the slowed one alone, 4,096", gpus=1, global_batch_size=4096, **slowed(0)),
+            pace("the other alone, 4,096", gpus=1, global_batch_size=4096, **slowed(1)),
+            pace("both, equal shares", gpus=2, global_batch_size=8192, strategy="ddp", **slowed(1)),
+            pace("both, shares by speed", gpus=2, global_batch_size=8192, strategy="ddp_unequal", **slowed(1)),
+        ],
     }
 
 
@@ -105,7 +115,7 @@ def data_parallel() -> Mapping[str, Sequence[Bar]]:
         "speed-up of two GPUs, 128 images each": [
             *(Bar(label=f"published: {name}", value=value, published=True) for name, value in published.items()),
             *(gain(f"{name}, DDP", model, strategy="ddp") for name, model in networks.items()),
-            gain("ResNet-101, DataParallel", "resnet101", strategy="data_parallel"),
+            *(gain(f"{name}, DataParallel", model, strategy="data_parallel") for name, model in networks.items()),
         ]
     }
 
@@ -133,39 +143,55 @@ def batch_vs_tpu() -> Mapping[str, Sequence[Bar]]:
     return panels
 
 
+def recipe() -> Mapping[str, Sequence[Bar]]:
+    """E1: the test accuracy of the CNN after the published 100 epochs, on one GPU."""
+    cells = Cells("batch_vs_tpu_recipe")
+    published = {128: 0.8960, 256: 0.8940, 512: 0.8849, 1024: 0.8597}
+    bars: list[Bar] = []
+    for batch in (128, 256, 512, 1024, 2048):
+        if batch in published:
+            bars.append(Bar(label=f"published: {batch}", value=published[batch], published=True))
+        bars.append(cells.bar(f"batch {batch:,}", "accuracy", gpus=1, global_batch_size=batch))
+    return {"10-layer CNN, 100 epochs, linear rule: test accuracy": bars}
+
+
 def input_pipeline() -> Mapping[str, Sequence[Bar]]:
-    """E2: distinct samples a second, by the way in which they reach the GPUs, on a logarithmic axis."""
-    cells = Cells("input_pipeline_core")
-
-    def pace(label: str, gpus: int, way: str) -> Bar:
-        return cells.bar(label, "samples_per_s", 1e-3, gpus=gpus, trainable__input=way)
-
+    """E2: distinct samples a second, by the way in which they reach the GPUs."""
+    cells = Cells("input_pipeline")
+    ways = {
+        "same_batch": "the same batch for all",
+        "shared_loader": "one loader for all",
+        "loader": "a loader each",
+        "resident": "data on the GPUs",
+    }
     return {
-        "distinct samples, 1,000/s (logarithmic)": [
-            Bar(label="published: one TITAN X", value=0.758, published=True),
-            Bar(label="published: four, as counted", value=2.593, published=True),
-            Bar(label="published: four, distinct", value=0.648, published=True),
-            pace("one H200, loader", 1, "loader"),
-            pace("two, same batch for both", 2, "same_batch"),
-            pace("two, one loader for both", 2, "shared_loader"),
-            pace("two, a loader each", 2, "loader"),
-            pace("one, data on the GPU", 1, "resident"),
-            pace("two, data on the GPUs", 2, "resident"),
-        ]
+        "H200s at batch 128 each, distinct samples, 1,000/s": [
+            cells.bar(f"{told}: {gpus}", "samples_per_s", 1e-3, gpus=gpus, trainable__input=way, device_batch_size=128)
+            for way, told in ways.items()
+            for gpus in (2, 4)
+        ],
+        "published, four TITAN X, 1,000/s": [
+            Bar(label="one GPU", value=0.758, published=True),
+            Bar(label="four, as counted", value=2.593, published=True),
+            Bar(label="four, distinct", value=0.648, published=True),
+        ],
     }
 
 
-FINDINGS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], bool]] = {
-    "unequal_pair": (unequal_pair, False),
-    "batch_vs_tpu": (batch_vs_tpu, False),
-    "input_pipeline": (input_pipeline, True),
-    "data_parallel": (data_parallel, False),
-    "conv2d": (conv2d, True),
+BARS, LOGARITHMIC, POINTS = "bars", "logarithmic bars", "points"
+
+FINDINGS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], str]] = {
+    "unequal_pair": (unequal_pair, BARS),
+    "batch_vs_tpu": (batch_vs_tpu, BARS),
+    "recipe": (recipe, POINTS),  # from .82 on: bars would have to begin at 0
+    "input_pipeline": (input_pipeline, BARS),
+    "data_parallel": (data_parallel, BARS),
+    "conv2d": (conv2d, LOGARITHMIC),
 }
-"""By the picture's name what it shows, and whether on a logarithmic axis."""
+"""By the picture's name what it shows, and how."""
 
 
-def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, logarithmic: bool) -> None:
+def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> None:
     """One picture of horizontal bars, its panels side by side."""
     with matplotlib.rc_context(STYLE):
         height = 0.7 + 0.27 * max(map(len, panels.values()))
@@ -176,7 +202,11 @@ def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, logarithmic: bool) -
             errors = [[max(0.0, v - b.lo) for v, b in zip(values, bars, strict=True)] for _ in (0,)]
             errors.append([max(0.0, b.hi - v) for v, b in zip(values, bars, strict=True)])
             colours = [PUBLISHED if bar.published else MEASURED for bar in bars]
-            axes.barh(range(len(bars)), values, color=colours, xerr=errors, error_kw={"elinewidth": 1.2})
+            if look == POINTS:
+                axes.scatter(values, range(len(bars)), color=colours, zorder=3)
+                axes.errorbar(values, range(len(bars)), xerr=errors, fmt="none", ecolor="black", elinewidth=1.2)
+            else:
+                axes.barh(range(len(bars)), values, color=colours, xerr=errors, error_kw={"elinewidth": 1.2})
             for row, bar in enumerate(bars):
                 end = bar.hi if bar.hi == bar.hi else bar.value
                 axes.annotate(_told(bar.value), (end, row), xytext=(4, 0), textcoords="offset points", va="center")
@@ -184,7 +214,7 @@ def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, logarithmic: bool) -
             axes.invert_yaxis()
             axes.set_title(title, fontsize=9, loc="left")
             axes.spines[["top", "right"]].set_visible(False)
-            if logarithmic:
+            if look == LOGARITHMIC:
                 axes.set_xscale("log")
             axes.margins(x=0.16)
         FigureCanvasSVG(figure)
@@ -196,10 +226,9 @@ def _told(value: float) -> str:
 
 
 def main() -> None:
-    """Draw those whose summaries are there."""
-    for name, (panels, logarithmic) in FINDINGS.items():
-        if (HERE / f"{name}_core" / "summary.csv").exists():
-            draw(name, panels(), logarithmic=logarithmic)
+    """Draw all of them."""
+    for name, (panels, look) in FINDINGS.items():
+        draw(name, panels(), look=look)
 
 
 if __name__ == "__main__":
