@@ -112,8 +112,7 @@ def _dismiss_compilers() -> None:
 
 def _release_memory() -> None:
     """Give back what the last trial's objects, compiled functions and cached blocks hold."""
-    if "torch._dynamo" in sys.modules:
-        sys.modules["torch._dynamo"].reset()
+    _forget_compiled()
     gc.collect()
     _spare_imports()
     if "torch" in sys.modules:
@@ -121,6 +120,14 @@ def _release_memory() -> None:
 
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
+
+
+def _forget_compiled() -> None:
+    """Only where something was compiled: on a GPU to forget nothing would import the whole of the compilers first."""
+    dynamo = sys.modules.get("torch._dynamo")
+    if dynamo is not None and (frames := dynamo.utils.counters["frames"])["total"]:
+        dynamo.reset()
+        frames.clear()
 
 
 _spared_modules = 0

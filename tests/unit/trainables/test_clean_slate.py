@@ -1,8 +1,10 @@
 from typing import Any
 
 import pytest
+import torch
 
 from tests.unit.trainables.ranks import Processes, request, run, without_times
+from trainables import clean_slate
 
 AFTERWARDS = {
     "a different model": request(config={"model": {"name": "small_cnn"}, "budget": {"steps": 2}}),
@@ -40,3 +42,18 @@ def test_the_state_is_that_of_a_new_process(ones: Processes) -> None:
     assert (state["dtype"], state["device"], state["grad"]) == ("torch.float32", "cpu", True)
     assert (state["threads"], state["collects"], state["precision"]) == (2, True, "highest")
     assert state["denormal"] > 0
+
+
+def test_compilers_are_asked_to_forget_only_what_they_have_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    dynamo: Any = pytest.importorskip("torch._dynamo")
+    clean_slate.leave()  # whatever earlier tests have compiled
+    forgotten: list[None] = []
+    reset = dynamo.reset
+    monkeypatch.setattr(dynamo, "reset", lambda: forgotten.append(reset()))
+    clean_slate.leave()
+    assert not forgotten
+    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    assert compiled(torch.ones(1)) == 2
+    clean_slate.leave()
+    clean_slate.leave()
+    assert len(forgotten) == 1
