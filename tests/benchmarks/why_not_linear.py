@@ -135,12 +135,13 @@ class Neighbour:
 def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[str, Any]:
     """One rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
     from trainables.inputs.inputs import ResidentInputs
+    from trainables.inputs.pause import pause
     from trainables.step import training_step
     from trainables.supervised import loop
 
     if core >= 0:
         os.sched_setaffinity(0, {core})
-    wait_on_device = _device_wait(delay_s) if asked["device"] == "cuda" else lambda: time.sleep(delay_s)
+    wait_on_device = pause(asked["device"], delay_s)
     step = training_step.TrainingStep
     places: dict[str, tuple[Any, str, Callable[[], None]]] = {
         "input": (ResidentInputs, "_block", lambda: time.sleep(delay_s)),
@@ -176,20 +177,6 @@ def _behind_exchange(update: Callable[..., Any], wait: Callable[[], None]) -> Ca
             wait()
 
     return updating
-
-
-def _device_wait(delay_s: float) -> Callable[[], None]:
-    """A kernel that keeps the GPU for so long, and the host for nothing."""
-    import torch
-
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    for _ in range(2):  # the first one wakes the clocks
-        begin.record()
-        torch.cuda._sleep(100_000_000)
-        end.record()
-        torch.cuda.synchronize()
-    cycles = int(100_000_000 * delay_s / (begin.elapsed_time(end) / 1e3))
-    return lambda: torch.cuda._sleep(cycles)
 
 
 class Pair:

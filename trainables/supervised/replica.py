@@ -13,6 +13,7 @@ from trainables.clock import Clock
 from trainables.context import Batch, Context
 from trainables.inputs import pipelines
 from trainables.inputs.inputs import Inputs
+from trainables.inputs.pause import pause
 from trainables.inputs.slowed_inputs import SlowedInputs
 from trainables.models.batch_norm import synchronises
 from trainables.noise.adascale import Pace
@@ -172,7 +173,7 @@ class Replica:
     def _make_inputs(self, pause_s: float) -> Inputs:
         feed = self._workload.feed(self._context.batch, self._context.seed)
         inputs = pipelines.build(self._settings.input, feed, self._gang, self._settings.loader)
-        return SlowedInputs(inputs, pause_s, self._clock) if pause_s else inputs
+        return SlowedInputs(inputs, pause(self._context.device, pause_s)) if pause_s else inputs
 
     def _make_step(self) -> Step:
         context = self._context

@@ -1,0 +1,34 @@
+"""Time in which a rank's device does nothing for the training, as if its work took longer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+CALIBRATION_CYCLES = 100_000_000
+"""About 50 ms of a GPU's clock."""
+
+
+def pause(device: str, seconds: float) -> Callable[[], None]:
+    """What makes the device wait for so long each time it is called.
+
+    A GPU waits in its own stream, behind what it was given and before what follows: the host goes on giving it work, as
+    it does with a slower device, and whatever runs in other streams is not held up. A CPU sleeps.
+    """
+    if not device.startswith("cuda"):
+        return partial(time.sleep, seconds)
+    return partial(torch.cuda._sleep, round(seconds * _cycles_per_s()))
+
+
+def _cycles_per_s() -> float:
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(2):  # the first one wakes the clocks
+        begin.record()
+        torch.cuda._sleep(CALIBRATION_CYCLES)
+        end.record()
+        end.synchronize()
+    elapsed_ms: float = begin.elapsed_time(end)
+    return 1e3 * CALIBRATION_CYCLES / elapsed_ms
