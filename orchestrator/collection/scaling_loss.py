@@ -39,6 +39,15 @@ UNDIVIDED = (
 )
 """Where the parts of a step are not known, in place of a remedy."""
 
+REPEATED = (
+    "samples that several GPUs train on in the same step, which count once: give each its own (trainable.input=loader"
+    " or resident)"
+)
+"""Where that is most of what is lost: it is in the rest."""
+
+_AS_MANY = 0.8
+"""A step of fewer distinct samples a batch than this, in the baseline's, repeats some; others differ by noise."""
+
 NOTEWORTHY = 0.02
 """Below it nothing is worth a remedy."""
 
@@ -48,7 +57,8 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
 
     With T the time of a step and e the efficiency, an ideal step would take e·T; a part of the baseline's step would
     take the same share of that as of its own. What a part takes beyond it, over T, is lost to the part; what is lost
-    beyond all parts is the rest. Of a captured step only the waiting for data is known: all else is the rest.
+    beyond all parts is the rest. Of a captured step only the waiting for data is known: all else is the rest. So is
+    what is lost because ranks train on the same samples, which takes no part of a step longer.
     """
     columns = [f"step_{part}_s" for part in PARTS]
     known = [column for column in ("mfu", "step_s", *columns) if column in ok]
@@ -57,14 +67,24 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     own, baseline = means.reindex(cells.index), means.reindex(cells["baseline_cell_id"]).set_axis(cells.index)
     cells["mfu"] = own["mfu"]
     several = (cells["baseline_cell_id"] != cells["cell_id"]) & (cells["gpus"] > 1)
+    distinct = _distinct(cells, own["step_s"])
+    kept_s = cells["efficiency"] / distinct  # by the time of a step alone
     for part, column in zip(PARTS, columns, strict=True):
-        ideal = baseline[column] / baseline["step_s"] * cells["efficiency"]
+        ideal = baseline[column] / baseline["step_s"] * kept_s
         cells[f"lost_{part}"] = (own[column] / own["step_s"] - ideal).where(several)
     parts = cells[[f"lost_{part}" for part in PARTS]]
     undivided = parts["lost_data"].notna() & parts.drop(columns="lost_data").isna().all(axis="columns")
     named = parts.sum(axis="columns", skipna=False).where(~undivided, parts["lost_data"])
     cells["lost_rest"] = (1 - cells["efficiency"] - named).where(several)
-    cells["remedy"] = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
+    remedies = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
+    cells["remedy"] = pd.Series(remedies, cells.index).mask(several & (distinct < 1), REPEATED)
+
+
+def _distinct(cells: pd.DataFrame, step_s: pd.Series[Any]) -> pd.Series[Any]:
+    """Of the samples of a step the share that counts, as a part of the baseline's share; 1 within noise."""
+    share = cells["samples_per_s"] * step_s / cells["global_batch_size"]
+    ratio = share / share.reindex(cells["baseline_cell_id"]).set_axis(cells.index)
+    return ratio.where(ratio < _AS_MANY, 1.0)
 
 
 def largest_loss(row: Mapping[Any, Any]) -> str:

@@ -39,9 +39,10 @@ def at_most_behind(found: Recommendation) -> str:
     if math.isnan(found.behind) or found.cell_id is None:
         return ""
     chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
+    best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
     if found.behind < 0.0005:
-        return f"{chance} no more than that of the best cell within the margin."
-    return f"{chance} at most {figures.percent(found.behind)}% above that of the best cell within the margin."
+        return f"{chance} no more than that of {best}."
+    return f"{chance} at most {figures.percent(found.behind)}% above that of {best}."
 
 
 def beaten_by_none(found: Recommendation) -> str:

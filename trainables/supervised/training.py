@@ -164,7 +164,8 @@ class SupervisedTrial:
         workload, ranks = self._workload, self._gang.world_size
         with self._context.phase("probe"):
             own = matrix_flops_per_s(self._context.device, workload.precision, ranks=ranks)
-            rate = sum(self._gang.each(own))
+            # A rank that drives several devices has one of them measured: they are alike.
+            rate = sum(self._gang.each(own * max(1, len(self._context.devices))))
         flops = flops_per_sample(self._model_config, input_shape=workload.input_shape, num_classes=workload.num_classes)
         told = {"matrix_flops_per_s": rate}
         return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.collection.collector import collect
-from orchestrator.collection.scaling_loss import LOST, REMEDIES, UNDIVIDED
+from orchestrator.collection.scaling_loss import LOST, REMEDIES, REPEATED, UNDIVIDED
 from orchestrator.journal.record import TrialRecord
 
 RecordOf = Callable[..., TrialRecord]
@@ -51,6 +51,16 @@ def test_what_no_clock_saw_is_the_rest(record_of: RecordOf) -> None:
     one = parts(compute=0.008)
     found = summary(record_of, one, parts(compute=0.008) | {"step_s": 0.016})
     assert found["lost_rest"] == pytest.approx(0.5) and found["remedy"] == REMEDIES["lost_rest"]
+
+
+def test_samples_that_all_ranks_take_alike_are_no_part_of_a_step(record_of: RecordOf) -> None:
+    """Two ranks take the same 32 samples in the same 10 ms: half is lost, and no part took longer."""
+    one = parts(host=0.002, compute=0.008)
+    records = [record_of(gpus, 0, metrics={**one, "samples_per_s": 3200.0}) for gpus in (1, 2)]
+    found: dict[str, Any] = collect(records, scaling="weak")[1].iloc[1].to_dict()
+    assert found["efficiency"] == pytest.approx(0.5)
+    assert [found[name] for name in LOST] == pytest.approx([0, 0, 0, 0, 0, 0.5], abs=1e-9)
+    assert found["remedy"] == REPEATED
 
 
 def test_linear_scaling_needs_no_remedy(record_of: RecordOf) -> None:
