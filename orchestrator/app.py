@@ -20,6 +20,7 @@ from omegaconf import DictConfig
 from orchestrator.command_line.composition import (
     PRIMARY,
     Composition,
+    CompositionError,
     config_dir,
     hydra_config,
     is_search_path,
@@ -57,7 +58,7 @@ def main(arguments: Sequence[str]) -> int:
             return _shown(given, overrides, primary)
         # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            composition = Composition(overrides, primary)
+            composition = _composed(overrides, primary)
             if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
                 return alone(composition.config)
             question = _checked(composition)
@@ -84,7 +85,7 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> 
         status = _through_hydra(arguments)
     if status:
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            Composition(overrides, primary)
+            _composed(overrides, primary)
     sys.stderr.write(told.getvalue())
     return status
 
@@ -175,6 +176,23 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     for override in overrides:
         flags.remove(override)
     return [*flags, *overrides]
+
+
+def _composed(overrides: Sequence[str], primary: str) -> Composition:
+    """The composition; MistakesError, also with what is wrong with the overrides that do fit."""
+    try:
+        return Composition(overrides, primary)
+    except CompositionError as error:
+        raise MistakesError([*error.mistakes, *_further(error, primary)]) from None
+
+
+def _further(error: CompositionError, primary: str) -> Iterator[str]:
+    if not any(override.startswith("sweep=") for override in error.fitting):
+        return
+    try:
+        _checked(Composition(error.fitting, primary))
+    except MistakesError as further:
+        yield from (each for each in further.mistakes if not error.is_due_to_them(each))
 
 
 def _checked(composition: Composition) -> Question:

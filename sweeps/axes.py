@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -23,6 +24,11 @@ def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[M
     combined = ({axis: value for part in parts for axis, value in part.items()} for parts in grid)
     in_order = ({axis: point[axis] for axis in axes} for point in combined)
     return [point for point in in_order if not any(_matches(point, entry) for entry in exclude)]
+
+
+def size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
+    """How many combinations there are, those that `exclude` would leave out included."""
+    return math.prod(len(column) for column in _columns(axes, zipped))
 
 
 def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:

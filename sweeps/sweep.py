@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from sweeps import batch as batches
-from sweeps.axes import Axes, Point, axes_mistakes, distinct, points
+from sweeps.axes import Axes, Point, axes_mistakes, distinct, points, size
 from sweeps.gang import gang
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
@@ -16,6 +16,9 @@ from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 
 STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
 """Axes with a meaning of their own; every other axis is a config key or a config group."""
+
+MOST_TRIALS = 100_000
+"""Of a sweep: minutes of planning, and weeks of training. More is a slip."""
 
 DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
 """The value of a standard axis that a sweep does not have."""
@@ -72,8 +75,10 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
         raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
     # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
-    axes = {axis: distinct(values) for axis, values in sweep.axes.items() if values}
-    grid = points(axes) if mistakes else points(sweep.axes, sweep.zip, sweep.exclude)
+    axes = {axis: distinct(values) for axis, values in sweep.axes.items() if values} if mistakes else sweep.axes
+    if told := _too_many(axes, () if mistakes else sweep.zip):
+        raise MistakesError([*mistakes, told])
+    grid = points(axes) if mistakes else points(axes, sweep.zip, sweep.exclude)
     setups: dict[str, Setup | None] = {}
     found: list[TrialSpec] = []
     for point in grid:
@@ -92,6 +97,14 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     if mistakes:
         raise MistakesError(mistakes)
     return found
+
+
+def _too_many(axes: Axes, zipped: Sequence[Sequence[str]]) -> str:
+    """What is wrong with a grid too large to be expanded; empty where nothing is."""
+    if (count := size(axes, zipped)) <= MOST_TRIALS:
+        return ""
+    told = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
+    return f"{count:,} combinations ({told}) are more than the {MOST_TRIALS:,} trials that a sweep may have"
 
 
 _BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")

@@ -5,6 +5,7 @@ With `app` the only place that uses Hydra. Hydra must be initialised, as it is i
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,10 +26,10 @@ from orchestrator.config.override_text import FROM_PROGRAM
 from orchestrator.storage.secrets import Secrets
 from sweeps.axes import Axes
 from sweeps.mistakes import MistakesError, nearest, unknown
-from sweeps.sweep import STANDARD_AXES
+from sweeps.sweep import MOST_TRIALS, STANDARD_AXES
 
-_WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError)
-"""What composing raises for a config that is none; a YAML that wants to make objects is one of them."""
+_WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError, OSError)
+"""What composing raises for a config that is none: a YAML that wants to make objects, a file that cannot be read."""
 
 PRIMARY = "config"
 """The primary config's name."""
@@ -92,6 +93,19 @@ def hydra_config(overrides: Sequence[str], primary: str) -> dict[str, Any]:
         raise MistakesError([_one_line(error)]) from None
 
 
+class CompositionError(MistakesError):
+    """Overrides that do not fit; `fitting` are the others, which may be wrong in other ways."""
+
+    def __init__(self, mistakes: Sequence[str], fitting: Sequence[str], unfit: Sequence[str]) -> None:
+        super().__init__(mistakes)
+        self.fitting = tuple(fitting)
+        self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
+
+    def is_due_to_them(self, mistake: str) -> bool:
+        """Whether a mistake of the rest may be there only because these overrides are not."""
+        return any(key.rpartition(".")[2] in mistake for key in self._unfit)
+
+
 class Composition:
     """One composed config, and the variants of it that a sweep's config axes ask for."""
 
@@ -108,14 +122,22 @@ class Composition:
         self.groups = Groups(self._overrides, primary)
         try:
             self._config = self._composed([], {})
+            _plain(self._config)
         except _WRONG as error:
-            mistakes = list(_mistakes(primary, self._overrides, self.groups))
-            raise MistakesError(mistakes or [_one_line(error)]) from None
+            found = dict(_mistakes(primary, self._overrides, self.groups))
+            fitting = [override for override in self._overrides if override not in found]
+            raise CompositionError(list(found.values()) or [_one_line(error)], fitting, list(found)) from None
 
     @property
     def config(self) -> dict[str, Any]:
         """The resolved config as plain values."""
         return _plain(self._config)
+
+    @property
+    def sweep(self) -> str:
+        """The sweep's file that was chosen; empty where none was."""
+        chosen = [override.partition("=")[2] for override in self._overrides if override.startswith("sweep=")]
+        return chosen[-1] if chosen else ""
 
     @property
     def secrets(self) -> Secrets:
@@ -189,22 +211,24 @@ def _values(axis: str, given: Any) -> Any:
         override = OverridesParser.create().parse_override(f"{axis}={given}")
     except HydraException as error:
         raise MistakesError([f"sweep.axes.{axis}={given!r}: {_one_line(error)}"]) from None
-    return list(override.sweep_iterator()) if override.is_sweep_override() else _as_list(override.value())
+    if not override.is_sweep_override():
+        return _as_list(override.value())
+    return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' is longer than memory
 
 
 def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, list) else [value]
 
 
-def _mistakes(primary: str, overrides: Sequence[str], groups: Groups) -> Iterator[str]:
-    """Add the overrides one by one, and tell each that does not fit."""
+def _mistakes(primary: str, overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
+    """Add the overrides one by one, and tell each that does not fit, as (override, mistake)."""
     fitting: list[str] = []
     for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
         try:
-            compose(primary, [*fitting, override])
+            _plain(compose(primary, [*fitting, override]))
             fitting.append(override)
         except _WRONG as error:
-            yield _explained(override, error, primary, fitting, groups)
+            yield override, _explained(override, error, primary, fitting, groups)
 
 
 def _precedence(override: str, groups: Groups) -> int:
@@ -242,7 +266,8 @@ def _quoting(override: str, error: Exception) -> str:
 
 def _one_line(error: BaseException) -> str:
     """With its reason, where Hydra says only what failed."""
-    told = re.sub(r"\s+", " ", str(error)).strip()
+    told = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    told = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", told)
     why = _one_line(error.__cause__) if error.__cause__ else ""
     return f"{told}: {why}" if why and why not in told else told
 

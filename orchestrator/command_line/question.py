@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.command_line.composition import Composition, config_dir
+from orchestrator.command_line.known_keys import key_mistakes
 from orchestrator.config.own_code import import_mistakes
 from orchestrator.config.request import OWN_SECTIONS, READING, Request
 from orchestrator.config.setup import asked, code_in, setup, with_gpus
@@ -33,6 +34,9 @@ class Question:
         self._config = composition.config
         self.secrets = composition.secrets
         if self._config["sweep"].get("name") in (None, "???"):
+            if composition.sweep:
+                told = "its file begins with the line '# @package _global_', and has sweep: {name: …}"
+                raise MistakesError([f"sweep={composition.sweep} gives no sweep.name: {told}"])
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self._config, composition.axes(), composition.arguments)
@@ -51,7 +55,7 @@ class Question:
 
     def check(self, nodes: Sequence[Node]) -> None:
         """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
-        mistakes = list(request_mistakes(self._config, self.request.axes))
+        mistakes = [*key_mistakes(self._config, config_dir()), *request_mistakes(self._config, self.request.axes)]
         if self.request.mode not in READING:
             try:
                 self.trials_on(nodes)

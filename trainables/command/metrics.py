@@ -17,7 +17,8 @@ from trainables.context import DivergedError
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
 """Keys that say how far the training is; a JSON line with `epoch` is a row of the learning curve."""
 
-_SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
+SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
+"""Columns of which any tells how fast the command was."""
 
 
 class CommandMetrics:
@@ -122,7 +123,7 @@ class CommandMetrics:
     def between_lines(self) -> bool:
         """Whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
         sure = self._told_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
-        return bool(sure and self._clock.figures()) and not set(_SPEEDS) & set(self._seen)
+        return bool(sure and self._clock.figures()) and not set(SPEEDS) & set(self._seen)
 
     def _by_the_clock(self) -> dict[str, float]:
         found = self._clock.figures()

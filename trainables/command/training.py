@@ -19,7 +19,7 @@ from typing import Any
 
 from trainables.command import process as command_process
 from trainables.command.ending import CommandEnding
-from trainables.command.metrics import CommandMetrics
+from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.output_lines import OutputLines
 from trainables.command.process import Command
 from trainables.command.settings import CommandSettings
@@ -74,6 +74,8 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
     if metrics.between_lines:
         context.remark("no line tells a time: epoch_s is the time between epochs' lines, evaluation included")
     figures = metrics.figures()
+    if not set(SPEEDS) & set(figures) and not metrics.found_nothing:
+        context.remark("nothing tells how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern")
     if "epoch_s" in figures and "samples_per_s" not in figures:
         context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
 

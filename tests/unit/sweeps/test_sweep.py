@@ -162,3 +162,12 @@ def test_independent_models_have_the_rate_of_their_own_batch():
     (trial,) = expanded({"gpus": [4], "device_batch_size": [64], "lr_rule": ["linear"]}, setup(strategy="independent"))
     assert (trial.strategy, trial.gang.ranks, trial.batch.global_batch_size) == ("independent", 4, 256)
     assert trial.lr.value == 0.2
+
+
+def test_a_grid_too_large_to_be_meant_is_a_mistake_and_not_expanded() -> None:
+    axes = {"gpus": [1, 2], "device_batch_size": [32], "seed": range(60_000)}
+    with pytest.raises(MistakesError) as caught:
+        trials(Sweep(name="s", axes=axes), lambda point: pytest.fail("nothing is to be expanded"))
+    assert caught.value.mistakes == (
+        "120,000 combinations (2 gpus × 60,000 seed) are more than the 100,000 trials that a sweep may have",
+    )

@@ -1,0 +1,51 @@
+"""Keys of the orchestrator's own sections: a config file may add any, and one with a slip would be read by nobody."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from orchestrator.config.request import OWN_SECTIONS
+from sweeps.mistakes import nearest
+
+_FREE = ("sweep.axes",)
+"""Sections whose keys are the user's to choose; so are those that are shipped empty (`cluster.labels`)."""
+
+
+def key_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """A line for every key that the shipped config, in `folder`, has not.
+
+    Further sections belong to the trainable: of those only the names that are nearly a shipped one are mistakes.
+    """
+    shipped = _shipped(folder)
+    for section, value in config.items():
+        if section in (*OWN_SECTIONS, "budget") and section in shipped:
+            yield from _unknown(value, shipped[section], section)
+        elif section not in _sections(folder) and (meant := nearest(str(section), _sections(folder))):
+            yield f"there is no section {section!r}{meant}"
+
+
+def _unknown(given: Any, shipped: Any, where: str) -> Iterator[str]:
+    if where in _FREE or not shipped or not isinstance(shipped, Mapping) or not isinstance(given, Mapping):
+        return
+    for key, value in given.items():
+        if key in shipped:
+            yield from _unknown(value, shipped[key], f"{where}.{key}")
+        else:
+            yield f"there is no key {where}.{key}{nearest(str(key), shipped)}"
+
+
+@functools.cache
+def _shipped(folder: Path) -> Mapping[str, Any]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where PyYAML has it
+    loaded: Mapping[str, Any] = yaml.load((folder / "config.yaml").read_text(encoding="utf-8"), loader)  # noqa: S506
+    return loaded
+
+
+def _sections(folder: Path) -> tuple[str, ...]:
+    """Of the config, those that config groups make included."""
+    return (*_shipped(folder), *(each.name for each in folder.iterdir() if each.is_dir()))

@@ -1,0 +1,72 @@
+"""What a person in a hurry gets wrong in a config file, or on several overrides at once."""
+
+from pathlib import Path
+
+import pytest
+
+from orchestrator.app import main
+
+AXES = "axes: {device_batch_size: [32], gpus: [1], lr_rule: [none], seed: [0]}"
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    assert main([*arguments, "mode=plan"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("text", "mistakes"),
+    [
+        (
+            f"# @package _global_\nsweep: {{name: x, exlude: [], {AXES}}}\nbudgets: {{epochs: 1}}\nreport: {{xyz: 1}}",
+            [
+                "there is no key sweep.exlude (did you mean 'exclude'?)",
+                "there is no key report.xyz",
+                "there is no section 'budgets' (did you mean 'budget'?)",
+            ],
+        ),
+        ("", ["sweep=mine gives no sweep.name: its file begins with the line '# @package _global_', and has sweep: {"]),
+        (f"sweep: {{name: x, {AXES}}}", ["sweep=mine gives no sweep.name: its file begins with the line '# @package"]),
+        (
+            f"# @package _global_\nsweep: {{name: '${{nope}}', {AXES}}}",
+            ["'sweep=mine': Interpolation key 'nope' not f"],
+        ),
+        (
+            "# @package _global_\nsweep: [1]",
+            ["'sweep=mine': In 'sweep/mine': ConfigTypeError raised while composing c"],
+        ),
+    ],
+)
+def test_a_config_file_with_a_slip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mistakes: list[str]
+) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/mine.yaml").write_text(text)
+    lines = told(capsys, "-cd", str(tmp_path), "sweep=mine")
+    assert [line[: len(mistake)] for line, mistake in zip(lines, mistakes, strict=True)] == mistakes
+    assert not any("full_key" in line for line in lines)
+
+
+def test_a_file_that_is_no_text_is_told_in_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "sweep").mkdir()
+    (tmp_path / "sweep/mine.yaml").write_bytes(b"\xff\xfe\x00")
+    assert told(capsys, "-cd", str(tmp_path), "sweep=mine")[0].startswith("'sweep=mine': 'utf-8' codec can't decode")
+
+
+def test_what_does_not_compose_hides_no_other_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "sweep=batch_scaling", "modle=mlp", "retries=-1", "sweep.axes.seed=[a]", "sweep.axes.gpus=1,2")
+    assert [line.split(":")[0] for line in lines[:2]] == ["'modle=mlp'", "'sweep.axes.gpus=1,2'"]
+    assert lines[2:] == ["retries must be a whole number of at least 0, not -1", lines[3]]
+    assert lines[3].startswith("seed must be")
+
+
+def test_what_is_only_missing_because_it_does_not_compose_is_not_told(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "sweep=batch_scaling", "trainable=command", "trainable.argv=a b {gpus}")
+    assert len(lines) == 1 and lines[0].startswith("'trainable.argv=a b {gpus}'")
+
+
+def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = told(capsys, "sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed='range(0,1000000000000)'")
+    assert "more than the 100,000 trials that a sweep may have" in line
