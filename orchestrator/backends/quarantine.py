@@ -15,8 +15,9 @@ from pathlib import Path
 
 from sweeps.feasibility import Node
 
-WAIT_S = 5.0
-"""How long a process that held a GPU before may take to be gone."""
+WAIT_S = 60.0
+"""How long a process that held a GPU before may take to be gone: many seconds on a busy machine, and the lost one that
+a rank has instead only fails its trial."""
 
 _held: list[int] = []
 """Files that say which GPUs this process has; the kernel closes them with the process."""
@@ -59,7 +60,7 @@ def take(given: Sequence[str], lost: Collection[str], count: int, folder: Path) 
         for name in healthy + spare:
             if name not in found and len(found) < len(given) and _lock(folder / name):
                 found.append(name)
-        if not lost or len(found) == len(given):
+        if not lost or len(found) == len(given) or len(healthy + spare) < len(given):
             break
         time.sleep(0.05)
     return found if len(found) == len(given) else list(given)

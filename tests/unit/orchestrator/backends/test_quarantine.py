@@ -1,4 +1,5 @@
 import os
+import time
 from pathlib import Path
 
 import pytest
@@ -41,7 +42,23 @@ def test_instead_of_a_lost_one_another_is_used_that_nobody_has(tmp_path: Path) -
     ended()
 
 
+def test_the_process_that_had_it_before_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert take(["1"], {"0"}, 2, tmp_path) == ["1"]
+    looks = iter(range(3))
+
+    def sleep(seconds: float) -> None:
+        if next(looks) == 2:
+            ended()
+
+    monkeypatch.setattr(quarantine, "WAIT_S", 60.0)
+    monkeypatch.setattr(quarantine.time, "sleep", sleep)
+    assert take(["0"], {"0"}, 2, tmp_path) == ["1"]
+    ended()
+
+
 def test_where_there_is_no_other_it_stays_as_it_was_given(tmp_path: Path) -> None:
+    began = time.monotonic()
     assert take(["0"], {"0"}, 1, tmp_path) == ["0"]
+    assert time.monotonic() - began < 0.1, "nobody is waited for"
     assert take(["GPU-1234"], {"GPU-1234"}, 1, tmp_path) in (["GPU-1234"], ["0"])
     ended()
