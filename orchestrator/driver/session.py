@@ -4,31 +4,27 @@ from __future__ import annotations
 
 import errno
 import re
-import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-
-import yaml
 
 from orchestrator.driver import kept
 from orchestrator.driver.attempts import Attempts
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.live import Display
+from orchestrator.driver.trial_folders import TrialFolders
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.durations import speed
 from orchestrator.journal.journal import Journal, Kind
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.memory_share import MEASURED, size
-from orchestrator.storage import curve
 from orchestrator.storage.crash_point import Moment, reached
-from orchestrator.storage.durable import write_whole
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
-from orchestrator.storage.trial_files import digests, hide_in_logs
+from orchestrator.storage.trial_files import digests
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -49,6 +45,7 @@ class Session:
     ) -> None:
         self._secrets = secrets
         self._layout = layout
+        self._folders = TrialFolders(layout, secrets)
         self._journal = journal
         self._display = display
         self._interrupt = interrupt
@@ -57,7 +54,6 @@ class Session:
         self._ended = set(ends)
         self._has_result = any(end.status is Status.OK for end in ends.values())
         self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
-        self._first_rows: set[str] = set()
         self._spoiled: set[str] = set()
         self.settle()
 
@@ -84,15 +80,8 @@ class Session:
         reached(Moment.TRIAL_STARTED)
         if trial.trial_id in self._spoiled:
             kept.put_aside(self._layout.trial(trial.trial_id))
-        if trial.trial_id in self._ended:
-            shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
-        metrics = self._layout.metrics(trial.trial_id)
-        if attempt == 1 or trial.trial_id in self._ended or not metrics.exists():
-            curve.begin(metrics)
-        else:
-            self._first_rows.add(trial.trial_id)
+        self._folders.prepare(trial, continues=attempt > 1 and trial.trial_id not in self._ended)
         self._ended.discard(trial.trial_id)
-        write_whole(self._layout.config(trial.trial_id), _as_yaml(self._secrets.value(asdict(trial))).encode())
         self._display.started(trial)
         reached(Moment.TRIAL_PREPARED)
 
@@ -100,11 +89,7 @@ class Session:
         """Extend the learning curve; a probe has none."""
         if trial.probes:
             return
-        metrics = self._layout.metrics(trial.trial_id)
-        if trial.trial_id in self._first_rows:
-            self._first_rows.discard(trial.trial_id)
-            curve.take_back(metrics, rows[0].get("epoch"))
-        curve.extend(metrics, self._secrets.value(rows))
+        self._folders.extend_curve(trial, rows)
         self._display.reported(trial, rows)
         reached(Moment.ROWS_ADDED)
 
@@ -117,7 +102,7 @@ class Session:
         if outcome.cause is Cause.DISK:
             raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
         outcome = replace(outcome, note=self._secrets.text(outcome.note), trace=self._secrets.text(outcome.trace))
-        hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)
+        self._folders.hide_in_logs(trial)
         if outcome.cause is Cause.REQUEST and not self._has_result:
             raise self._no_trial_can(trial, outcome)
         self._has_result |= outcome.status is Status.OK
@@ -125,7 +110,7 @@ class Session:
             self._probed(trial, outcome)
             return
         if outcome.trace:
-            write_whole(self._layout.trace(trial.trial_id), outcome.trace.encode())
+            self._folders.write_trace(trial, outcome.trace)
             reached(Moment.TRACE_WRITTEN)
         if told := self._attempts.failed(trial, outcome):
             self._journal.append(Kind.RETRIED, told)
@@ -136,7 +121,7 @@ class Session:
             self._end(trial, outcome)
             if outcome.status.is_result() or outcome.skipped_by:
                 # After the journal: what is lost in between can still go on from it.
-                shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+                self._folders.drop_checkpoint(trial)
             self._display.finished(trial, outcome)
             reached(Moment.TRIAL_FINISHED)
 
@@ -160,9 +145,8 @@ class Session:
 
     def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> MistakesError:
         """What the first trial has found is wrong with all: it has not failed, it waits for another request."""
-        trace = self._layout.trace(trial.trial_id)
-        write_whole(trace, outcome.trace.encode())
-        return MistakesError([f"{outcome.note} (see {trace})"])
+        self._folders.write_trace(trial, outcome.trace)
+        return MistakesError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
 
     def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
         told = {
@@ -200,13 +184,6 @@ class Session:
     def stopping(self) -> bool:
         """Whether a signal asked for the end."""
         return self._interrupt.signal is not None
-
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where PyYAML was built with it
-
-
-def _as_yaml(value: Any) -> str:
-    return str(yaml.dump(value, Dumper=_DUMPER, sort_keys=False))
 
 
 def _of_the_disk(note: str, place: Path) -> OSError:
