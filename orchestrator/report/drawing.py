@@ -32,7 +32,7 @@ PANEL_INCHES = (3.75, 2.75)
 
 _COLUMNS = 3
 _PNG_DPI = 144
-_TITLE_WIDTH = 58
+_TITLE_WIDTH = 52
 """Characters of a panel's title in a line."""
 _BAR_LABEL_WIDTH = 54
 """The same beside a bar."""

@@ -51,12 +51,16 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
     if drawn.empty:
         return picture
     ordered = in_order(drawn, [*lines.facets, lines.colour, lines.x])
-    kept, remarks = fewer(list(ordered[lines.colour].drop_duplicates()), word(lines.colour, cells))
+    every = grouped(ordered, lines.facets)
+    telling = [(title, group) for title, group in every if lines.tells(group)]
+    values = [
+        value for value in ordered[lines.colour].unique() if any((g[lines.colour] == value).any() for _, g in telling)
+    ]
+    kept, remarks = fewer(values, word(lines.colour, cells))
     legend = tuple(named(lines.colour, value, cells) for value in kept)
-    shown = ordered[ordered[lines.colour].isin(kept)]
-    every = grouped(shown, lines.facets)
-    groups = [(title, group) for title, group in every if lines.tells(group)]
-    if silent := len(every) - len(groups):
+    shown = ((title, group[group[lines.colour].isin(kept)]) for title, group in telling)
+    groups = [(title, group) for title, group in shown if len(group)]
+    if silent := len(every) - len(telling):
         many = f"{silent} groups of cells have" if silent > 1 else "One group of cells has"
         remarks = [*remarks, f"{many} only the baseline, and no panel."]
     if len(groups) > MOST_PANELS:

@@ -14,8 +14,8 @@ from orchestrator.text.figures import one_line
 from orchestrator.text.rows import in_order, name, short_names, varying
 
 MOST_BARS = 24
-_LONGEST = 45
-"""Characters beside a bar: as many as half of the picture holds."""
+_LONGEST = 108
+"""Characters beside a bar: as many as half of the picture holds on two lines."""
 
 _PARTS = {"efficiency": "kept"} | LOST_TO
 
