@@ -64,6 +64,8 @@ def main(arguments: Sequence[str]) -> int:
             question = _checked(composition)
             if question.request.mode != "run":
                 return MODES[question.request.mode](question)
+            if told := _why_not_made(question.request.results_dir):
+                raise MistakesError([f"results_dir: {told}"])
             _check_hydra(overrides, primary, writes=True)
         return _through_hydra(given, question)
     except MistakesError as error:
@@ -120,10 +122,16 @@ def _check_hydra(overrides: Sequence[str], primary: str, *, writes: bool = False
 
 def _output_mistakes(pattern: str) -> Iterator[str]:
     """Of the folder that Hydra makes for its own output, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
-    folder = Path(pattern.partition("${")[0]).absolute()
-    there = next(each for each in (folder, *folder.parents) if each.is_dir())
-    if not os.access(there, os.W_OK):
-        yield f"{there} cannot be written to, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
+    if told := _why_not_made(Path(pattern.partition("${")[0])):
+        yield f"{told}, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
+
+
+def _why_not_made(folder: Path) -> str:
+    """Why a folder could not be made, as far as can be told without making it; empty where it could."""
+    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
 
 
 def _trusted(overrides: Sequence[str]) -> list[str]:

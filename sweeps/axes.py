@@ -66,7 +66,7 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """The values without repeats, in order; they need not be hashable."""
-    return [value for index, value in enumerate(values) if value not in values[:index]]
+    return list(values) if _differ(values) else [v for index, v in enumerate(values) if v not in values[:index]]
 
 
 def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:
@@ -89,5 +89,15 @@ def _as_list(value: Any) -> list[Any]:
     return list(value) if isinstance(value, (list, tuple)) else [value]
 
 
+def _differ(values: Sequence[Any]) -> bool:
+    """Whether all are surely different: at once for long lists of plain values, which pairs would take minutes for."""
+    try:
+        return len(set(values)) == len(values)
+    except TypeError:  # lists and mappings cannot be hashed
+        return False
+
+
 def _repeated(values: Sequence[Any]) -> list[Any]:
+    if _differ(values):
+        return []
     return [value for index, value in enumerate(values) if value in values[:index] and value not in values[index + 1 :]]

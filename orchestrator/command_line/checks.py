@@ -45,6 +45,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     name = config["sweep"].get("name")
     if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
+    if not config["results_dir"]:
+        yield "results_dir must be a folder or a URI, not empty: results_dir=. is the one where you stand"
     if is_uri(str(config["results_dir"])):
         yield from uri_mistakes("results_dir", config["results_dir"])
     if is_uri(str(config["local_results_dir"])):
@@ -254,6 +256,6 @@ def _number(
 ) -> Iterator[str]:
     value = value_at(config, key)
     fits = isinstance(value, int) or (isinstance(value, float) and not whole)
-    if not fits or isinstance(value, bool) or value <= above or value < at_least:
+    if not fits or isinstance(value, bool) or not math.isfinite(value) or value <= above or value < at_least:
         bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}"
         yield f"{key} must be a {'whole ' if whole else ''}number{bound}, not {value!r}"

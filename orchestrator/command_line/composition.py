@@ -28,8 +28,9 @@ from sweeps.axes import Axes
 from sweeps.mistakes import MistakesError, nearest, unknown
 from sweeps.sweep import MOST_TRIALS, STANDARD_AXES
 
-_WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, UnicodeDecodeError, OSError)
-"""What composing raises for a config that is none: a YAML that wants to make objects, a file that cannot be read."""
+_WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
+"""What composing raises for a config that is none: a YAML that wants to make objects, a file that cannot be read or is
+no UTF-8 (a ValueError), `model=null` (another)."""
 
 PRIMARY = "config"
 """The primary config's name."""
@@ -182,7 +183,8 @@ class Composition:
             try:
                 OmegaConf.update(config, key, value)
             except OmegaConfBaseException:
-                known = [*_dotted_keys(_plain(self._config)), *self.groups.names, *STANDARD_AXES]
+                dotted = (each for each in _dotted_keys(_plain(self._config)) if not each.startswith("sweep."))
+                known = [*dotted, *self.groups.names, *STANDARD_AXES]
                 raise MistakesError([f"axis {key!r} is no config key or group{nearest(key, known)}"]) from None
         return _plain(config)
 

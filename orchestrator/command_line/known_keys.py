@@ -29,6 +29,29 @@ def key_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
             yield f"there is no section {section!r}{meant}"
 
 
+def shape_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
+    """A line for every section or list of the orchestrator's own that is none, and that nothing can be read from."""
+    for section, shipped in _shipped(folder).items():
+        if section in config and section != "defaults":
+            yield from _misshapen(config[section], shipped, section)
+
+
+def _misshapen(given: Any, shipped: Any, where: str) -> Iterator[str]:
+    if isinstance(shipped, Mapping):
+        if not isinstance(given, Mapping):
+            yield f"{where} must be a section{_with(shipped)}, not {given!r}"
+        elif where not in _FREE:
+            for key in shipped:
+                if key in given:
+                    yield from _misshapen(given[key], shipped[key], f"{where}.{key}")
+    elif isinstance(shipped, list) and not isinstance(given, list):
+        yield f"{where} must be a list, not {given!r}; [] is an empty one"
+
+
+def _with(shipped: Mapping[str, Any]) -> str:
+    return f" with {', '.join(shipped)}" if shipped else ""
+
+
 def _unknown(given: Any, shipped: Any, where: str) -> Iterator[str]:
     if where in _FREE or not shipped or not isinstance(shipped, Mapping) or not isinstance(given, Mapping):
         return

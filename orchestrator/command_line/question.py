@@ -8,7 +8,7 @@ from typing import Any
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.command_line.composition import Composition, config_dir
-from orchestrator.command_line.known_keys import key_mistakes
+from orchestrator.command_line.known_keys import key_mistakes, shape_mistakes
 from orchestrator.config.own_code import import_mistakes
 from orchestrator.config.request import OWN_SECTIONS, READING, Request
 from orchestrator.config.setup import asked, code_in, setup, with_gpus
@@ -33,6 +33,7 @@ class Question:
         self._versions = Versions()
         self._config = composition.config
         self.secrets = composition.secrets
+        _raise(shape_mistakes(self._config, config_dir()))
         if self._config["sweep"].get("name") in (None, "???"):
             if composition.sweep:
                 told = "its file begins with the line '# @package _global_', and has sweep: {name: …}"

@@ -70,3 +70,40 @@ def test_what_is_only_missing_because_it_does_not_compose_is_not_told(capsys: py
 def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = told(capsys, "sweep=batch_scaling", "sweep.axes.gpus=[1]", "sweep.axes.seed='range(0,1000000000000)'")
     assert "more than the 100,000 trials that a sweep may have" in line
+
+
+@pytest.mark.parametrize(
+    ("override", "mistake"),
+    [
+        ("sweep.axes=3", "sweep.axes must be a section with gpus, device_batch_size,"),
+        ("sweep.zip=null", "sweep.zip must be a list, not None; [] is an empty one"),
+        ("sweep.exclude=null", "sweep.exclude must be a list"),
+        (
+            "resources=null",
+            "resources must be a section with device, gpus_per_worker, cpus_per_worker, timing, not None",
+        ),
+        ("cluster.labels=null", "cluster.labels must be a section, not None"),
+        ("trainable=null", "unknown trainable in 'trainable=null': 'null'; valid: command,"),
+        ("results_dir=", "results_dir must be a folder or a URI, not empty"),
+        ("budget.seconds=inf", "budget.seconds must be a number above 0, not inf"),
+        (
+            'sweep.axes."optimizer.momentumm"=[1]',
+            "axis 'optimizer.momentumm' is no config key or group (did you mean 'o",
+        ),
+    ],
+)
+def test_a_value_of_the_wrong_kind_is_told_in_a_line(
+    capsys: pytest.CaptureFixture[str], override: str, mistake: str
+) -> None:
+    (line,) = told(capsys, "sweep=batch_scaling", override)
+    assert line.startswith(mistake)
+
+
+def test_a_results_dir_that_is_a_file_leaves_nothing_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "results").touch()
+    assert main(["sweep=batch_scaling", "backend=inprocess"]) == 2
+    assert capsys.readouterr().err == f"results_dir: {tmp_path / 'results'} is no folder\n"
+    assert [each.name for each in tmp_path.iterdir()] == ["results"]
