@@ -81,7 +81,8 @@ def section(title: str, about: str, found: dict, first: str = "noise") -> list[s
 
 
 def markdown(found: dict) -> str:
-    many, few = found["simulations"].values()
+    counts = found["simulations"]
+    many, few = counts["intervals, equivalence"], counts["the others"]
     parts = [
         "# Statistics against simulated sweeps",
         "Written by `python -m tests.simulation.report`. The simulator (`tests/simulation/worlds.py`) shares no code"
@@ -110,7 +111,7 @@ def markdown(found: dict) -> str:
             found["false equivalence"],
         ),
         *section(
-            f"Recommendation ({few} random sweeps of 18 cells)",
+            f"Recommendation ({counts.get('recommendation', few)} random sweeps of 18 cells)",
             "Regret: how much longer the chosen cell truly takes than the best cell truly within the margin, of the"
             " choices that truly are within it. Its tail is of sweeps in which a faster cell's accuracy lies so near"
             " the margin that these seeds do not tell on which side; the report tells how far behind the best the"
@@ -118,9 +119,9 @@ def markdown(found: dict) -> str:
             found["recommendation"],
         ),
         *section(
-            f"Other rules of choosing ({few} clean sweeps)",
-            "They exchange misses of the margin for regret: none has less of both than the rule that is used"
-            " (p ≥ 0.5) by more than chance.",
+            f"Other rules of choosing ({counts.get('rules', few)} clean sweeps for each n)",
+            "They exchange misses of the margin for regret: none has less of both, at every n, than the"
+            " rule that is used (p ≥ 0.5).",
             found["rules"],
             "rule",
         ),
@@ -137,11 +138,15 @@ def main() -> None:
     known = parts(sims, few)
     asked = sys.argv[3:] or list(known)
     found = json.loads((folder / "statistics.json").read_text()) if sys.argv[3:] else {}
-    found["simulations"] = {"intervals, equivalence": sims, "the others": few}
+    if not sys.argv[3:]:
+        found["simulations"] = {"intervals, equivalence": sims, "the others": few}
     for name in asked:
         found[name] = known[name](np.random.default_rng(2026))
-    (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
-    (folder / "statistics.md").write_text(markdown(found))
+        if sys.argv[3:]:
+            found["simulations"][name] = few
+        if all(part in found for part in known):
+            (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
+            (folder / "statistics.md").write_text(markdown(found))
 
 
 if __name__ == "__main__":
