@@ -232,13 +232,15 @@ class Agenda:
     def _give_up_homeless(self, now_s: float) -> None:
         """Trials that fit no nodes there are, as after a loss, wait for others only so long.
 
+        That counts from when nothing runs: until then others have what an autoscaler could exchange for their nodes.
         Where there is no node at all that tells nothing of the trials.
         """
         if not can_run(self._nodes):
             return
         reasons = {gang: why_infeasible(gang, self._nodes) for gang in {t.gang for t in self._placed().waiting()}}
         homeless = [trial for trial in self._placed().waiting() if reasons[trial.gang]]
-        since = {each.trial_id: self._homeless_since_s.get(each.trial_id, now_s - self._waited_s) for each in homeless}
+        known = {} if self._running else self._homeless_since_s
+        since = {each.trial_id: known.get(each.trial_id, now_s - self._waited_s) for each in homeless}
         self._homeless_since_s = since
         waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
         self._leave_out(

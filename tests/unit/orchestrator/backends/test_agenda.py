@@ -206,3 +206,12 @@ def test_who_has_waited_before_the_plan_waits_no_more_and_later_comers_do():
     agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0, waited_s=10.0, rounds=source), ONE)
     assert agenda.next(0.0) is None and source.left_out == [[("0", Status.INFEASIBLE)]]
     assert not agenda.over and len(on(agenda, ONE, now_s=9.0)) == 1 and len(on(agenda, ONE, now_s=10.0)) == 0
+
+
+def test_the_wait_for_nodes_counts_from_when_nothing_runs():
+    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], wait_s=10.0), ONE)
+    assert agenda.next(0.0).trial.trial_id == "pair"
+    assert len(on(agenda, ONE, now_s=50.0)) == 1
+    agenda.ended("pair", 51.0, Outcome(status=Status.OK, wall_s=51.0))
+    assert len(on(agenda, ONE, now_s=59.0)) == 1 and len(on(agenda, ONE, now_s=60.0)) == 0
+    assert ids(agenda.left_out) == [("four", Status.INFEASIBLE)]

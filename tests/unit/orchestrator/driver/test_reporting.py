@@ -33,6 +33,7 @@ def request(**changes: Any) -> Any:
         "html": True,
         "claims": [],
         "name": "demo",
+        "exclude": (),
         "published": None,
     }
     return SimpleNamespace(**given | changes)

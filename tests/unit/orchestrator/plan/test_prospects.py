@@ -29,6 +29,7 @@ def request(**changes):
         "scaling": "weak",
         "baseline": None,
         "price_per_gpu_hour": None,
+        "exclude": (),
         "arguments": (),
         "axes": {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]},
     }
