@@ -16,6 +16,11 @@ class Limit:
     cost: float | None = None
     price_per_gpu_hour: float | None = None
 
+    @property
+    def is_set(self) -> bool:
+        """Whether the sweep may end before all of its trials have started."""
+        return any(bound is not None for bound in (self.gpu_hours, self.wall_s, self.cost))
+
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
         """The bound that was reached by so much, in words; empty while there is none."""
         hours = gpu_s / 3600

@@ -40,19 +40,21 @@ class Stretch:
         self.trials = deque(longest_first)
 
 
-def stretches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[Stretch]:
+def stretches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed: bool = False) -> list[Stretch]:
     """The trials, in the order of their stretches.
 
     Going through all cells before the next seed interleaves repeats (A B A' B'), so that a machine's drift hits all
     cells alike. Where trials have whole nodes to themselves (`exclusive`) that is all that counts: the order is seed
     by seed, within a seed shape by shape, and turns around at every seed (large to small, small to large, …), which
     halves the number of changes of shape. Elsewhere room comes first: large gangs before small ones, because the small
-    fill what the large leave, and not the other way round; and seed by seed within each shape.
+    fill what the large leave, and not the other way round; and seed by seed within each shape. Where the sweep may end
+    early (`seed_by_seed`) all go seed by seed, so that what is missing then is repeats, and not the small gangs with
+    which the large ones are compared.
     """
-    exclusive = [trial for trial in trials if trial.timing == "exclusive"]
-    others = [trial for trial in trials if trial.timing != "exclusive"]
+    in_turns = [trial for trial in trials if seed_by_seed or trial.timing == "exclusive"]
+    others = [trial for trial in trials if not seed_by_seed and trial.timing != "exclusive"]
     found: list[Stretch] = []
-    for turn, (_, repeat) in enumerate(groupby(sorted(exclusive, key=_seed), key=_seed)):
+    for turn, (_, repeat) in enumerate(groupby(sorted(in_turns, key=_seed), key=_seed)):
         found += _by_shape(repeat, large_first=turn % 2 == 0)
     for stretch in _by_shape(others, large_first=True):
         seeds = groupby(sorted(stretch.trials, key=_seed), key=_seed)
@@ -62,9 +64,11 @@ def stretches(trials: Sequence[TrialSpec], expected_s: Expected) -> list[Stretch
     return found
 
 
-def in_order(trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None) -> list[TrialSpec]:
+def in_order(
+    trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None, *, seed_by_seed: bool = False
+) -> list[TrialSpec]:
     """The trials as they start where only one runs at a time."""
-    return [trial for stretch in stretches(trials, expected_s) for trial in stretch.trials]
+    return [trial for stretch in stretches(trials, expected_s, seed_by_seed=seed_by_seed) for trial in stretch.trials]
 
 
 def _by_shape(trials: Iterable[TrialSpec], *, large_first: bool) -> list[Stretch]:

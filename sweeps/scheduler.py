@@ -39,8 +39,11 @@ class Scheduler:
     wait for ever. And what would outlast all the others does not wait for its turn.
     """
 
-    def __init__(self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> None:
-        self._expected_s = expected_s
+    def __init__(
+        self, trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
+    ) -> None:
+        """`seed_by_seed`: see `stretches`."""
+        self._expected_s, self._seed_by_seed = expected_s, seed_by_seed
         self._queues: dict[Shape, deque[tuple[int, Stretch]]] = {}
         self._number = 0
         self._waiting: set[str] = set()
@@ -78,7 +81,7 @@ class Scheduler:
 
     def add(self, trials: Sequence[TrialSpec]) -> None:
         """These trials wait, too, behind those that wait already."""
-        for stretch in stretches(trials, self._expected_s):
+        for stretch in stretches(trials, self._expected_s, seed_by_seed=self._seed_by_seed):
             self._queues.setdefault(stretch.shape, deque()).append((self._number, stretch))
             self._number += 1
         self._waiting.update(trial.trial_id for trial in trials)

@@ -24,13 +24,18 @@ class Stay:
 
 
 def simulate(
-    trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, takes_s: Callable[[TrialSpec], float]
+    trials: Sequence[TrialSpec],
+    nodes: Sequence[Node],
+    expected_s: Expected,
+    takes_s: Callable[[TrialSpec], float],
+    *,
+    seed_by_seed: bool = False,
 ) -> list[Stay]:
     """The stays in order of their starts, if trials take `takes_s` where `expected_s` was thought.
 
-    Every trial has to fit the nodes.
+    Every trial has to fit the nodes. `seed_by_seed`: see `sweeps.order.stretches`.
     """
-    scheduler = Scheduler(trials, nodes, expected_s)
+    scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
     stays: list[Stay] = []
     ends: list[tuple[float, int]] = []
     now_s = 0.0

@@ -106,7 +106,8 @@ class Agenda:
     def on(self, nodes: Sequence[Node], now_s: float) -> None:
         """These nodes there are now; call it again when they change, or to let a wait for nodes end."""
         if self._scheduler is None:
-            self._scheduler = Scheduler((), nodes, self._durations.expected_s)
+            by_seed = self._allowance.limit.is_set
+            self._scheduler = Scheduler((), nodes, self._durations.expected_s, seed_by_seed=by_seed)
             self._add(self._trials)
             self._began_s = now_s - self._allowance.wall_s
         elif list(nodes) != list(self._nodes):

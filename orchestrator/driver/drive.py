@@ -64,7 +64,8 @@ class Drive:
         with ExitStack() as started:
             known = known_nodes(request)
             backend, nodes = (None, known) if known else self._start(started, trials_on)
-            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun)
+            seed_by_seed = request.limit.is_set
+            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun, seed_by_seed=seed_by_seed)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")

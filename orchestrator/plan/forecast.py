@@ -21,7 +21,9 @@ class Forecast:
     expected_s: Expected
 
     @staticmethod
-    def of(trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected) -> Forecast:
+    def of(
+        trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
+    ) -> Forecast:
         """The forecast; a trial of unknown duration is taken to be as long as the median of the known ones."""
         known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
         typical_s = statistics.median(known) if known else 1.0
@@ -30,7 +32,8 @@ class Forecast:
             seconds = expected_s(trial)
             return typical_s if seconds is None else seconds
 
-        return Forecast(stays=simulate(trials, nodes, expected_s, takes_s), expected_s=expected_s)
+        stays = simulate(trials, nodes, expected_s, takes_s, seed_by_seed=seed_by_seed)
+        return Forecast(stays=stays, expected_s=expected_s)
 
     @property
     def unknown(self) -> int:

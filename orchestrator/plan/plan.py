@@ -42,12 +42,21 @@ class Plan:
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """Of GPUs, by what is known of those that ran."""
+    seed_by_seed: bool = False
+    """See `sweeps.order.stretches`."""
 
     @staticmethod
-    def of(trials: Iterable[TrialSpec], records: Mapping[str, TrialRecord], nodes: Sequence[Node], rerun: str) -> Plan:
+    def of(
+        trials: Iterable[TrialSpec],
+        records: Mapping[str, TrialRecord],
+        nodes: Sequence[Node],
+        rerun: str,
+        *,
+        seed_by_seed: bool = False,
+    ) -> Plan:
         """The plan; `rerun` is `none`, `failed` (whatever is no result) or `all`."""
         durations = Durations(records.values())
-        ordered = in_order(list(trials), durations.expected_s)
+        ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
         ids = {trial.trial_id for trial in ordered}
         standing = {key: record for key, record in records.items() if key in ids and _stands(record, rerun)}
         reasons = {t.trial_id: why_infeasible(t.gang, nodes) for t in ordered if t.trial_id not in standing}
@@ -59,6 +68,7 @@ class Plan:
             nodes=nodes,
             durations=durations,
             shares=MemoryShares.of(records.values()),
+            seed_by_seed=seed_by_seed,
         )
 
     @property
@@ -79,7 +89,7 @@ class Plan:
     def forecast(self) -> Forecast:
         """The schedule of the trials to run, simulated."""
         trials = [self.shares.foreseen(trial) for trial in self.to_run]
-        return Forecast.of(trials, self.nodes, self.durations.expected_s)
+        return Forecast.of(trials, self.nodes, self.durations.expected_s, seed_by_seed=self.seed_by_seed)
 
     def rows(self) -> list[dict[str, Any]]:
         """One row a trial with JSON values: those to run, in the order of their starts, the infeasible, the ended."""
@@ -171,7 +181,7 @@ def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) ->
     nodes = _nodes(request)
     layout = Layout(request.results_dir)
     records = ends_under(replay(layout.journal).records, asked) if layout.journal.exists() else {}
-    return Plan.of(trials_on(nodes), records, nodes, request.rerun)
+    return Plan.of(trials_on(nodes), records, nodes, request.rerun, seed_by_seed=request.limit.is_set)
 
 
 def _nodes(request: Request) -> Sequence[Node]:

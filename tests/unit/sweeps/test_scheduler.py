@@ -206,3 +206,16 @@ def test_the_makespan_is_near_what_no_order_can_beat(gpus):
     stays = simulate(trials, nodes, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
     bound_s = lower_bound_s(trials, nodes, lambda t: takes[t.trial_id])
     assert bound_s <= makespan_s(stays) <= 1.05 * bound_s
+
+
+def test_where_a_sweep_may_end_early_every_size_has_a_seed_before_any_has_two():
+    trials = [gang(f"{gpus} {cell} {seed}", gpus, seed=seed) for gpus in (1, 2, 4) for cell in "ab" for seed in (0, 1)]
+    four = (Node(name="a", cpus=64, gpus=4),)
+
+    def seeds(seed_by_seed):
+        stays = simulate(trials, four, unknown, lambda t: 10.0, seed_by_seed=seed_by_seed)
+        assert len(stays) == len(trials)
+        return [stay.trial.seed for stay in sorted(stays, key=lambda stay: stay.end_s)]
+
+    assert seeds(seed_by_seed=True) == [0] * 6 + [1] * 6
+    assert seeds(seed_by_seed=False)[:4] == [0, 0, 1, 1]  # four GPUs, twice
