@@ -210,7 +210,6 @@ def test_who_has_waited_before_the_plan_waits_no_more_and_later_comers_do():
     assert not agenda.over and len(on(agenda, ONE, now_s=9.0)) == 1 and len(on(agenda, ONE, now_s=10.0)) == 0
 
 
-<<<<<<< Updated upstream
 def test_the_wait_for_nodes_counts_from_when_nothing_runs():
     agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], wait_s=10.0), ONE)
     assert agenda.next(0.0).trial.trial_id == "pair"
@@ -218,7 +217,8 @@ def test_the_wait_for_nodes_counts_from_when_nothing_runs():
     agenda.ended("pair", 51.0, Outcome(status=Status.OK, wall_s=51.0))
     assert len(on(agenda, ONE, now_s=59.0)) == 1 and len(on(agenda, ONE, now_s=60.0)) == 0
     assert ids(agenda.left_out) == [("four", Status.INFEASIBLE)]
-=======
+
+
 def test_with_a_budget_no_size_has_its_second_seed_before_each_has_had_one():
     mixed = [
         dataclasses.replace(trial(f"{n}.{seed}", "quick", ranks=n, timing="device"), seed=seed)
@@ -235,4 +235,3 @@ def test_with_a_budget_no_size_has_its_second_seed_before_each_has_had_one():
 
     assert order(Limit()) == ["2.0", "2.1", "1.0", "1.1"]
     assert order(Limit(wall_s=60.0)) == ["2.0", "1.0", "1.1", "2.1"]
->>>>>>> Stashed changes
