@@ -117,7 +117,7 @@ def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
     types = {"gpu": node_type(2, CPU=1, GPU=1), "cpu": node_type(4, CPU=4)}
     with autoscaling(tmp_path, **types) as address:
         sweep, look = Sweep(tmp_path, address), Look(address)
-        given = ("resources.device=cuda", "sweep.axes.gpus=[1,2,3]", "cluster.wait_s=60")
+        given = ("resources.device=cuda", "sweep.axes.gpus=[1,2,3]", "cluster.wait_s=120")
         status, told = sweep.run(*given)
         assert status == 0, told
         assert "the cluster has no node to run on: one with 1 GPUs" in told
@@ -125,7 +125,7 @@ def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
         assert trials.groupby("gpus").status.unique().map(list).to_dict() == {1: ["ok"], 2: ["ok"], 3: ["infeasible"]}
         (note,) = set(trials.note[trials.gpus == 3])  # the two that there can be at most were there
         assert note.startswith("needs 3 ranks of 1 CPUs and 1 GPUs; there is room for 2 (")
-        assert note.endswith("; no node for it came within cluster.wait_s=60")
+        assert note.endswith("; no node for it came within cluster.wait_s=120")
         assert set(look.now()["alive"]) <= {"gpu"}  # type: ignore[call-overload]
         print(f"gone after {look.until(alive=[], asked=0):.0f} s")
 
@@ -135,7 +135,7 @@ def test_what_was_asked_for_ends_with_its_driver(tmp_path: Path, signalled: sign
     with autoscaling(tmp_path, small=node_type(1, CPU=1), large=node_type(0, CPU=4)) as address:
         sweep, look = Sweep(tmp_path, address), Look(address)
         process = sweep.start(
-            "resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=600"
+            "resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=1200"
         )
         look.until(alive=["small"])
         look.until(alive=[], asked=1)  # the pair still waits for what cannot come, and nothing needs the node
@@ -159,7 +159,7 @@ def test_a_type_of_node_that_cannot_be_had(tmp_path: Path) -> None:
         assert note.endswith("; no node for it came within cluster.wait_s=20")
         assert look.now() == {"alive": [], "asked": 0}
         status, told = sweep.run(
-            "resources.device=cpu", "sweep.axes.gpus=[2]", "cluster.wait_s=60", "allow_changed=true"
+            "resources.device=cpu", "sweep.axes.gpus=[2]", "cluster.wait_s=120", "allow_changed=true"
         )
         assert status == 0, told
         assert "ok" in set(sweep.trials().status)
