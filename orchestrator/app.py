@@ -64,9 +64,7 @@ def main(arguments: Sequence[str]) -> int:
             question = _checked(composition)
             if question.request.mode != "run":
                 return MODES[question.request.mode](question)
-            if told := _why_not_made(question.request.results_dir):
-                raise MistakesError([f"results_dir: {told}"])
-            _check_hydra(overrides, primary, writes=True)
+            _check_hydra(overrides, primary, results_dir=question.request.results_dir)
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
@@ -109,12 +107,16 @@ def _says_what_to_run(override: str) -> bool:
     return is_search_path(override) or not override.lstrip("+~").startswith("hydra")
 
 
-def _check_hydra(overrides: Sequence[str], primary: str, *, writes: bool = False) -> dict[str, Any]:
-    """Hydra's own part of the config; MistakesError if something in it is not trusted, or cannot be written."""
+def _check_hydra(overrides: Sequence[str], primary: str, *, results_dir: Path | None = None) -> dict[str, Any]:
+    """Hydra's own part of the config; MistakesError if something in it is not trusted.
+
+    With `results_dir`, where the sweep writes, also if that or Hydra's own output cannot be written to.
+    """
     config = hydra_config(overrides, primary)
     mistakes = list(hydra_mistakes(config, _trusted(overrides)))
-    if writes:
+    if results_dir:
         mistakes += _output_mistakes(config["run"]["dir"])
+        mistakes += [f"results_dir: {told}" for told in [_why_not_made(results_dir)] if told]
     if mistakes:
         raise MistakesError(mistakes)
     return config
