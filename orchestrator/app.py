@@ -130,7 +130,8 @@ def _output_mistakes(pattern: str) -> Iterator[str]:
 
 def _why_not_made(folder: Path) -> str:
     """Why a folder could not be made, as far as can be told without making it; empty where it could."""
-    there = next(each for each in (folder.absolute(), *folder.absolute().parents) if each.exists())
+    above = (folder.absolute(), *folder.absolute().parents)
+    there = next(each for each in above if os.path.exists(each))  # which is False where one may not look, too
     if not there.is_dir():
         return f"{there} is no folder"
     return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"

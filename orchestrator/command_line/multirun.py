@@ -54,17 +54,18 @@ def check_each(overrides: Sequence[str]) -> None:
     asked: dict[str, tuple[list[str], Any]] = {}
     for sweep in expanded(overrides):
         own = [each for each in sweep if each not in overrides]
+        whose = f"with {' '.join(own)}: " if own else ""
         try:
             question = Question.checked(Composition(sweep, PRIMARY))
         except MistakesError as error:
-            mistakes += [f"with {' '.join(own)}: {mistake}" for mistake in error.mistakes]
+            mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
             continue
         request = question.request
         place = request.store or str(request.results_dir)
         first, before = asked.setdefault(place, (own, question.asked()))
         if request.mode == "run" and not request.allow_changed and question.asked() != before:
             mistakes.append(
-                f"with {' '.join(own)}: its results would go where those with {' '.join(first)} go, to {place}, and"
+                f"{whose}its results would go where those with {' '.join(first)} go, to {place}, and"
                 " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"
             )
     if mistakes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -41,7 +42,7 @@ def run(
     check_extensions(request)
     layout = Layout(request.results_dir)
     trackers = make_trackers(request.trackers, request.name, layout.root)
-    made = not layout.root.exists()
+    made = not os.path.exists(layout.root)
     try:
         layout.create()
     except OSError as error:
