@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from orchestrator.backends.arrival import can_run, patience_s
@@ -244,11 +244,18 @@ class Agenda:
         since = {each.trial_id: known.get(each.trial_id, now_s - self._waited_s) for each in homeless}
         self._homeless_since_s = since
         waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
+        in_vain = [trial for trial in homeless if now_s - since[trial.trial_id] >= self._wait_s]
         self._leave_out(
             (trial, Outcome(status=Status.INFEASIBLE, note=reasons[trial.gang] + waited, wall_s=0.0))
-            for trial in homeless
-            if now_s - since[trial.trial_id] >= self._wait_s
+            for trial in [*in_vain, *self._take_held({trial.gang for trial in in_vain})]
         )
+
+    def _take_held(self, gangs: Collection[Gang]) -> list[TrialSpec]:
+        """Those of such gangs that are held back: what one of them waited for would not come for the others either."""
+        taken = [trial for trial in self._held if trial.gang in gangs]
+        self._held = [trial for trial in self._held if trial.gang not in gangs]
+        self._placed().add(taken)
+        return taken
 
     def _leave_out(self, trials: Iterable[tuple[TrialSpec, Outcome]]) -> None:
         for trial, outcome in list(trials):

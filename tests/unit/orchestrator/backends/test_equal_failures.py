@@ -140,3 +140,17 @@ def test_a_budget_that_runs_out_meanwhile_leaves_out_what_was_held_back():
         agenda.ended(start.trial.trial_id, now_s, failed())
     assert agenda.next(now_s) is None and agenda.over
     assert len(agenda.left_out) == len(GRID) - 3 and not agenda.hopeless
+
+
+def test_what_is_held_back_waits_for_nodes_no_longer_than_the_first_of_its_size():
+    gang = trial("pair", "quick", ranks=2).gang
+    pairs = [replace(cell(4096, seed=seed), gang=gang) for seed in range(3)]
+    agenda = Agenda([*GRID[:3], *pairs], equal_failures=3, wait_s=10.0)
+    agenda.on([NODE], 0.0)
+    while start := agenda.next(0.0):
+        agenda.ended(start.trial.trial_id, 0.0, failed())
+    agenda.on([NODE], 0.0)
+    assert len(agenda) == 3 and not agenda.over
+    agenda.on([NODE], 10.0)
+    assert [outcome.status for _, outcome in agenda.left_out] == [Status.INFEASIBLE] * 3 and len(agenda) == 0
+    assert agenda.next(10.0) is None and agenda.over
