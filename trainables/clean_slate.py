@@ -125,7 +125,10 @@ def _release_memory() -> None:
 def _forget_compiled() -> None:
     """Only where something was compiled: on a GPU to forget nothing would import the whole of the compilers first."""
     dynamo = sys.modules.get("torch._dynamo")
-    if dynamo is not None and (frames := dynamo.utils.counters["frames"])["total"]:
+    if dynamo is None:
+        return
+    frames = dynamo.utils.counters["frames"]
+    if frames["total"] or dynamo.convert_frame.input_codes.seen:  # what has to be one graph (fullgraph) is not counted
         dynamo.reset()
         frames.clear()
 

@@ -44,7 +44,10 @@ def test_the_state_is_that_of_a_new_process(ones: Processes) -> None:
     assert state["denormal"] > 0
 
 
-def test_compilers_are_asked_to_forget_only_what_they_have_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compilers_are_asked_to_forget_only_what_they_have_compiled(
+    fullgraph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     dynamo: Any = pytest.importorskip("torch._dynamo")
     clean_slate.leave()  # whatever earlier tests have compiled
     forgotten: list[None] = []
@@ -52,7 +55,7 @@ def test_compilers_are_asked_to_forget_only_what_they_have_compiled(monkeypatch:
     monkeypatch.setattr(dynamo, "reset", lambda: forgotten.append(reset()))
     clean_slate.leave()
     assert not forgotten
-    compiled = torch.compile(lambda x: x + 1, backend="eager")
+    compiled = torch.compile(lambda x: x + 1, backend="eager", fullgraph=fullgraph)
     assert compiled(torch.ones(1)) == 2
     clean_slate.leave()
     clean_slate.leave()
