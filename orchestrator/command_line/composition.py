@@ -104,7 +104,7 @@ class CompositionError(MistakesError):
 
     def is_due_to_them(self, mistake: str) -> bool:
         """Whether a mistake of the rest may be there only because these overrides are not."""
-        return any(key.rpartition(".")[2] in mistake for key in self._unfit)
+        return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", mistake) for key in self._unfit)
 
 
 class Composition:

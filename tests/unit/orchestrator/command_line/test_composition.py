@@ -55,6 +55,11 @@ def test_a_file_that_is_no_text_is_told_in_a_line(tmp_path: Path, capsys: pytest
     assert told(capsys, "-cd", str(tmp_path), "sweep=mine")[0].startswith("'sweep=mine': 'utf-8' codec can't decode")
 
 
+def test_an_unknown_key_hides_no_mistake_of_another_whose_name_begins_alike(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown, wrong = told(capsys, "sweep=batch_scaling", "lr=3", "sweep.axes.lr_rule=[nope]")
+    assert unknown.startswith("'lr=3'") and "lr_rule" in wrong
+
+
 def test_what_does_not_compose_hides_no_other_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "sweep=batch_scaling", "modle=mlp", "retries=-1", "sweep.axes.seed=[a]", "sweep.axes.gpus=1,2")
     assert [line.split(":")[0] for line in lines[:2]] == ["'modle=mlp'", "'sweep.axes.gpus=1,2'"]
