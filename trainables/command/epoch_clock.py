@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from itertools import pairwise
 
 SHORTEST_S = 1.0
 """A window below it tells nothing: lines are read every tenth of a second, and may come all at once from a buffer."""
+
+TOGETHER_S = 0.05
+"""Lines that come within it were read at once."""
 
 
 class EpochClock:
@@ -31,10 +35,15 @@ class EpochClock:
     def figures(self) -> dict[str, float]:
         """`epoch_s`, the mean (a median would show how seldom lines are read), and the `window_s` it is of.
 
-        Nothing where fewer than two epochs were told of, or the window is too short to be one.
+        Nothing where fewer than two epochs were told of, the window is too short to be one, or a buffer held them back.
         """
-        if len(self._told) < 2:
+        if len(self._told) < 2 or self._came_in_heaps():
             return {}
         first, last = min(self._told), max(self._told)
         window_s = self._told[last] - self._told[first]
         return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
+
+    def _came_in_heaps(self) -> bool:
+        """Whether most came at once with others, after silence: the first would count from the end of its heap."""
+        gaps = [after - before for before, after in pairwise(sorted(self._told.values()))]
+        return sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S

@@ -54,5 +54,12 @@ def test_lines_that_come_all_at_once_tell_no_time():
     assert read([(1.0 + second / 100, line) for second, line in PLAIN], ACCURACY, epochs=3) == {"val_accuracy": 0.9}
 
 
+def test_lines_that_a_buffer_lets_go_in_heaps_tell_no_time():
+    heaps = [(40.0 + epoch // 40 * 40, f"epoch {epoch} acc 0.5") for epoch in range(100)]
+    assert read(heaps, ACCURACY, epochs=100) == {"val_accuracy": 0.5}
+    quick = [(5.0 + epoch // 4 / 10, f"epoch {epoch} acc 0.5") for epoch in range(100)]  # as they are read, in turns
+    assert read(quick, ACCURACY, epochs=100)["epoch_s"] == pytest.approx(2.4 / 99)
+
+
 def test_one_epoch_tells_no_time():
     assert read(PLAIN[:1], ACCURACY, epochs=1) == {"val_accuracy": 0.5}
