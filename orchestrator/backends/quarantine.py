@@ -33,6 +33,11 @@ class Quarantine:
         """They are lost."""
         self.devices |= set(devices)
 
+    @property
+    def node_ids(self) -> set[str]:
+        """The nodes that have such devices."""
+        return {device.partition("/")[0] for device in self.devices}
+
     def without(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
         """The nodes with as many GPUs as can be used."""
         return tuple(

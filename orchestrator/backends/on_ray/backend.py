@@ -59,7 +59,7 @@ class RayBackend:
         self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
         self._labels = labels or {}
         self._quarantine = Quarantine()
-        self._demand = Demand(self._labels) if asks else None
+        self._demand = Demand(self._labels, self._quarantine) if asks else None
 
     @property
     def dashboard_url(self) -> str:

@@ -8,13 +8,14 @@ what was asked for stays when its driver is killed, and is paid for.)
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ray.util import placement_group, remove_placement_group
 
 from orchestrator.backends.on_ray.bundles import NODE_ID
+from orchestrator.backends.quarantine import Quarantine
 from sweeps.feasibility import Node, ranks_that_fit, why_infeasible
 from sweeps.placement import Shape
 from sweeps.trial import Gang
@@ -27,9 +28,9 @@ _SOME = 0.001
 class Demand:
     """Of one driver. A group that has got its nodes holds them until they are known here, and gives way then."""
 
-    def __init__(self, labels: Mapping[str, str]) -> None:
-        """`labels` are those that nodes have to have."""
-        self._labels = dict(labels)
+    def __init__(self, labels: Mapping[str, str], quarantine: Quarantine) -> None:
+        """`labels` are those that nodes have to have; `quarantine` has the GPUs that are not used any more."""
+        self._labels, self._quarantine = dict(labels), quarantine
         self._groups: list[tuple[Shape, Any]] = []
         self._nodes: frozenset[Node] = frozenset()
 
@@ -46,7 +47,7 @@ class Demand:
                 self._groups.remove((shape, group))
                 remove_placement_group(group)
         for shape in missing.elements():
-            self._groups.append((shape, placement_group(**room(shape, nodes, self._labels))))
+            self._groups.append((shape, placement_group(**room(shape, nodes, self._labels, self._quarantine.node_ids))))
 
     def close(self) -> None:
         """Nothing is asked for any more."""
@@ -55,23 +56,31 @@ class Demand:
         self._groups = []
 
 
-def room(shape: Shape, nodes: Sequence[Node], labels: Mapping[str, str]) -> dict[str, Any]:
+def room(
+    shape: Shape, nodes: Sequence[Node], labels: Mapping[str, str], ailing: Collection[str] = ()
+) -> dict[str, Any]:
     """The placement group that stands for a gang of this shape, as its arguments.
 
     A gang that fits the nodes there are asks for others: for a single one where one there is could hold it, and for the
-    whole of such a one where it is exclusive. One that does not fit takes what is free into account.
+    whole of such a one where it is exclusive. One that does not fit takes what is free into account,
+    but for nodes that are `ailing`: Ray would count their lost GPUs, too, and hold the node for nobody.
     """
     gang = shape.gang
     each = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
     if why_infeasible(gang, nodes):
-        return {"bundles": each, "strategy": "PACK", "bundle_label_selector": [dict(labels)] * len(each)}
+        there = _outside(ailing, labels) if ailing else dict(labels)
+        return {"bundles": each, "strategy": "PACK", "bundle_label_selector": [there] * len(each)}
     holders = [node for node in nodes if len(gang.parts()) == 1 and ranks_that_fit(gang, node) >= gang.ranks]
     if holders and shape.timing == "exclusive":
         least = min(holders, key=lambda node: (node.gpus, node.cpus))
         each = [_bundle(least.cpus, replace(gang, gpus_per_rank=least.gpus))]
-    elsewhere = {**labels, NODE_ID: f"!in({','.join(sorted(node.node_id for node in nodes))})"}
+    elsewhere = _outside([node.node_id for node in nodes], labels)
     strategy = "STRICT_PACK" if holders else "PACK"
     return {"bundles": each, "strategy": strategy, "bundle_label_selector": [elsewhere] * len(each)}
+
+
+def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, str]:
+    return {**labels, NODE_ID: f"!in({','.join(sorted(node_ids))})"}
 
 
 def _bundle(cpus: float, gang: Gang) -> dict[str, float]:

@@ -22,6 +22,11 @@ def test_a_gang_that_fits_no_nodes_counts_on_those_that_there_are():
     }
 
 
+def test_a_node_with_a_lost_gpu_is_not_counted_on_by_whom_it_is_too_small_for_now():
+    asked = room(PAIR, [HEAD, SMALL], {"market-type": "spot"}, {"s"})
+    assert asked["bundle_label_selector"] == [{"market-type": "spot", "ray.io/node-id": "!in(s)"}] * 2
+
+
 def test_a_gang_that_waits_for_others_asks_for_another_node():
     asked = room(PAIR, [HEAD, LARGE, SMALL], {})
     assert asked == {"bundles": [RANK, RANK], "strategy": "STRICT_PACK", "bundle_label_selector": [ELSEWHERE] * 2}
