@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
@@ -87,6 +88,8 @@ class Agenda:
         self._nodes: Sequence[Node] = ()
         self._began_s = 0.0
         self._homeless_since_s: dict[str, float] = {}
+        self._reasons: dict[Gang, str] = {}
+        """Why a gang fits no nodes, of those that there were last; else empty."""
         self._last_node_s: float | None = None
         self._ends = 0
         self._told = 0
@@ -234,19 +237,19 @@ class Agenda:
         """Trials that fit no nodes there are, as after a loss, wait for others only so long.
 
         That counts from when nothing runs: until then others have what an autoscaler could exchange for their nodes.
-        Where there is no node at all that tells nothing of the trials.
+        Where there is no node at all that tells nothing of the trials: who waited goes on, for the reason of before.
         """
-        if not can_run(self._nodes):
-            return
-        reasons = {gang: why_infeasible(gang, self._nodes) for gang in {t.gang for t in self._placed().waiting()}}
-        homeless = [trial for trial in self._placed().waiting() if reasons[trial.gang]]
-        known = {} if self._running else self._homeless_since_s
-        since = {each.trial_id: known.get(each.trial_id, now_s - self._waited_s) for each in homeless}
-        self._homeless_since_s = since
+        waiting = self._placed().waiting()
+        if can_run(self._nodes):
+            self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
+            known = {} if self._running else self._homeless_since_s
+            homeless = [each.trial_id for each in waiting if self._reasons[each.gang]]
+            self._homeless_since_s = {each: known.get(each, now_s - self._waited_s) for each in homeless}
         waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
-        in_vain = [trial for trial in homeless if now_s - since[trial.trial_id] >= self._wait_s]
+        since = self._homeless_since_s
+        in_vain = [each for each in waiting if now_s - since.get(each.trial_id, math.inf) >= self._wait_s]
         self._leave_out(
-            (trial, Outcome(status=Status.INFEASIBLE, note=reasons[trial.gang] + waited, wall_s=0.0))
+            (trial, Outcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0))
             for trial in [*in_vain, *self._take_held({trial.gang for trial in in_vain})]
         )
 

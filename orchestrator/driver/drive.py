@@ -70,7 +70,8 @@ class Drive:
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
-            with Display(self.console, waiting=len(planned.to_run)) as display:
+            waiting = len(planned.to_run) + (len(planned.without_room) if request.wait_s else 0)
+            with Display(self.console, waiting=waiting) as display:
                 session = self._session(display)
                 for trial, reason in () if request.wait_s else planned.without_room:
                     session.found_infeasible(trial, reason)

@@ -235,3 +235,18 @@ def test_with_a_budget_no_size_has_its_second_seed_before_each_has_had_one():
 
     assert order(Limit()) == ["2.0", "2.1", "1.0", "1.1"]
     assert order(Limit(wall_s=60.0)) == ["2.0", "1.0", "1.1", "2.1"]
+
+
+def test_who_fits_no_nodes_waits_no_longer_when_those_have_gone_too():
+    agenda = on(Agenda([trial("single", "quick"), trial("four", "quick", ranks=4)], wait_s=120.0), ONE)
+    assert agenda.next(0.0).trial.trial_id == "single"
+    on(agenda, ONE, now_s=5.0)
+    agenda.ended("single", 10.0)
+    on(agenda, ONE, now_s=10.0)
+    on(agenda, now_s=20.0)  # an autoscaler lets what idles go
+    on(agenda, now_s=124.0)
+    assert agenda.next(124.0) is None and not agenda.left_out
+    on(agenda, now_s=125.0)
+    ((left, outcome),) = agenda.left_out
+    assert left.trial_id == "four" and outcome.note.startswith("needs 4 ranks") and not agenda.deserted
+    assert agenda.next(125.0) is None and agenda.over
