@@ -23,7 +23,8 @@ class Objective:
         if not isinstance(outputs, Tensor):
             raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor of logits")
         found, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
-        if (*found[:1], *found[2:]) != (*wanted[:1], *wanted[2:]) or found[1] < self.num_classes:
+        alike = len(found) == len(wanted) and (found[0], *found[2:]) == (wanted[0], *wanted[2:])
+        if not alike or found[1] < self.num_classes:
             labels = "a label for each pixel" if targets.ndim > 1 else "a label for each image"
             raise ValueError(
                 f"the model's outputs are {_told(found)}, and {self.num_classes} classes with {labels} need"
