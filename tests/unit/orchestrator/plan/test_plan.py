@@ -1,10 +1,12 @@
 import json
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from types import SimpleNamespace
 
 import pytest
 
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
+from orchestrator.plan import plan as planning
 from orchestrator.plan.plan import Plan
 from sweeps.feasibility import Node
 from sweeps.status import Status
@@ -87,3 +89,16 @@ def test_as_text_it_ends_with_what_it_comes_to():
         "2 trials to run, 0 finished, 2 infeasible on host: 2 CPUs, no GPU",
         "expected: 2 trials of unknown duration",
     ]
+
+
+def test_a_plan_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch):
+    @dataclass(frozen=True)
+    class Asked:
+        address: str = "auto"
+        wait_s: float = 600.0
+
+    waited = []
+    monkeypatch.setattr(planning, "check_reachable", lambda request: None)
+    monkeypatch.setattr(planning, "make_backend", lambda request: SimpleNamespace(nodes=lambda: NODES, close=list))
+    monkeypatch.setattr(planning, "arrived", lambda nodes, request: waited.append(request.wait_s) or nodes())
+    assert planning._nodes(Asked()) == NODES and waited == [0.0]
