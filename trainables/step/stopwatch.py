@@ -16,8 +16,8 @@ SAMPLED = 17
 
 A prime: minibatches that are made in blocks of some power of two are met at every place of their block.
 """
-FIRST_SAMPLED = 8
-"""Not the first after the device was waited for: its host is not ahead of it there, as it is in all others."""
+FIRST_SAMPLED = 2
+"""Not the first ones after the device was waited for: its host is not ahead of it there, as it is in all others."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +30,15 @@ class Parts:
     """Waiting for the gradients of others, and for the slowest of them."""
     step_s: float = 0.0
     """Of the steps as a whole, of which the two above are parts."""
+    untimed: int = 0
+    """Fetches that `data_s` knows nothing of: too few between two readings for one of them to be timed."""
 
     def __sub__(self, before: Parts) -> Parts:
         return Parts(
             data_s=self.data_s - before.data_s,
             exchange_s=self.exchange_s - before.exchange_s,
             step_s=self.step_s - before.step_s,
+            untimed=self.untimed - before.untimed,
         )
 
     @property
@@ -50,17 +53,18 @@ class Stopwatch:
     def __init__(self, device: str, now: Callable[[], float] = time.perf_counter) -> None:
         self.on_gpu, self._now = device.startswith("cuda"), now
         self._data_s = self._exchange_s = self._step_s = 0.0
-        self._fetches = 0
-        """Since those that were timed were read."""
+        self._fetches, self._untimed = 0, 0
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def parts(self) -> Parts:
         """So far; a GPU must have been waited for."""
-        if self._events:  # else those fetches count with the next that are timed
+        if self._events:
             mean_s = fmean(before.elapsed_time(after) for before, after in self._events) / 1e3
             self._data_s += mean_s * self._fetches
-            self._events, self._fetches = [], 0
-        return Parts(data_s=self._data_s, exchange_s=self._exchange_s, step_s=self._step_s)
+        else:
+            self._untimed += self._fetches
+        self._events, self._fetches = [], 0
+        return Parts(data_s=self._data_s, exchange_s=self._exchange_s, step_s=self._step_s, untimed=self._untimed)
 
     def fetching(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
         """The same minibatches; the time until each is there is data's."""

@@ -86,14 +86,24 @@ def test_minibatches_that_are_made_in_blocks_are_met_at_every_place(
     assert watch.parts().data_s == pytest.approx(20 * stopwatch.SAMPLED, rel=0.1)
 
 
-def test_fetches_too_few_to_be_timed_count_with_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("fetches", range(1, 20))
+def test_no_fetch_is_timed_that_comes_first_after_a_wait_and_too_few_are_told(
+    fetches: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stage = Stage()
     monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
     watch = Stopwatch("cuda:0")
-    batches = watch.fetching(stage.batches(20))
-    for _ in range(5):
-        next(batches)
-    assert watch.parts().data_s == 0
-    for _ in range(15):
-        next(batches)
-    assert watch.parts().data_s == pytest.approx(3.0 * 20)
+
+    def epochs() -> Iterator[Minibatch]:
+        while True:
+            for number in range(fetches):
+                stage.spend(100.0 if number < 2 else 3.0)
+                yield torch.zeros(1), torch.zeros(1)
+
+    batches = watch.fetching(epochs())
+    for _ in range(3):
+        before = watch.parts()
+        for _ in range(fetches):
+            next(batches)
+        found = watch.parts() - before
+        assert found == (Parts(untimed=fetches) if fetches < 3 else Parts(data_s=3.0 * fetches))
