@@ -14,7 +14,7 @@ from sweeps.trial import TrialSpec
 _OWN = (Cause.ERROR, Cause.CRASH)
 """What a trial can be blamed for; nodes, GPUs and their like fail by themselves."""
 
-_ELSEWISE = (Status.OOM, Status.INFEASIBLE, Status.DIVERGED, Status.SKIPPED)
+_ELSEWISE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
 """Ends that say neither that trials can succeed nor that they cannot."""
 
 _RANK = re.compile(r"^rank \d+: ")

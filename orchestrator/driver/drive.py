@@ -86,7 +86,7 @@ class Drive:
                     if agenda.deserted:
                         self.console.print("there is no node left to run anything on", style="bold red")
                     if agenda.hopeless:
-                        told = f"all that ran failed alike, whatever its axes: {agenda.hopeless}"
+                        told = f"none is ok, and all that failed did so alike, whatever its axes: {agenda.hopeless}"
                         more = "the rest is left alone (equal_failures=null runs it in any case)"
                         self.console.print(f"{told}; {more}", style="bold red", markup=False, soft_wrap=True)
         return planned

@@ -46,7 +46,15 @@ def test_seeds_of_one_cell_count_once():
     assert not told([(cell(512, seed=seed), failed()) for seed in range(5)]).doubted
 
 
-@pytest.mark.parametrize("other", [OK, failed("KeyError: y"), failed(status=Status.TIMEOUT, cause=Cause.HANG)])
+@pytest.mark.parametrize(
+    "other",
+    [
+        OK,
+        failed("KeyError: y"),
+        failed(status=Status.TIMEOUT, cause=Cause.HANG),
+        failed("loss is nan", Cause.NONE, Status.DIVERGED),
+    ],
+)
 def test_any_that_ends_otherwise_speaks_for_the_rest(other):
     for at in range(4):
         ends = [(one, failed()) for one in GRID[1:4]]
@@ -60,10 +68,7 @@ def test_any_that_ends_otherwise_speaks_for_the_rest(other):
         None,
         failed(cause=Cause.NODE),
         failed(cause=Cause.DEVICE),
-        *(
-            failed("x", Cause.NONE, status)
-            for status in (Status.OOM, Status.INFEASIBLE, Status.DIVERGED, Status.SKIPPED)
-        ),
+        *(failed("x", Cause.NONE, status) for status in (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)),
     ],
 )
 def test_other_ends_do_not_count(other):
