@@ -186,6 +186,11 @@ class Agenda:
         """Whether a trial waits that could run on the nodes there are, and perhaps on a gang that idles."""
         return len(self) > len(self._homeless_since_s)
 
+    def untold(self) -> Sequence[tuple[TrialSpec, Outcome]]:
+        """What was left out since the last round began; where none begins any more somebody has to ask."""
+        told, self._told = self._told, len(self.left_out)
+        return self.left_out[told:]
+
     def seats(self, start: Start) -> Gang:
         """The gang whose processes the trial takes: its own, or a larger one's that is kept."""
         return seats(Shape.of(start.trial), self._shapes, start.nodes)
@@ -227,8 +232,7 @@ class Agenda:
             self._placed().add(held)
 
     def _begin_round(self, now_s: float) -> None:
-        told, self._told = self._told, len(self.left_out)
-        trials = self._rounds.next(self.left_out[told:])
+        trials = self._rounds.next(self.untold())
         self.over = not trials
         self._add(trials)
         self._give_up_homeless(now_s)

@@ -83,6 +83,8 @@ class Drive:
                     started.callback(session.settle)
                     agenda = self._agenda(rounds, planned, began_s)
                     backend.run(agenda, self.layout.root, listener)
+                    for trial, outcome in agenda.untold():
+                        session.left_out(trial, outcome)
                     if agenda.deserted:
                         self.console.print("there is no node left to run anything on", style="bold red")
                     if agenda.hopeless:

@@ -250,3 +250,11 @@ def test_who_fits_no_nodes_waits_no_longer_when_those_have_gone_too():
     ((left, outcome),) = agenda.left_out
     assert left.trial_id == "four" and outcome.note.startswith("needs 4 ranks") and not agenda.deserted
     assert agenda.next(125.0) is None and agenda.over
+
+
+def test_what_was_left_out_is_told_once_also_where_no_round_follows():
+    agenda = on(Agenda([trial("single", "quick"), trial("four", "quick", ranks=4)]), ONE)
+    on(agenda, now_s=ARRIVAL_S)
+    assert agenda.deserted and agenda.next(ARRIVAL_S) is None and agenda.over
+    assert [(each.trial_id, outcome.status) for each, outcome in agenda.untold()] == [("four", Status.INFEASIBLE)]
+    assert agenda.untold() == []
