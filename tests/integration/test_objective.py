@@ -47,21 +47,12 @@ def test_a_multirun_returns_it(tmp_path, monkeypatch):
 
 
 def test_a_sweep_that_is_refused_has_no_figure(tmp_path, monkeypatch):
-    """The second one finds the results of the first in its folder, which are of another question."""
+    """The second one finds results in its folder, which are of another question."""
     monkeypatch.chdir(tmp_path)
+    sweep = ("trainable=noop", "backend=inprocess", "sweep.name=s", "sweep.axes.gpus=[1]", "report.html=false")
+    sweep = (*sweep, "sweep.axes.device_batch_size=[8]", "objective.column=global_batch_size")
+    kept = (f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]")
+    assert main([*sweep, "+trainable.mine=3", "results_dir=results/1"]) == 0
     RETURNED.clear()
-    status = main(
-        [
-            *(
-                "-m",
-                "trainable=noop",
-                "+trainable.mine=1,2",
-                "backend=inprocess",
-                "sweep.name=s",
-                "sweep.axes.gpus=[1]",
-            ),
-            *("sweep.axes.device_batch_size=[8]", "objective.column=global_batch_size", "report.html=false"),
-            *(f"+hydra.callbacks.keep._target_={__name__}.Keep", f"trusted_modules=[{__name__}]"),
-        ]
-    )
+    status = main(["-m", *sweep, *kept, "+trainable.mine=1,2", "results_dir=results/${hydra:job.num}"])
     assert status == 2 and RETURNED == [8.0, None]
