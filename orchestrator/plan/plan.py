@@ -21,6 +21,7 @@ from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.storage.layout import Layout
 from orchestrator.telemetry.machine import this_machine
 from sweeps.feasibility import Node, why_infeasible
+from sweeps.mistakes import MistakesError
 from sweeps.order import in_order
 from sweeps.simulation import Stay
 from sweeps.trial import TrialSpec
@@ -177,10 +178,16 @@ class Plan:
 
 
 def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> Plan:
-    """What would run now, starting nothing and writing nothing; only a cluster is asked what it has."""
+    """What would run now, starting nothing and writing nothing; only a cluster is asked what it has.
+
+    Raises MistakesError where `results_dir` cannot be read.
+    """
     nodes = _nodes(request)
-    layout = Layout(request.results_dir)
-    records = ends_under(replay(layout.journal).records, asked) if layout.journal.exists() else {}
+    journal = Layout(request.results_dir).journal
+    try:
+        records = ends_under(replay(journal).records, asked) if journal.exists() else {}
+    except OSError as error:
+        raise MistakesError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     return Plan.of(trials_on(nodes), records, nodes, request.rerun, seed_by_seed=request.limit.is_set)
 
 

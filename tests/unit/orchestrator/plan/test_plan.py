@@ -9,6 +9,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import plan as planning
 from orchestrator.plan.plan import Plan
 from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.test_sweep import setup
@@ -102,3 +103,10 @@ def test_a_plan_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch):
     monkeypatch.setattr(planning, "make_backend", lambda request: SimpleNamespace(nodes=lambda: NODES, close=list))
     monkeypatch.setattr(planning, "arrived", lambda nodes, request: waited.append(request.wait_s) or nodes())
     assert planning._nodes(Asked()) == NODES and waited == [0.0]
+
+
+def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_a_mistake(monkeypatch, tmp_path):
+    monkeypatch.setattr(planning, "_nodes", lambda request: NODES)
+    asked = SimpleNamespace(results_dir=tmp_path / ("long" * 100))
+    with pytest.raises(MistakesError, match=r"long cannot be read: File name too long"):
+        planning.plan_now(asked, {}, lambda nodes: TRIALS)
