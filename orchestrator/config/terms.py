@@ -26,6 +26,8 @@ class Terms:
     """Axes that tell cells apart, {axis: column of the frames}."""
     excludes: bool = False
     """Whether the sweep leaves combinations of them out."""
+    zips: bool = False
+    """Whether any of them advance together."""
 
     @staticmethod
     def of(request: Request, further: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
@@ -42,4 +44,5 @@ class Terms:
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes={axis: further.get(axis, axis) for axis in asked if axis in STANDARD_AXES or axis in further},
             excludes=bool(request.exclude),
+            zips=bool(request.zip),
         )

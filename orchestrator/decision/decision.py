@@ -123,7 +123,7 @@ def _commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms
         axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
         alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
     for (_, seeds), cells in alike.items():
-        yield command(terms.arguments, cells, seeds, excludes=terms.excludes)
+        yield command(terms.arguments, cells, seeds, excludes=terms.excludes, zips=terms.zips)
 
 
 def _plain(value: Any) -> Any:

@@ -19,13 +19,19 @@ _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def command(
-    overrides: Sequence[str], cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False
+    overrides: Sequence[str],
+    cells: Sequence[Mapping[str, Any]],
+    seeds: Sequence[int],
+    *,
+    excludes: bool = False,
+    zips: bool = False,
 ) -> str:
     """Of a shell: the user's own overrides, the axes narrowed to those of the cells, and these seeds.
 
     The cells name the same axes; where these make no grid, they advance together. What has run does not run again, so
-    that the seeds are all that the cells are to have. `excludes`: the sweep leaves combinations out, which the narrowed
-    axes may not have. Of a program's own call, where that gave what no command line can.
+    that the seeds are all that the cells are to have. `excludes`, `zips`: the sweep leaves combinations out, or
+    has axes that advance together; what it says of them may not fit the narrowed axes. Of a program's own call, where
+    that gave what no command line can.
     """
     axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
     differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
@@ -33,9 +39,9 @@ def command(
     values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
     given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
     given.append(f"sweep.axes.seed={_seeds(seeds)}")
-    others = _OTHER if grid else (*_OTHER, "sweep.zip=")
-    if not grid:
-        given.append(f"sweep.zip=[[{','.join(map(_key, differing))}]]")
+    others = (*_OTHER, "sweep.zip=") if zips or not grid else _OTHER
+    if zips or not grid:
+        given.append("sweep.zip=[]" if grid else f"sweep.zip=[[{','.join(map(_key, differing))}]]")
     if excludes:
         given.append("sweep.exclude=[]")
     if any(override.endswith(FROM_PROGRAM) for override in overrides):

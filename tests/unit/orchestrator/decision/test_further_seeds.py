@@ -63,3 +63,9 @@ def test_one_command_has_several_cells_and_no_other_one(capsys):
 def test_cells_that_make_a_grid_need_no_zip():
     told = command(["sweep=demo", "sweep.zip=[[a,b]]"], CELLS[::2], [0])
     assert "'sweep.axes.lr_rule=[sqrt,none]'" in told and told.count("zip") == 1
+
+
+def test_axes_that_advance_together_do_so_no_more_where_cells_are_narrowed_to_a_grid():
+    told = command(["sweep=demo", "sweep.zip=[[gpus,lr_rule]]"], CELLS[::2], [0], zips=True)
+    assert told.endswith("sweep.zip=[]") or "'sweep.zip=[]'" in told
+    assert told.count("zip") == 1

@@ -34,6 +34,7 @@ def request(**changes: Any) -> Any:
         "claims": [],
         "name": "demo",
         "exclude": (),
+        "zip": (),
         "published": None,
     }
     return SimpleNamespace(**given | changes)

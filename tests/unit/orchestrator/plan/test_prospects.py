@@ -30,6 +30,7 @@ def request(**changes):
         "baseline": None,
         "price_per_gpu_hour": None,
         "exclude": (),
+        "zip": (),
         "arguments": (),
         "axes": {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]},
     }
