@@ -53,13 +53,19 @@ class DeviceEvent:
         return (end.at_s - self.at_s) * 1e3
 
 
-@pytest.mark.parametrize("fetches", [9, 16, 25, 30, 40, 100])
-def test_a_device_that_waits_for_each_minibatch_has_waited_for_all(
-    fetches: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def on_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, Stopwatch]:
+    """A device's time, and a stopwatch that reads it."""
     stage = Stage()
     monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
-    watch = Stopwatch("cuda:0")
+    return stage, Stopwatch("cuda:0")
+
+
+@pytest.mark.parametrize("fetches", [9, 16, 25, 30, 40, 100])
+def test_a_device_that_waits_for_each_minibatch_has_waited_for_all(
+    fetches: int, on_gpu: tuple[Stage, Stopwatch]
+) -> None:
+    stage, watch = on_gpu
     batches = watch.fetching(stage.batches(200))
     for _ in range(2):  # the second reading begins anew
         before = watch.parts()
@@ -70,11 +76,9 @@ def test_a_device_that_waits_for_each_minibatch_has_waited_for_all(
 
 @pytest.mark.parametrize("block", [2, 8, 16, 32])
 def test_minibatches_that_are_made_in_blocks_are_met_at_every_place(
-    block: int, monkeypatch: pytest.MonkeyPatch
+    block: int, on_gpu: tuple[Stage, Stopwatch]
 ) -> None:
-    stage = Stage()
-    monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
-    watch = Stopwatch("cuda:0")
+    stage, watch = on_gpu
 
     def blocks() -> Iterator[Minibatch]:
         for number in range(20 * stopwatch.SAMPLED * block):
@@ -88,11 +92,9 @@ def test_minibatches_that_are_made_in_blocks_are_met_at_every_place(
 
 @pytest.mark.parametrize("fetches", range(1, 20))
 def test_no_fetch_is_timed_that_comes_first_after_a_wait_and_too_few_are_told(
-    fetches: int, monkeypatch: pytest.MonkeyPatch
+    fetches: int, on_gpu: tuple[Stage, Stopwatch]
 ) -> None:
-    stage = Stage()
-    monkeypatch.setattr(stopwatch, "_event", lambda: DeviceEvent(stage.now_s))
-    watch = Stopwatch("cuda:0")
+    stage, watch = on_gpu
 
     def epochs() -> Iterator[Minibatch]:
         while True:
