@@ -62,8 +62,9 @@ def check_each(overrides: Sequence[str]) -> None:
             continue
         request = question.request
         place = request.store or str(request.results_dir)
-        first, before = asked.setdefault(place, (own, question.asked()))
-        if request.mode == "run" and not request.allow_changed and question.asked() != before:
+        now = question.asked()
+        first, before = asked.setdefault(place, (own, now))
+        if request.mode == "run" and not request.allow_changed and now != before:
             mistakes.append(
                 f"{whose}its results would go where those with {' '.join(first)} go, to {place}, and"
                 " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"

@@ -70,8 +70,7 @@ class Drive:
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
-            waiting = len(planned.to_run) + (len(planned.without_room) if request.wait_s else 0)
-            with Display(self.console, waiting=waiting) as display:
+            with Display(self.console, waiting=len(planned.may_run(waits=request.wait_s > 0))) as display:
                 session = self._session(display)
                 for trial, reason in () if request.wait_s else planned.without_room:
                     session.found_infeasible(trial, reason)

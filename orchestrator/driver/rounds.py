@@ -73,10 +73,10 @@ class Rounds:
 
     def _to_run(self) -> list[TrialSpec]:
         """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
-        waiting = [trial for trial, _ in self._planned.without_room] if self._request.wait_s else []
         stops, ends = self._request.early_stop_after and self._request.rerun == "none", self._history.ends()
         hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"}
-        return [trial for trial in [*self._planned.to_run, *waiting] if trial.trial_id not in hopeless]
+        may_run = self._planned.may_run(waits=self._request.wait_s > 0)
+        return [trial for trial in may_run if trial.trial_id not in hopeless]
 
     def _chosen(self) -> Sequence[TrialSpec]:
         """What is to run next by phases or by a search; where that is nothing, the rest is skipped.

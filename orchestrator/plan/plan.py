@@ -77,6 +77,10 @@ class Plan:
         """The trials that are to start, in this order."""
         return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
 
+    def may_run(self, *, waits: bool) -> list[TrialSpec]:
+        """The trials that are to start, and with `waits` those that have no room yet, behind them."""
+        return [*self.to_run, *(trial for trial, _ in self.without_room if waits)]
+
     @property
     def without_room(self) -> list[tuple[TrialSpec, str]]:
         """The infeasible trials, each with its reason."""
