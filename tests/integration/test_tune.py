@@ -132,16 +132,20 @@ def test_a_result_has_the_figures_by_their_names(monkeypatch):
 
     ended = Outcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": 80, "done": 1, "note": "text"})
     supervisor = object.__new__(ray_gang.Supervisor)
-    supervisor._running, supervisor._deadline = {}, float("inf")
+    supervisor._running, supervisor._deadline = {"answer": 0}, float("inf")
+    supervisor._rows, supervisor._seen, supervisor._last_row = [{"epoch": 1, "loss": 1.0}], 0, {}
     supervisor._look_after_ranks = lambda: None
-    supervisor._new_rows = lambda: [{"epoch": 1, "loss": 1.0}, {"epoch": 2, "loss": 0.5}]
     supervisor._finish = lambda: ended
     monkeypatch.setattr(ray_gang.ray, "wait", lambda *given, **options: ([], []))
+    assert supervisor.step() == {"rows": supervisor._rows, "epoch": 1, "loss": 1.0}
+    supervisor._rows = [*supervisor._rows, {"epoch": 2, "loss": 0.5}]
+    assert (supervisor.step()["epoch"], len(supervisor.step()["rows"])) == (2, 0)
+
+    # All rows were told before the end was: the last result has the figures nevertheless.
+    supervisor._running = {}
     result = supervisor.step()
     assert (result["epoch"], result["loss"], result["samples_per_s"]) == (2, 0.5, 80)
-    assert result["done"] is True and result["outcome"] is ended and len(result["rows"]) == 2 and "note" not in result
-    supervisor._running = {"rank": 0}
-    assert set(supervisor.step()) == {"rows", "epoch", "loss"}
+    assert result["done"] is True and result["outcome"] is ended and result["rows"] == [] and "note" not in result
 
 
 @pytest.mark.parametrize(

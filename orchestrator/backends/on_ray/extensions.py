@@ -63,7 +63,7 @@ def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
     return {"params": dict(run_of(trial, secrets).params)}
 
 
-def plain_result(rows: Sequence[Mapping[str, Any]], metrics: Mapping[str, Any]) -> dict[str, float]:
+def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
     """The last row's figures and those of the whole trial, as Tune's callbacks know results: names and numbers."""
-    told = {**numbers(rows[-1] if rows else {}), **numbers(metrics)}
+    told = {**numbers(last_row), **numbers(metrics)}
     return {name: value for name, value in told.items() if name not in RESERVED}

@@ -41,8 +41,8 @@ class Supervisor(Trainable):  # type: ignore[misc]
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
     Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. The last of
-    its results carries the trial's "outcome", and every one the "rows" reported since the one before; their figures
-    stand beside them, for Tune's own callbacks.
+    its results carries the trial's "outcome", and every one the "rows" reported since the one before; the last
+    row's figures stand beside them, for Tune's own callbacks.
     """
 
     def setup(self, config: dict[str, Any]) -> None:
@@ -64,9 +64,9 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._look_after_ranks()
         if not self._running or time.monotonic() > self._deadline:
             rows, outcome = self._new_rows(), self._finish()
-            return {**plain_result(rows, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
+            return {**plain_result(self._last_row, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
         rows = self._new_rows()
-        return {**plain_result(rows, {}), "rows": rows}
+        return {**plain_result(self._last_row, {}), "rows": rows}
 
     def cleanup(self) -> None:
         """Give up a trial that still runs, and end the ranks."""
@@ -89,6 +89,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._heeded = False
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
+        self._last_row: Mapping[str, Any] = {}
         self._oom_kills = oom_kills()
         self._ranks = self._seats.take(self._trial, config["lost"])
         self._watch = RankWatch(self._ranks, self._conduct.limits)
@@ -159,6 +160,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
             except RayError:  # too busy to answer, and then asked again; or dead, and then `run` says so
                 rows = []
         self._seen += len(rows)
+        self._last_row = rows[-1] if rows else self._last_row
         return rows
 
     def _finish(self) -> Outcome:
