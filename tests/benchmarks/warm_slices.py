@@ -1,12 +1,15 @@
 """Does a process that has trained before take its steps as fast as a new one? Slice by slice in turn, on one core.
 
-    python -m tests.benchmarks.warm_slices [--device cuda] [--batch 128] [--rounds 10] [--slices 40] [--out FILE.json]
+    python -m tests.benchmarks.warm_slices [--device cuda] [--batch 128] [--rounds 10] [--together 1] [--slices 40]
+                                           [--out FILE.json]
 
 In each round one process trains several trials, and a new one none; then both begin the same trial. In its timed window
 they take turns: one is stopped while the other works for half a second, and the order turns, so that the machine's own
 wandering hits both alike. A round's ratio is the geometric mean of kept / new; told is that of all rounds, with a 95%
 interval by Student's t on the logs of the rounds, because each process has its own luck with memory. Wanted: within 2%
-of 1. Where `warm_vs_fresh.py` compares whole sweeps, this compares the processes alone, and far more closely.
+of 1. As many rounds as `--together` says start at once, each on a core of its own, and then also take turns: where
+there are cores enough, many rounds take little longer to start than one. Where `warm_vs_fresh.py` compares whole
+sweeps, this compares the processes alone, and far more closely.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import math
 import os
 import signal
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
 from pathlib import Path
@@ -121,21 +125,47 @@ def _train(asked: Asked, earlier: int, core: int, steps: Any, in_window: Any) ->
             rank.run(given, lambda row: None, lambda: False, observe)
 
 
-def compare(asked: Asked, slices: int, core: int) -> float:
-    """One kept and one new process: the ratio of their speeds."""
-    kept, new = Process(asked, earlier=EARLIER, core=core), Process(asked, earlier=0, core=core)
-    logs = []
-    try:
-        for process in (new, kept):
+class Pair:
+    """A kept and a new process on one core: a round."""
+
+    def __init__(self, asked: Asked, core: int) -> None:
+        self.kept, self.new = Process(asked, earlier=EARLIER, core=core), Process(asked, earlier=0, core=core)
+        self._logs: list[float] = []
+
+    def reach_window(self) -> None:
+        """Wait for both."""
+        for process in (self.new, self.kept):
             process.reach_window()
-        for number in range(slices):
-            turn = (kept, new) if number % 2 else (new, kept)
-            speeds = {process: process.slice() for process in turn}
-            logs.append(math.log(speeds[kept] / speeds[new]))
+
+    def slice(self) -> None:
+        """One of each, the other one first each time."""
+        turn = (self.kept, self.new) if len(self._logs) % 2 else (self.new, self.kept)
+        speeds = {process: process.slice() for process in turn}
+        self._logs.append(math.log(speeds[self.kept] / speeds[self.new]))
+
+    def ratio(self) -> float:
+        """Kept / new, the geometric mean of all slices."""
+        return math.exp(fmean(self._logs))
+
+    def end(self) -> None:
+        """Both."""
+        self.kept.end()
+        self.new.end()
+
+
+def compare(asked: Asked, slices: int, cores: Sequence[int]) -> list[float]:
+    """A round for each of the cores: the ratios of their speeds."""
+    pairs = [Pair(asked, core) for core in cores]
+    try:
+        for pair in pairs:
+            pair.reach_window()
+        for _ in range(slices):
+            for pair in pairs:
+                pair.slice()
+        return [pair.ratio() for pair in pairs]
     finally:
-        kept.end()
-        new.end()
-    return math.exp(fmean(logs))
+        for pair in pairs:
+            pair.end()
 
 
 def main() -> None:
@@ -143,19 +173,23 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--batch", type=int, default=128)
     parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--together", type=int, default=1, help="rounds that start at once; at most one a core")
     parser.add_argument("--slices", type=int, default=40, help="of each process in a round")
     parser.add_argument("--out", type=Path)
     chosen = parser.parse_args()
     asked, cores = Asked(device=chosen.device, batch=chosen.batch), sorted(os.sched_getaffinity(0))
-    rounds = []
-    for number in range(chosen.rounds):
-        rounds.append(compare(asked, chosen.slices, cores[-1 - number % len(cores)]))
-        print(f"round {number}: kept / new {rounds[-1]:.4f}", flush=True)
+    rounds: list[float] = []
+    while len(rounds) < chosen.rounds:
+        together = cores[-min(chosen.together, chosen.rounds - len(rounds)) :]
+        rounds += compare(asked, chosen.slices, together)
+        cores = cores[-1:] + cores[:-1]
+        print(f"rounds so far: kept / new {', '.join(f'{each:.4f}' for each in rounds)}", flush=True)
     found = ratio(np.array(rounds), np.ones(len(rounds)), paired=True)
     told = {
         "kept_over_new": [float(found.point), float(found.lo), float(found.hi)],
         "wanted_within": WANTED,
         "rounds": rounds,
+        "together": chosen.together,
         "slices": chosen.slices,
         "batch": chosen.batch,
         "earlier_trials": EARLIER,
