@@ -3,34 +3,25 @@
 from __future__ import annotations
 
 import io
-import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, redirect_stderr, redirect_stdout
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator, Sequence
+from contextlib import redirect_stderr
+from typing import TYPE_CHECKING
 
 import hydra
 from hydra._internal.utils import get_args_parser
-from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import DictConfig
 
-from orchestrator.command_line.composition import (
-    PRIMARY,
-    Composition,
-    CompositionError,
-    config_dir,
-    hydra_config,
-    is_search_path,
-    with_search_path,
-)
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.multirun import check_each, is_known, saved_without_secrets
 from orchestrator.command_line.objective import objective_of
-from orchestrator.command_line.overrides import rewritten
-from orchestrator.config.trust import KEY, hydra_mistakes
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.hydra_section import check_hydra
+from orchestrator.composition.misfits import CompositionError
+from orchestrator.composition.overrides import rewritten
+from orchestrator.composition.search_path import PRIMARY, config_dir, initialised, is_search_path, with_search_path
+from orchestrator.config.trust import KEY
 from orchestrator.driver.interrupt import INTERRUPTED
 from sweeps.mistakes import MistakesError
 
@@ -57,14 +48,14 @@ def main(arguments: Sequence[str]) -> int:
         if flags.cfg:
             return _shown(given, overrides, primary)
         # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
-        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+        with initialised():
             composition = _composed(overrides, primary)
             if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
                 return alone(composition.config)
             question = _checked(composition)
             if question.request.mode != "run":
                 return MODES[question.request.mode](question)
-            _check_hydra(overrides, primary, results_dir=question.request.results_dir)
+            check_hydra(overrides, primary, results_dir=question.request.results_dir)
         return _through_hydra(given, question)
     except MistakesError as error:
         return _wrong(error)
@@ -84,7 +75,7 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> 
     with redirect_stderr(io.StringIO()) as told:
         status = _through_hydra(arguments)
     if status:
-        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+        with initialised():
             _composed(overrides, primary)
     sys.stderr.write(told.getvalue())
     return status
@@ -94,8 +85,8 @@ def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | N
     """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code, and that no sweep is refused."""
     own = [each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))]
     try:
-        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            config = _check_hydra(with_search_path(own, folder), PRIMARY)
+        with initialised():
+            config = check_hydra(with_search_path(own, folder), PRIMARY)
             if is_known(config):
                 check_each([each for each in with_search_path(overrides, folder) if _says_what_to_run(each)])
     except MistakesError as error:
@@ -105,79 +96,6 @@ def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | N
 
 def _says_what_to_run(override: str) -> bool:
     return is_search_path(override) or not override.lstrip("+~").startswith("hydra")
-
-
-def _check_hydra(overrides: Sequence[str], primary: str, *, results_dir: Path | None = None) -> dict[str, Any]:
-    """Hydra's own part of the config; MistakesError if something in it is not trusted.
-
-    With `results_dir`, where the sweep writes, also if that or Hydra's own output cannot be written to.
-    """
-    config = hydra_config(overrides, primary)
-    mistakes = list(hydra_mistakes(config, _trusted(overrides)))
-    if results_dir:
-        mistakes += _output_mistakes(config["run"]["dir"])
-        mistakes += [f"results_dir: {told}" for told in [_why_not_made(results_dir)] if told]
-    if mistakes:
-        raise MistakesError(mistakes)
-    return config
-
-
-def _output_mistakes(pattern: str) -> Iterator[str]:
-    """Of the folder that Hydra makes for its own output, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
-    if told := _why_not_made(Path(pattern.partition("${")[0])):
-        yield f"{told}, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
-
-
-def _why_not_made(folder: Path) -> str:
-    """Why a folder could not be made, as far as can be told without making it; empty where it could."""
-    above = (folder.absolute(), *folder.absolute().parents)
-    there = next(each for each in above if os.path.exists(each))  # which is False where one may not look, too
-    if not there.is_dir():
-        return f"{there} is no folder"
-    return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
-
-
-def _trusted(overrides: Sequence[str]) -> list[str]:
-    """The modules that the command line itself trusts."""
-    said = [each for each in overrides if each.startswith(f"{KEY}=")]
-    values = [OverridesParser.create().parse_override(each).value() for each in said]
-    return [str(module) for value in values if isinstance(value, list) for module in value]
-
-
-def sweep(
-    overrides: Sequence[str], *, folder: str | None, sections: Mapping[str, Mapping[str, Any]], quiet: bool
-) -> tuple[int, Path]:
-    """Run or continue a sweep from within a program; its exit status, and the folder of its results.
-
-    `folder` holds configs besides those on the search path, `sections` replace whole sections of the config. Hydra's
-    own output folder is not made, and a Hydra that the program uses itself is left as it was. Raises MistakesError.
-    """
-    given = with_search_path(rewritten(overrides), folder)
-    with _own_hydra(), _silence(quiet):
-        question = _checked(Composition(given, sections=sections))
-        if question.request.mode not in ("run", "report"):
-            raise MistakesError([f"mode={question.request.mode}: a program can run a sweep, or report on one"])
-        status = MODES[question.request.mode](question)
-    return status, question.request.results_dir
-
-
-@contextmanager
-def _own_hydra() -> Iterator[None]:
-    """Hydra with the shipped configs, whether or not the program has initialised it for configs of its own."""
-    others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
-    try:
-        with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-            yield
-    finally:
-        GlobalHydra.instance().hydra = others
-
-
-@contextmanager
-def _silence(quiet: bool) -> Iterator[None]:
-    with ExitStack() as stack:
-        if quiet:
-            stack.enter_context(redirect_stdout(stack.enter_context(open(os.devnull, "w"))))
-        yield
 
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:
@@ -220,7 +138,7 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
     def task(config: DictConfig) -> float | None:
         asked, answered = question, False
         try:
-            asked = asked or _checked(Composition(_multirun_overrides(), PRIMARY))
+            asked = asked or _checked(Composition(_multirun_overrides()))
             statuses.append(MODES[asked.request.mode](asked))
             answered = True
         except MistakesError as error:

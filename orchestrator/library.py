@@ -89,7 +89,7 @@ def run_sweep(
     """
     given = [config] if isinstance(config, str) else []
     texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
-    from orchestrator.app import sweep
+    from orchestrator.command_line.program import sweep
 
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
     status, results = sweep([*texts, *given, *overrides], folder=folder, sections=sections, quiet=quiet)

@@ -3,34 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
 
-from orchestrator.config.request import Request
-from orchestrator.storage.secrets import Secrets
-from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
-from sweeps.trial import TrialSpec
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-
-class Question(Protocol):
-    """What a mode is given: a composed config, and what it asks for."""
-
-    request: Request
-    secrets: Secrets
-
-    @property
-    def config(self) -> Mapping[str, Any]:
-        """The resolved config."""
-
-    def asked(self) -> Mapping[str, Any]:
-        """What is asked outside the axes, by its content."""
-
-    def trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
-        """The sweep's trials on these nodes; MistakesError with everything that is wrong with any of them."""
+    from orchestrator.command_line.question import Question
 
 
 def _run(question: Question) -> int:

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from orchestrator.command_line.composition import PRIMARY, Composition
+from orchestrator.composition.composition import Composition
 from orchestrator.storage.secrets import Secrets
 from sweeps.mistakes import MistakesError
 
@@ -56,7 +56,7 @@ def check_each(overrides: Sequence[str]) -> None:
         own = [each for each in sweep if each not in overrides]
         whose = f"with {' '.join(own)}: " if own else ""
         try:
-            question = Question.checked(Composition(sweep, PRIMARY))
+            question = Question.checked(Composition(sweep))
         except MistakesError as error:
             mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
             continue

@@ -7,8 +7,9 @@ from typing import Any
 
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
-from orchestrator.command_line.composition import Composition, config_dir
 from orchestrator.command_line.known_keys import key_mistakes, shape_mistakes
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.search_path import config_dir
 from orchestrator.config.own_code import import_mistakes
 from orchestrator.config.request import OWN_SECTIONS, READING, Request
 from orchestrator.config.setup import asked, code_in, setup, with_gpus

@@ -27,8 +27,9 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 import hydra  # noqa: E402
 
 from orchestrator.collection.collector import axis_columns, collect_for  # noqa: E402
-from orchestrator.command_line.composition import Composition, config_dir  # noqa: E402
 from orchestrator.command_line.question import Question  # noqa: E402
+from orchestrator.composition.composition import Composition  # noqa: E402
+from orchestrator.composition.search_path import config_dir  # noqa: E402
 from orchestrator.config.request import Request  # noqa: E402
 from orchestrator.config.terms import Terms  # noqa: E402
 from orchestrator.decision.decision import decide  # noqa: E402

@@ -9,9 +9,10 @@ import yaml
 from hydra._internal.utils import get_args_parser
 
 from orchestrator.app import main
-from orchestrator.command_line.composition import Composition, config_dir, with_search_path
 from orchestrator.command_line.init_project import FOLDER, kinds
-from orchestrator.command_line.overrides import rewritten
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.overrides import rewritten
+from orchestrator.composition.search_path import config_dir, with_search_path
 from sweeps.mistakes import MistakesError
 from tests.docs.commands import PAGES, ROOT, Block, blocks
 

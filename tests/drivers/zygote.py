@@ -79,16 +79,17 @@ def tell(path: Path, status: int) -> None:
 
 def prepared(request: dict[str, Any]) -> Any:
     """The question that these arguments ask, composed once, with other results."""
-    from orchestrator import app
-    from orchestrator.command_line.composition import Composition
-    from orchestrator.command_line.overrides import rewritten
+    from orchestrator.command_line.question import Question
+    from orchestrator.composition.composition import Composition
+    from orchestrator.composition.overrides import rewritten
+    from orchestrator.composition.search_path import initialised
 
     key = tuple(request["arguments"])
     if key not in _questions:
         os.chdir(request["folder"])
         sys.path[:0] = paths(request["environment"])
-        with app._own_hydra():
-            _questions[key] = app._checked(Composition(rewritten(request["arguments"])))
+        with initialised():
+            _questions[key] = Question.checked(Composition(rewritten(request["arguments"])))
             _questions[key].asked()
     question = _questions[key]
     question.request = replace(question.request, results_dir=Path(request["results"]))

@@ -11,8 +11,9 @@ import hydra
 import pytest
 from rich.console import Console
 
-from orchestrator.command_line.composition import Composition, config_dir
 from orchestrator.command_line.question import Question
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.search_path import config_dir
 from orchestrator.driver import driver
 from orchestrator.journal.journal import replay, terminal
 from orchestrator.storage import disk

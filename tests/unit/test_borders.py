@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 OWNERS = {
     "ray": ("orchestrator/backends/on_ray/",),
-    "hydra": ("orchestrator/app.py", *(f"orchestrator/command_line/{n}.py" for n in ("composition", "multirun"))),
-    "omegaconf": ("orchestrator/app.py", *(f"orchestrator/command_line/{n}.py" for n in ("composition", "multirun"))),
+    "hydra": ("orchestrator/composition/", "orchestrator/app.py", "orchestrator/command_line/multirun.py"),
+    "omegaconf": ("orchestrator/composition/", "orchestrator/app.py", "orchestrator/command_line/multirun.py"),
     "pynvml": ("orchestrator/telemetry/",),
     "tensorboard": ("orchestrator/trackers/tensorboard.py",),
     "mlflow": ("orchestrator/trackers/mlflow.py",),
@@ -38,7 +38,7 @@ OWNERS = {
 
 PACKAGES = {
     "orchestrator": (
-        *("storage", "journal", "telemetry", "config"),
+        *("storage", "journal", "telemetry", "config", "composition"),
         *("statistics", "collection", "text", "decision"),
         *("trackers", "backends", "launch", "plan", "tables", "report"),
         *("driver", "verify", "command_line"),

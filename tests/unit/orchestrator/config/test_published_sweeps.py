@@ -8,9 +8,10 @@ import hydra
 import pytest
 
 from orchestrator.collection.collector import collect_for
-from orchestrator.command_line.composition import Composition, config_dir
-from orchestrator.command_line.overrides import rewritten
 from orchestrator.command_line.question import Question
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.overrides import rewritten
+from orchestrator.composition.search_path import config_dir
 from orchestrator.config.versions import Versions
 from orchestrator.decision.claim import Claim
 from orchestrator.journal.outcome import Outcome

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.command_line.overrides import rewritten, with_alternatives
+from orchestrator.composition.overrides import rewritten, with_alternatives
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,42 @@
+"""A sweep that a program asks for, and not a command line."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import Any
+
+from orchestrator.command_line.modes import MODES
+from orchestrator.command_line.question import Question
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.overrides import rewritten
+from orchestrator.composition.search_path import initialised, with_search_path
+from sweeps.mistakes import MistakesError
+
+
+def sweep(
+    overrides: Sequence[str], *, folder: str | None, sections: Mapping[str, Mapping[str, Any]], quiet: bool
+) -> tuple[int, Path]:
+    """Run or continue a sweep from within a program; its exit status, and the folder of its results.
+
+    `folder` holds configs besides those on the search path, `sections` replace whole sections of the config. Hydra's
+    own output folder is not made, and a Hydra that the program uses itself is left as it was. Raises MistakesError.
+    """
+    given = with_search_path(rewritten(overrides), folder)
+    with initialised(), _silence(quiet):
+        question = Question.checked(Composition(given, sections=sections))
+        if question.request.mode not in ("run", "report"):
+            raise MistakesError([f"mode={question.request.mode}: a program can run a sweep, or report on one"])
+        status = MODES[question.request.mode](question)
+    return status, question.request.results_dir
+
+
+@contextmanager
+def _silence(quiet: bool) -> Iterator[None]:
+    if not quiet:
+        yield
+        return
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere):
+        yield

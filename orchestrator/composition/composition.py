@@ -1,0 +1,100 @@
+"""The config, composed by Hydra: as a whole, and for one point of a sweep."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hydra import compose
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from orchestrator.composition.axis_values import axes_of
+from orchestrator.composition.config_groups import Groups
+from orchestrator.composition.misfits import WRONG, CompositionError, dotted_keys, one_line, resolved
+from orchestrator.composition.overrides import with_alternatives
+from orchestrator.composition.search_path import PRIMARY
+from orchestrator.config.override_text import FROM_PROGRAM
+from orchestrator.storage.secrets import Secrets
+from sweeps.axes import Axes
+from sweeps.mistakes import MistakesError, nearest, unknown
+from sweeps.sweep import STANDARD_AXES
+
+
+class Composition:
+    """One composed config, and the variants of it that a sweep's config axes ask for."""
+
+    def __init__(
+        self,
+        overrides: Sequence[str],
+        primary: str = PRIMARY,
+        sections: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> None:
+        """MistakesError, with a line for every override that does not fit; `sections` replace whole ones."""
+        self._sections = dict(sections or {})
+        self._overrides = list(overrides)
+        self._primary = primary
+        self.groups = Groups(self._overrides, primary)
+        try:
+            self._config = self._composed([], {})
+            resolved(self._config)
+        except WRONG as error:
+            raise CompositionError(error, primary, self._overrides, self.groups) from None
+
+    @property
+    def config(self) -> dict[str, Any]:
+        """The resolved config as plain values."""
+        return resolved(self._config)
+
+    @property
+    def sweep(self) -> str:
+        """The sweep's file that was chosen; empty where none was."""
+        chosen = [override.partition("=")[2] for override in self._overrides if override.startswith("sweep=")]
+        return chosen[-1] if chosen else ""
+
+    @property
+    def secrets(self) -> Secrets:
+        """What of the config must not be written down."""
+        raw = OmegaConf.to_container(self._config, resolve=False)
+        return Secrets.of(raw, self.config, os.environ)
+
+    @property
+    def arguments(self) -> list[str]:
+        """A command line that composes the same, but for sections that a program gave as a whole."""
+        primary = [] if self._primary == PRIMARY else [f"--config-name={self._primary}"]
+        return [*primary, *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
+
+    def axes(self) -> Axes:
+        """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
+        return axes_of(self.config["sweep"]["axes"])
+
+    def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
+        config = compose(self._primary, [*self._overrides, *further])
+        with open_dict(config):
+            for name, section in self._sections.items():
+                if name not in chosen:
+                    config[name] = dict(section)
+        return config
+
+    def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
+        """The resolved config with these config keys and config groups set; MistakesError for those it has not."""
+        choices = {axis: value for axis, value in config_axes.items() if axis in self.groups.names}
+        chosen = [f"{group}={choice}" for group, choice in choices.items()]
+        for group, choice in choices.items():
+            options = self.groups.options(group)
+            if choice not in options:
+                raise MistakesError([unknown(f"choice on axis {group}:", choice, options)])
+        try:
+            config = self._composed(chosen, choices) if chosen else self._config.copy()
+        except WRONG as error:
+            raise MistakesError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
+        keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
+        for key, value in with_alternatives(keys).items():
+            try:
+                OmegaConf.update(config, key, value)
+            except OmegaConfBaseException:
+                dotted = (each for each in dotted_keys(self.config) if not each.startswith("sweep."))
+                known = [*dotted, *self.groups.names, *STANDARD_AXES]
+                raise MistakesError([f"axis {key!r} is no config key or group{nearest(key, known)}"]) from None
+        return resolved(config)

@@ -1,0 +1,34 @@
+"""The config groups and what can be chosen in each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+
+from orchestrator.composition.search_path import is_search_path
+
+
+class Groups:
+    """The config groups and their choices, those on the user's own search path included."""
+
+    def __init__(self, overrides: Sequence[str], primary: str) -> None:
+        self._search_path = [override for override in overrides if is_search_path(override)]
+        self._primary = primary
+        self.names = [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
+
+    def options(self, group: str) -> list[str]:
+        """The choices that a group offers, those of its folders as `folder/choice`.
+
+        A folder of the same name as a choice belongs to that choice.
+        """
+        own = self._listed(group, ObjectType.CONFIG)
+        folders = [folder for folder in self._listed(group, ObjectType.GROUP) if folder not in own]
+        return own + [
+            f"{folder}/{name}" for folder in folders for name in self._listed(f"{group}/{folder}", ObjectType.CONFIG)
+        ]
+
+    def _listed(self, group: str, kind: ObjectType) -> list[str]:
+        loader = GlobalHydra.instance().config_loader()
+        return loader.get_group_options(group, kind, self._primary, self._search_path)

@@ -1,0 +1,63 @@
+"""Hydra's own part of the config: what it would run, and where it would write."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from orchestrator.composition.misfits import WRONG, one_line
+from orchestrator.config.trust import KEY, hydra_mistakes
+from sweeps.mistakes import MistakesError
+
+_PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "run")
+
+
+def check_hydra(overrides: Sequence[str], primary: str, *, results_dir: Path | None = None) -> dict[str, Any]:
+    """Hydra's own part of the config; MistakesError if something in it is not trusted.
+
+    With `results_dir`, where the sweep writes, also if that or Hydra's own output cannot be written to.
+    """
+    config = _section(overrides, primary)
+    mistakes = list(hydra_mistakes(config, _trusted(overrides)))
+    if results_dir:
+        mistakes += _output_mistakes(config["run"]["dir"])
+        mistakes += [f"results_dir: {told}" for told in [_why_not_made(results_dir)] if told]
+    if mistakes:
+        raise MistakesError(mistakes)
+    return config
+
+
+def _section(overrides: Sequence[str], primary: str) -> dict[str, Any]:
+    try:
+        hydra = compose(primary, list(overrides), return_hydra_config=True).hydra
+        return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in _PARTS if hydra.get(part)}
+    except WRONG as error:
+        raise MistakesError([one_line(error)]) from None
+
+
+def _output_mistakes(pattern: str) -> Iterator[str]:
+    """Of the folder that Hydra makes for its own output, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
+    if told := _why_not_made(Path(pattern.partition("${")[0])):
+        yield f"{told}, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
+
+
+def _why_not_made(folder: Path) -> str:
+    """Why a folder could not be made, as far as can be told without making it; empty where it could."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    there = next(each for each in above if os.path.exists(each))  # which is False where one may not look, too
+    if not there.is_dir():
+        return f"{there} is no folder"
+    return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
+
+
+def _trusted(overrides: Sequence[str]) -> list[str]:
+    """The modules that the command line itself trusts."""
+    said = [each for each in overrides if each.startswith(f"{KEY}=")]
+    values = [OverridesParser.create().parse_override(each).value() for each in said]
+    return [str(module) for value in values if isinstance(value, list) for module in value]

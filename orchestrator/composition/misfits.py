@@ -1,0 +1,101 @@
+"""What does not compose, and why: Hydra's errors in a line each, with what would have been right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, cast
+
+import yaml
+from hydra import compose
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from orchestrator.composition.config_groups import Groups
+from orchestrator.composition.search_path import is_search_path
+from sweeps.mistakes import MistakesError, nearest, unknown
+
+WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
+"""What composing raises for a config that is none: a YAML that wants to make objects, a file that cannot be read or is
+no UTF-8 (a ValueError), `model=null` (another)."""
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """The composed config as plain values. Raises what is in WRONG."""
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
+class CompositionError(MistakesError):
+    """Overrides that do not fit; `fitting` are the others, which may be wrong in other ways."""
+
+    def __init__(self, error: Exception, primary: str, overrides: Sequence[str], groups: Groups) -> None:
+        """Of overrides that composing has failed for, with this error; Hydra itself tells only of the first."""
+        unfit = dict(_misfits(primary, overrides, groups))
+        super().__init__(unfit.values() or [one_line(error)])
+        self.fitting = tuple(override for override in overrides if override not in unfit)
+        self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
+
+    def is_due_to_them(self, mistake: str) -> bool:
+        """Whether a mistake of the rest may be there only because these overrides are not."""
+        return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", mistake) for key in self._unfit)
+
+
+def _misfits(primary: str, overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
+    """Add the overrides one by one, and tell each that does not fit, as (override, mistake)."""
+    fitting: list[str] = []
+    for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
+        try:
+            resolved(compose(primary, [*fitting, override]))
+            fitting.append(override)
+        except WRONG as error:
+            yield override, _explained(override, error, primary, fitting, groups)
+
+
+def _precedence(override: str, groups: Groups) -> int:
+    """The search path before groups, and groups before keys: what there is depends on what came before."""
+    if is_search_path(override):
+        return 0
+    return 1 if override.partition("=")[0].lstrip("+~") in groups.names else 2
+
+
+def _explained(override: str, error: Exception, primary: str, fitting: Sequence[str], groups: Groups) -> str:
+    key, equals, value = override.lstrip("+~").partition("=")
+    if not equals and not override.startswith("~"):
+        return f"{override!r} is no KEY=VALUE; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+    if key.startswith("sweep/") and not groups.options(key):
+        return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
+    options = groups.options(key) if key in groups.names or "/" in key else []
+    if options and value not in options:
+        return unknown(f"{key} in {override!r}:", value, options)
+    if "Could not override" in str(error):
+        known = [*dotted_keys(resolved(compose(primary, list(fitting)))), *groups.names]
+        return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"
+    return f"{override!r}: {one_line(error)}{_quoting(override, error)}"
+
+
+def _quoting(override: str, error: Exception) -> str:
+    """What helps against Hydra's grammar in a value that it took apart."""
+    key, _, value = override.partition("=")
+    mark = "'" if "'" not in value else r"\""
+    quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
+    if "requires --multirun" in str(error):
+        return f"; for the values of an axis {quoted}"
+    taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
+    return f"; if this is one text, {quoted}" if taken_apart else ""
+
+
+def one_line(error: BaseException) -> str:
+    """The error in a line, with its reason, where Hydra says only what failed."""
+    told = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    told = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", told)
+    why = one_line(error.__cause__) if error.__cause__ else ""
+    return f"{told}: {why}" if why and why not in told else told
+
+
+def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every key of a config under its dotted name, those of sections included."""
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from dotted_keys(value, f"{prefix}{key}.")
