@@ -7,6 +7,7 @@ import platform
 import re
 import socket
 import sys
+from datetime import UTC, datetime
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 def collect(device: str) -> dict[str, Any]:
     """What produced a trial's figures; a key is absent where its answer is not to be had without importing torch."""
-    about = _machine() | (_torch_build() if "torch" in sys.modules else {})
+    about = _machine() | (_torch_build() | {"process": _process()} if "torch" in sys.modules else {})
     model = _gpu_model() if device.startswith("cuda") else about.get("cpu_model")
     return about | ({"device_model": model} if model else {})
 
@@ -33,6 +34,15 @@ def _machine() -> dict[str, Any]:
         "driver": _first_match("/proc/driver/nvidia/version", r"\s(\d+\.[\d.]+)\s"),
     }
     return {key: value for key, value in about.items() if value}
+
+
+@cache
+def _process() -> str:
+    """Of this process alone: what trains in it has its luck with memory, cores and compiled kernels in common.
+
+    A command, which trains in processes of its own, brings no torch here.
+    """
+    return f"{os.getpid()} of {datetime.now(UTC).isoformat(timespec='milliseconds')}"
 
 
 @cache

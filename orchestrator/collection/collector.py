@@ -32,11 +32,14 @@ COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
-    "gpus_held",
+    *("gpus_held", "process"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
 _FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
+
+_OF_ITS_OWN = ("device_model", "process")
+"""Provenance that is a column of its own."""
 
 _RESERVED = frozenset((*COLUMNS, *summary.COLUMNS, *summary.FURTHER))
 
@@ -101,7 +104,7 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     axes = axis_columns(records)
     metrics = _metric_columns(records, {*_RESERVED, *axes.values()})
     provenance = {
-        name: f"provenance.{name}" for record in records for name in record.provenance if name != "device_model"
+        name: f"provenance.{name}" for record in records for name in record.provenance if name not in _OF_ITS_OWN
     }
     rows = [
         _fields(record)
@@ -130,7 +133,16 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     device = record.device if named else model
     given = {name: getattr(record, name) for name in _FIELDS}
     held = record.gpus_held or record.gpus
+    given["process"] = record.provenance.get("process")
+    given["wall_s"] = record.wall_s + record.earlier_s  # what was held for it, and not by its last attempt alone
+    if record.untold_attempts:
+        given["note"] = "; ".join(filter(None, (record.note, _untold(record.untold_attempts))))
     return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
+
+
+def _untold(attempts: int) -> str:
+    which = "an earlier attempt, which was" if attempts == 1 else f"{attempts} earlier attempts, which were"
+    return f"wall_s and cost are without {which} cut off"
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:

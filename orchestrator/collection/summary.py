@@ -30,15 +30,15 @@ COLUMNS = (
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
-    *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants"),
+    *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
 )
 """Columns behind those; then the further axes."""
 
 MARGIN = 0.01
 """By how much accuracies may differ where nobody says otherwise."""
 
-_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "wall_s")
-_MEANS = ("accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s")
+_MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
 _WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy")
 _ORDER = {status.value: order for order, status in enumerate(Status)}
 
@@ -49,11 +49,12 @@ def summary_frame(
     """One row a cell, in the order of their first trials: `COLUMNS`, `FURTHER`, the further axes.
 
     Figures are those of the cell's ok seeds. Times and rates are geometric means and compared by ratios, so that
-    `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means; memory is the
-    largest. Intervals are Student's t below 10 seeds and bootstrapped from there on; those of comparisons are paired by
-    seed where both cells have the same ok seeds, else Welch's.
+    `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means, as are energies
+    and `wall_s`, which add up to what is paid; memory is the largest. Intervals are Student's t below 10 seeds and
+    bootstrapped from there on; those of comparisons are paired by seed where both cells have the same ok seeds, else
+    Welch's.
     A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
-    `cost` is what one trial of the cell costs, evaluation included.
+    `cost` is what one trial of the cell has cost: all of its attempts, from start to end.
     Seeds without a valid timing are left out of what is timed where others have one: `n_timed` are left.
     """
     ok = only_sound(trials)[trials["status"] == Status.OK.value]
@@ -101,6 +102,8 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["epochs"] = groups["epochs"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
+    processes = ok[counts(ok)].groupby("cell_id")["process"].nunique().reindex(cells.index)
+    cells["n_processes"] = processes.where(processes > 0).astype("Int64")
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
     cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])

@@ -14,6 +14,15 @@ _STEP = "step_"
 """The parts of a step begin so, and end in the unit of seconds."""
 
 
+_RATIOS = ("speedup", "efficiency", "mfu")
+_OF_RATIO_SCALES = ("_s", "_w", "_j", "_j_per_sample")
+
+
+def is_ratio_scaled(column: str) -> bool:
+    """Whether it is a time, rate, power or energy, compared by ratios; parts of a step, which add up, are not."""
+    return column in _RATIOS or (column.endswith(_OF_RATIO_SCALES) and not column.startswith(_STEP))
+
+
 def is_timed(column: str) -> bool:
     """Whether something that disturbs a timing changes this figure."""
     return column in (*_RATES, *_DRAWS) or (column.startswith(_STEP) and column.endswith("_s"))

@@ -69,11 +69,19 @@ class Claimed:
         """The columns it names."""
         return {column for side in (self.left, self.right) for column, _ in _references(side)}
 
-    def difference(self, lookup: Lookup) -> Array:
-        """Left side less right side, by seed. ExpressionError where a selection does not fit."""
+    @property
+    def subtracts(self) -> bool:
+        """Whether it takes anything from anything, or turns a sign."""
+        nodes = (node for side in (self.left, self.right) for node in ast.walk(side))
+        return any(isinstance(node, (ast.Sub, ast.USub)) for node in nodes)
+
+    def sides(self, lookup: Lookup) -> tuple[Array, Array]:
+        """Left and right, by seed; a number is that of all seeds. ExpressionError where a selection does not fit."""
         import numpy as np  # to check a claim needs none
 
-        return np.asarray(_value(self.left, lookup) - _value(self.right, lookup), dtype=np.float64).ravel()
+        given = [np.asarray(_value(side, lookup), dtype=np.float64).ravel() for side in (self.left, self.right)]
+        left, right = np.broadcast_arrays(*given)
+        return left, right
 
 
 def _references(node: ast.expr) -> Iterator[tuple[str, ast.Call]]:

@@ -1,15 +1,19 @@
 """Claims about a sweep, and what its seeds say of them. Pure values.
 
-The verdict is read off the 95% interval of left side less right side, paired by seed: *confirmed* if all of it agrees
-with the claim, *refuted* if none does, else *inconclusive*. The margin is given to the claim: `a >= b` with a margin of
-0.01 holds as long as a is not more than 0.01 below b, and `a == b` needs one. The interval is Student's t below ten
-seeds and the bootstrap from there on. Fewer seeds or epochs than the claim needs are inconclusive whatever they say.
+The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right, as all tables do
+(`means`), accuracies and whatever may be 0 by left less right. The verdict is read off a 95% interval: *confirmed* if
+all of it agrees with the claim, *refuted* if none does, else *inconclusive*. The margin, in the units of the sides, is
+given to the claim: `a >= b` with a margin of 0.01 holds as long as a is not below b − 0.01, and `a == b`, which needs
+one, is that and `a <= b + 0.01`. The interval is Student's t below ten seeds and the bootstrap from there on. Fewer
+seeds or epochs than the claim needs are inconclusive whatever they say.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +31,32 @@ _MOST_SEEDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Both sides of a claim by seed, arrays of one shape; NaN where a seed lacks a cell."""
+
+    left: Array
+    right: Array
+    by_ratio: bool
+    """Whether the two are times, rates or the like, of which ratios are what is asked."""
+
+    @staticmethod
+    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0) -> Sides:
+        """Of the seeds that have both. Ratios need values above 0, and a margin that is below all of them."""
+        known = ~np.isnan(left) & ~np.isnan(right)
+        left, right = left[known], right[known]
+        return Sides(left=left, right=right, by_ratio=by_ratio and bool((left > 0).all() and (right > margin).all()))
+
+    def compared(self, shift: float = 0.0) -> Array:
+        """Left over right + shift as a logarithm, or left less right + shift."""
+        right = self.right + shift
+        return np.asarray(np.log(self.left / right) if self.by_ratio else self.left - right)
+
+    def mean(self, values: Array) -> float:
+        """Geometric where sides are compared by ratios."""
+        return float(np.exp(np.log(values).mean()) if self.by_ratio else values.mean()) if len(values) else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
 class Verdict:
     """What the measurements say of a claim; NaN is not known."""
 
@@ -34,8 +64,12 @@ class Verdict:
     verdict: str
     why: str = ""
     """Of an inconclusive one."""
+    left: float = math.nan
+    right: float = math.nan
+    """Means of the two sides."""
+    by_ratio: bool = False
     point: float = math.nan
-    """Left side less right side."""
+    """Left side over right side where `by_ratio`, else left less right."""
     lo: float = math.nan
     hi: float = math.nan
     n: int = 0
@@ -44,56 +78,78 @@ class Verdict:
     """In all; None where it is settled, or where no practical number would do."""
 
 
-def judge(claim: Claim, differences: Array, epochs: float = math.inf) -> Verdict:
-    """The verdict on left side less right side by seed, NaN left out; `epochs` are the fewest of the trials behind."""
-    known = differences[~np.isnan(differences)]
-    n = len(known)
-    interval = mean_interval(known[None, :]) if n else None
-    point, lo, hi = (float(getattr(interval, end)[0]) if interval else math.nan for end in ("point", "lo", "hi"))
-    order = Claimed.parse(claim.expression).order
-    found, why = _read(order, claim.margin, lo, hi), ""
-    if n == 0:
-        why = "no seed has a value of both sides"
-    elif n < 2:
-        why = "one seed has no interval"
-    elif n < claim.needs_seeds:
-        why = f"it needs {claim.needs_seeds} seeds"
-    elif epochs < claim.needs_epochs:
-        why = f"it needs {claim.needs_epochs:g} epochs, and the shortest trial had {epochs:g}"
-    elif found == INCONCLUSIVE:
-        why = "the interval holds values on both sides"
-    settle = _seeds(order, claim, known, point) if why and n >= 2 and found == INCONCLUSIVE else None
+def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
+    """The verdict on a claim; `epochs` are the fewest of the trials behind it."""
+    n, order = len(sides.left), Claimed.parse(claim.expression).order
+    tests = _tests(order, claim.margin, sides)
+    found = _read(order, tests) if n else INCONCLUSIVE
+    why = _why(claim, n, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
+    settle = _seeds(tests) if why and n >= 2 and found == INCONCLUSIVE else None
     if why and n < claim.needs_seeds:
         settle = max(claim.needs_seeds, settle or 0)
-    verdict = INCONCLUSIVE if why else found
-    return Verdict(claim=claim, verdict=verdict, why=why, point=point, lo=lo, hi=hi, n=n, seeds_to_settle=settle)
+    point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
+    return Verdict(
+        claim=claim,
+        verdict=INCONCLUSIVE if why else found,
+        why=why,
+        left=sides.mean(sides.left),
+        right=sides.mean(sides.right),
+        by_ratio=sides.by_ratio,
+        point=point,
+        lo=lo,
+        hi=hi,
+        n=n,
+        seeds_to_settle=settle,
+    )
 
 
-def _read(order: str, margin: float, lo: float, hi: float) -> str:
-    if order == "==":
-        inside, outside = -margin <= lo and hi <= margin, hi < -margin or lo > margin
-    elif order in (">", ">="):
-        inside, outside = _above(order, lo, -margin), not _above(order, hi, -margin)
-    else:
-        mirrored = order.replace("<", ">")
-        inside, outside = _above(mirrored, -hi, -margin), not _above(mirrored, -lo, -margin)
-    if math.isnan(lo) or math.isnan(hi):
+def _why(claim: Claim, n: int, epochs: float) -> str:
+    """What keeps a claim from being judged at all."""
+    if n == 0:
+        return "no seed has a value of both sides"
+    if n < 2:
+        return "one seed has no interval"
+    if n < claim.needs_seeds:
+        return f"it needs {claim.needs_seeds} seeds"
+    if epochs < claim.needs_epochs:
+        return f"it needs {claim.needs_epochs:g} epochs, and the shortest trial had {epochs:g}"
+    return ""
+
+
+def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
+    """What is above 0, or not below, where the claim holds, by seed; of an equality both ends."""
+    below, above = sides.compared(-margin), -sides.compared(margin)
+    return [below, above] if order == "==" else [below if order in (">", ">=") else above]
+
+
+def _read(order: str, tests: Sequence[Array]) -> str:
+    ends = [_interval(test)[1:] for test in tests]
+    if any(math.isnan(end) for both in ends for end in both):
         return INCONCLUSIVE
-    return CONFIRMED if inside else REFUTED if outside else INCONCLUSIVE
+    if all(_holds(order, lo) for lo, _ in ends):
+        return CONFIRMED
+    return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
 
 
-def _above(order: str, value: float, bound: float) -> bool:
-    return value > bound if order == ">" else value >= bound
+def _holds(order: str, value: float) -> bool:
+    return value > 0 if order in "<>" else value >= 0
 
 
-def _seeds(order: str, claim: Claim, known: Array, point: float) -> int | None:
+def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
+    """Point and ends of the mean; NaN without values."""
+    if not len(values):
+        return math.nan, math.nan, math.nan
+    found = mean_interval(values[None, :]).map(back)
+    return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
+
+
+def _seeds(tests: Sequence[Array]) -> int | None:
     """With which the interval would leave the border, if mean and deviation are as they were found."""
     from scipy.special import stdtrit
 
-    deviation = float(known.std(ddof=1))
-    gaps = {"==": abs(claim.margin - abs(point)), ">": abs(point + claim.margin), "<": abs(claim.margin - point)}
-    gap = gaps[order[0] if order != "==" else order]
-    for n in range(len(known) + 1, _MOST_SEEDS + 1):
+    nearest = min(tests, key=lambda test: float(test.mean()))  # what speaks most against the claim, or least for it
+    gap, deviation = abs(float(nearest.mean())), float(nearest.std(ddof=1))
+    for n in range(len(nearest) + 1, _MOST_SEEDS + 1):
         if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
             return n
     return None

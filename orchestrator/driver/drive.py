@@ -24,10 +24,11 @@ from orchestrator.driver.live import Display
 from orchestrator.driver.origin import origin
 from orchestrator.driver.rounds import Rounds
 from orchestrator.driver.session import Session
-from orchestrator.journal.history import difference, ends_under, latest, probes_under, spent_gpu_s
+from orchestrator.journal.history import difference, ends_under, latest, probes_under
 from orchestrator.journal.journal import Journal, Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
+from orchestrator.journal.spending import spent_gpu_s
 from orchestrator.plan.plan import Plan, TrialsOn
 from orchestrator.storage.crash_point import Moment, reached
 from orchestrator.storage.layout import Layout
@@ -82,6 +83,7 @@ class Drive:
                     started.callback(session.settle)
                     agenda = self._agenda(rounds, planned, began_s)
                     backend.run(agenda, self.layout.root, listener)
+                    session.cut_off()
                     for trial, outcome in agenda.untold():
                         session.left_out(trial, outcome)
                     if agenda.deserted:

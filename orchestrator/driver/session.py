@@ -177,6 +177,11 @@ class Session:
         self._ended.add(trial.trial_id)
         self._attempts.over(trial)
 
+    def cut_off(self) -> None:
+        """Journal how long the attempts had run that were given up: they held what they held, and may go on."""
+        for told in self._attempts.cut_off():
+            self._journal.append(Kind.CUT_OFF, told)
+
     def ticked(self) -> None:
         """Let the clocks on the screen go on."""
         self._display.refresh()

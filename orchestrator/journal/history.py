@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.journal.journal import Kind, Record, terminal
 from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.spending import with_earlier
 
 
 def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
@@ -32,6 +33,7 @@ def probes_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[st
 
 def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, TrialRecord]:
     """How each trial ended that was run while the same was asked; widened axes ask the same."""
+    records = list(records)
     kept: list[Record] = []
     same = False
     for record in records:
@@ -39,13 +41,7 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
             same = record.value["asked"] == asked
         if same or record.kind == Kind.SWEEP:
             kept.append(record)
-    return terminal(kept)
-
-
-def spent_gpu_s(records: Iterable[Record]) -> float:
-    """GPU-seconds (worker-seconds) that all probes and attempts held which ended, whatever was asked."""
-    ends = (record.value for record in records if record.kind in (Kind.FINISHED, Kind.PROBED))
-    return float(sum((end.get("gpus_held") or end["gpus"]) * end["wall_s"] for end in ends))
+    return with_earlier(terminal(kept), records)
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:

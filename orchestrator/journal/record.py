@@ -10,6 +10,8 @@ from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
+_FROM_OTHER_RECORDS = ("earlier_s", "untold_attempts")
+
 
 @dataclass(frozen=True, kw_only=True)
 class TrialRecord:
@@ -35,6 +37,7 @@ class TrialRecord:
     lr: float
     seed: int
     wall_s: float
+    """Of the attempt that it ended with."""
     finished_at: str
     """UTC, ISO 8601: for people; durations never come from it."""
     metrics: Mapping[str, Any]
@@ -43,6 +46,10 @@ class TrialRecord:
     """GPUs that it kept from others; 0 where the journal is of a version that did not tell."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
+    earlier_s: float = 0.0
+    """Of the attempts before it, as the journal's other records tell; not in the journal itself."""
+    untold_attempts: int = 0
+    """How many of those are of unknown length, and not in `earlier_s`."""
 
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:
@@ -77,7 +84,8 @@ class TrialRecord:
 
     def to_json(self) -> dict[str, Any]:
         """The record as JSON values."""
-        return asdict(self) | {"status": self.status.value}
+        value = asdict(self) | {"status": self.status.value}
+        return {key: each for key, each in value.items() if key not in _FROM_OTHER_RECORDS}
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> TrialRecord:

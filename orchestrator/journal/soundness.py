@@ -18,6 +18,7 @@ from typing import Any
 from orchestrator.journal.journal import Kind, Record
 from orchestrator.journal.line import decode, split
 from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.spending import with_earlier
 from orchestrator.journal.standing import standing
 from orchestrator.storage.layout import TRIAL_ID, Layout
 from sweeps.status import Status
@@ -66,7 +67,7 @@ def read_results(layout: Layout) -> Results:
     drivers = [_get(record.value, "driver") for record in found.records if record.kind == Kind.SWEEP]
     sound = [driver for driver in drivers if isinstance(driver, Mapping)]
     findings = [*found.findings, *odd, *strangers(layout, _known_trials(found.records))]
-    return Results(ends=ends, driver=sound[-1] if sound else {}, findings=findings)
+    return Results(ends=with_earlier(ends, found.records), driver=sound[-1] if sound else {}, findings=findings)
 
 
 def _known_trials(records: Iterable[Record]) -> set[str]:

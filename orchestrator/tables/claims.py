@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.timed import is_timed, only_sound
+from orchestrator.collection.timed import is_ratio_scaled, is_timed, only_sound
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claim_expression import Claimed, ExpressionError
-from orchestrator.decision.claims import INCONCLUSIVE, Verdict, judge
+from orchestrator.decision.claims import INCONCLUSIVE, Sides, Verdict, judge
 from orchestrator.statistics.means import Array
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
@@ -31,10 +31,13 @@ def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame)
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:
     try:
-        differences = Claimed.parse(claim.expression).difference(values)
+        claimed = Claimed.parse(claim.expression)
+        left, right = claimed.sides(values)
     except ExpressionError as error:
         return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
-    found = judge(claim, differences, values.fewest_epochs)
+    by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
+    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin)
+    found = judge(claim, sides, values.fewest_epochs)
     if values.is_doubtful and found.verdict != INCONCLUSIVE:
         return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")
     return found
@@ -103,7 +106,10 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
         {
             "claim": verdict.claim.sentence,
             "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
-            "left − right": figures.with_interval(verdict.point, verdict.lo, verdict.hi, _difference),
+            "left against right": f"{_figure(verdict.left)} against {_figure(verdict.right)}" if verdict.n else "",
+            "left ÷ or − right": figures.with_interval(
+                verdict.point, verdict.lo, verdict.hi, _figure, "×" if verdict.by_ratio else ""
+            ),
             "seeds": str(verdict.n)
             + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
             "said of": verdict.claim.about,
@@ -113,11 +119,12 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     ]
     table = pd.DataFrame(rows)
     about = (
-        "left − right: the claim's left side less its right side, in the unit of its columns. Brackets: 95% intervals,"
-        " paired by seed; a claim is confirmed or refuted where all of its interval says so."
+        "×: the claim's left side over its right side, on logarithms; without ×, left less right, in the unit of its"
+        " columns. Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of its interval"
+        " says so."
     )
     return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
 
 
-def _difference(value: float) -> str:
+def _figure(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"

@@ -23,6 +23,10 @@ _NOT_PAIRED = (
     " the sweep it covers about 90% instead of 95%, because the drift cancels only between pairs"
     " (docs/results/statistics.md)."
 )
+_ONE_PROCESS = (
+    "one process timed all seeds: by how much it is quicker or slower than others would be is in all of them alike, and"
+    " not in their intervals (workers=fresh has a new process for every trial)."
+)
 _WHY_EMPTY = {
     "samples_per_s": "not reported",
     "speedup": "no two cells to compare",
@@ -48,6 +52,8 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     ]
     if cells["speedup_paired"].eq(False).any():
         about.append(_NOT_PAIRED)
+    if count := int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum()):
+        about.append(f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}")
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")

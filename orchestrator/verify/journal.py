@@ -41,7 +41,7 @@ class Reading:
                 self.trials[trial_id].status = None
         elif record.kind == Kind.ENDED:
             self.ended = record.value["missing"]
-        elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.FINISHED):
+        elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED):
             self._take_trial(number, record)
 
     def _take_trial(self, number: int, record: Record) -> None:

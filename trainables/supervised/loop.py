@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, count
 from typing import Protocol
@@ -11,6 +11,7 @@ from typing import Protocol
 from trainables.clock import Clock
 from trainables.context import Context, DivergedError
 from trainables.inputs.inputs import Inputs, Minibatch
+from trainables.inputs.pause import paused
 from trainables.noise.adascale import Pace
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Parts, Stopwatch
@@ -46,6 +47,8 @@ class Trained(Protocol):
     step: Step
     inputs: Inputs
     stopwatch: Stopwatch
+    pause: Callable[[], None] | None
+    """Before every pass, of a rank that is slowed down."""
 
     def pace(self) -> Pace:
         """What the next step is worth."""
@@ -140,7 +143,8 @@ class Loop:
     def _batches_from(self, at: Progress) -> Iterator[Minibatch]:
         epoch = self._replica.inputs.epoch
         batches = chain(epoch(at.epoch, at.epoch_samples), chain.from_iterable(map(epoch, count(at.epoch + 1))))
-        return self._replica.stopwatch.fetching(batches)
+        fetched = self._replica.stopwatch.fetching(batches)
+        return paused(fetched, self._replica.pause) if self._replica.pause else fetched
 
     def _look(self) -> float:
         """The epoch's losses summed over its steps; all ranks see the same, so that all raise or stop together."""

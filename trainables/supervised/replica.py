@@ -14,7 +14,6 @@ from trainables.context import Batch, Context
 from trainables.inputs import pipelines
 from trainables.inputs.inputs import Inputs
 from trainables.inputs.pause import pause
-from trainables.inputs.slowed_inputs import SlowedInputs
 from trainables.models.batch_norm import synchronises
 from trainables.noise.adascale import Pace
 from trainables.noise.noise_watch import NoiseWatch
@@ -72,7 +71,8 @@ class Replica:
         """Takes the time of its steps' parts."""
         compiled = self._compiled(self.model)
         self._strategy = strategies.prepare(compiled, context, self._exchange())
-        self.inputs = self._make_inputs(pause_s)
+        self.inputs = self._make_inputs()
+        self.pause = pause(context.device, pause_s) if pause_s else None
         self.step = self._make_step()
 
     @property
@@ -170,10 +170,9 @@ class Replica:
             context.summarize({"micro_batch_size": context.batch.shares[context.rank]})
         return pause_s
 
-    def _make_inputs(self, pause_s: float) -> Inputs:
+    def _make_inputs(self) -> Inputs:
         feed = self._workload.feed(self._context.batch, self._context.seed)
-        inputs = pipelines.build(self._settings.input, feed, self._gang, self._settings.loader)
-        return SlowedInputs(inputs, pause(self._context.device, pause_s)) if pause_s else inputs
+        return pipelines.build(self._settings.input, feed, self._gang, self._settings.loader)
 
     def _make_step(self) -> Step:
         context = self._context

@@ -238,6 +238,35 @@ def test_on_cpus_the_device_is_cpu_and_nothing_costs(record_of: RecordOf) -> Non
     assert summary["speedup"].notna().all()
 
 
+def test_how_many_processes_timed_the_seeds_of_a_cell(record_of: RecordOf) -> None:
+    def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
+        told = {"device_model": "NVIDIA H200"} | ({"process": process} if process else {})
+        return record_of(gpus, seed, metrics=measured(100, 0.9), provenance=told, **other)
+
+    records = [
+        *(trial(1, seed, "7") for seed in (0, 1)),
+        *(trial(2, seed, str(seed)) for seed in (0, 1)),
+        *(trial(4, seed, None) for seed in (0, 1)),
+        *(trial(8, 0, "7"), trial(8, 1, "8", timing="shared")),  # whose timing does not count
+    ]
+    trials, cells = collect(records, scaling="weak")
+    assert list(trials["process"][:3]) == ["7", "7", "0"] and "provenance.process" not in trials
+    assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1]
+
+
+def test_all_attempts_were_paid_for(record_of: RecordOf) -> None:
+    # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
+    records = [
+        record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
+        record_of(seed=1, attempt=3, untold_attempts=2, note="slow", metrics=measured(100, 0.9)),
+    ]
+    trials, cells = collect(records, scaling="weak", price_per_gpu_hour=3.6)
+    row: Any = cells.iloc[0]
+    assert list(trials["wall_s"]) == [30, 10]
+    assert (row["wall_s"], row["cost"]) == pytest.approx((20, 0.02))
+    assert row["note"] == "slow; wall_s and cost are without 2 earlier attempts, which were cut off"
+
+
 def test_without_a_trial_there_is_no_row() -> None:
     trials, summary = collect([], scaling="weak")
     assert len(trials) == len(summary) == 0

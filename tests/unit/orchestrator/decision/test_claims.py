@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claim_expression import Claimed, ExpressionError
-from orchestrator.decision.claims import judge
+from orchestrator.decision.claims import Sides, judge
 
 # t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.
 
@@ -20,7 +20,18 @@ def values(**columns):
 
 
 def difference(text, **columns):
-    return Claimed.parse(text).difference(values(**columns)).tolist()
+    left, right = Claimed.parse(text).sides(values(**columns))
+    return (left - right).tolist()
+
+
+def of_difference(claim, seeds, **other):
+    """Judge a claim whose left side has these values, against 0."""
+    return judge(claim, Sides.of(np.array(seeds, dtype=float), np.zeros(len(seeds)), by_ratio=False), **other)
+
+
+def of_ratio(claim, left, right):
+    both = (np.array(side, dtype=float) for side in (left, right))
+    return judge(claim, Sides.of(*both, by_ratio=True, margin=claim.margin))
 
 
 def test_arithmetic_is_by_seed():
@@ -44,7 +55,7 @@ def test_selections_reach_the_lookup():
         seen.append((column, dict(selection)))
         return np.ones((1, 1))
 
-    Claimed.parse('a(gpus=2, lr_rule=linear, **{"optimizer.momentum": 0.9}) > b(model="mlp")').difference(lookup)
+    Claimed.parse('a(gpus=2, lr_rule=linear, **{"optimizer.momentum": 0.9}) > b(model="mlp")').sides(lookup)
     assert seen == [("a", {"gpus": 2, "lr_rule": "linear", "optimizer.momentum": 0.9}), ("b", {"model": "mlp"})]
 
 
@@ -102,25 +113,72 @@ def test_what_is_not_in_the_language_is_refused(text):
     ],
 )
 def test_verdicts_by_hand(expression, margin, seeds, verdict):
-    found = judge(claim(expression, margin=margin), np.array(seeds, dtype=float))
+    found = of_difference(claim(expression, margin=margin), seeds)
     assert found.verdict == verdict
     assert found.n == 3 and found.point == pytest.approx(np.mean(seeds))
 
 
 def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
-    plain = np.array([2.0, 3.0, 4.0])
-    found = judge(claim("a() > 0", needs_seeds=5), plain)
+    plain = [2.0, 3.0, 4.0]
+    found = of_difference(claim("a() > 0", needs_seeds=5), plain)
     assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds", 5)
-    found = judge(claim("a() > 0", needs_epochs=100), plain, epochs=20)
+    found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
     assert found.why == "it needs 100 epochs, and the shortest trial had 20"
-    assert judge(claim("a() > 0"), np.array([3.0])).why == "one seed has no interval"
-    assert judge(claim("a() > 0"), np.array([math.nan])).why == "no seed has a value of both sides"
+    assert of_difference(claim("a() > 0"), [3.0]).why == "one seed has no interval"
+    assert of_difference(claim("a() > 0"), [math.nan]).why == "no seed has a value of both sides"
 
 
 def test_seeds_to_settle():
     # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
-    assert judge(claim("a() > 0"), np.array([1.0, 2.0, 3.0])).seeds_to_settle == 5
-    assert judge(claim("a() > 0"), np.array([-1.0, 0.0, 1.0])).seeds_to_settle is None
+    assert of_difference(claim("a() > 0"), [1.0, 2.0, 3.0]).seeds_to_settle == 5
+    assert of_difference(claim("a() > 0"), [-1.0, 0.0, 1.0]).seeds_to_settle is None
+
+
+def test_rates_are_judged_by_the_logarithm_of_their_ratio():
+    # E3's batch of 128 against 64 on two H200: the difference is above 0 by its interval, the ratio is not shown to be
+    # above 1. ln ratios .1027, .0949, .2753 have mean .1576 and deviation .1020; ± 2.484138 · .1020 = .2534.
+    left, right = [110.8148, 109.9548, 131.6926], [100.0, 100.0, 100.0]
+    found = of_ratio(claim("a() > b()"), left, right)
+    assert found.by_ratio and found.verdict == "inconclusive"
+    assert [found.point, found.lo, found.hi] == pytest.approx([1.1707, 0.9087, 1.5083], rel=1e-3)
+    assert found.right == pytest.approx(100) and found.left == pytest.approx(117.07, rel=1e-4)
+    slower = of_ratio(claim("a() > b()"), right, left)
+    assert [slower.point, slower.lo, slower.hi] == pytest.approx([1 / found.point, 1 / found.hi, 1 / found.lo])
+
+
+@pytest.mark.parametrize(
+    ("expression", "margin", "right", "verdict"),
+    [
+        ("a() >= b()", 0, 1.0, "confirmed"),  # the left side is 2 × e^(−.1, 0, .1): ± 28%, 1.56 to 2.56
+        ("a() >= b()", 0, 2.5, "inconclusive"),
+        ("a() >= b()", 1, 2.5, "confirmed"),
+        ("a() >= b()", 0, 2.6, "refuted"),
+        ("a() <= b()", 0, 2.6, "confirmed"),
+        ("a() <= b()", 0.5, 2.1, "confirmed"),
+        ("a() <= b()", 0.1, 1.4, "refuted"),
+        ("a() == b()", 0.6, 2.1, "confirmed"),
+        ("a() == b()", 0.5, 2.1, "inconclusive"),
+        ("a() == b()", 0.5, 4.0, "refuted"),
+    ],
+)
+def test_margins_of_ratios_are_in_the_units_of_the_sides(expression, margin, right, verdict):
+    left = 2 * np.exp([-0.1, 0, 0.1])
+    found = of_ratio(claim(expression, margin=margin), left, [right] * 3)
+    assert (found.by_ratio, found.verdict) == (True, verdict)
+
+
+def test_where_a_side_or_what_the_margin_leaves_of_it_is_not_above_0_there_are_differences():
+    assert not of_ratio(claim("a() >= b()"), [1, 2, 0], [1, 1, 1]).by_ratio
+    assert not of_ratio(claim("a() >= b()"), [1, 2, 3], [1, 1, -1]).by_ratio
+    assert not of_ratio(claim("a() >= b()", margin=1), [1, 2, 3], [1, 1, 1]).by_ratio
+    assert of_ratio(claim("a() >= b()", margin=0.5), [1, 2, 3], [1, 1, 1]).by_ratio
+
+
+@pytest.mark.parametrize(
+    ("text", "subtracts"), [("a() / b() > 2 * c() + 1", False), ("a() - b() > 1", True), ("-a() < 1", True)]
+)
+def test_what_subtracts_is_no_ratio(text, subtracts):
+    assert Claimed.parse(text).subtracts is subtracts
 
 
 @pytest.mark.parametrize(

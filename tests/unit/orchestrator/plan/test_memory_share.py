@@ -6,10 +6,10 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.journal.history import spent_gpu_s
 from orchestrator.journal.journal import Kind
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.spending import spent_gpu_s
 from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
 from sweeps.feasibility import Node

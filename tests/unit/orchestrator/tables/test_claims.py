@@ -28,12 +28,21 @@ def judged(frames: Any, expression: str, **other: Any) -> Verdict:
 
 
 def test_speedup_and_efficiency_are_by_seed(frames: Any) -> None:
-    # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; mean 1.8912, s = .0088, ± .0219.
+    # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; geometric mean 1.8911, ± 1.2%.
     found = judged(frames, "speedup(gpus=2) > 1.8")
-    assert (found.verdict, found.n) == ("confirmed", 3)
-    assert found.point == pytest.approx((1.9 + 191 / 101 + 192 / 102) / 3 - 1.8)
-    assert judged(frames, "efficiency(gpus=2) > 0.9").point == pytest.approx(found.point / 2)
+    assert (found.verdict, found.n, found.by_ratio) == ("confirmed", 3, True)
+    assert (found.left, found.right) == pytest.approx(((1.9 * 191 / 101 * 192 / 102) ** (1 / 3), 1.8))
+    assert found.point == pytest.approx(found.left / 1.8)
+    assert judged(frames, "efficiency(gpus=2) > 0.9").point == pytest.approx(found.point)
     assert judged(frames, "speedup(gpus=2) > 2").verdict == "refuted"
+
+
+def test_a_claim_has_the_interval_of_the_table(frames: Any) -> None:
+    found, cells = judged(frames, "speedup(gpus=2) > 1"), frames[1].set_index("gpus")
+    assert [found.point, found.lo, found.hi] == pytest.approx(cells.loc[2, ["speedup", "speedup_lo", "speedup_hi"]])
+    rates = judged(frames, "samples_per_s(gpus=2) > samples_per_s(gpus=1)")
+    assert (rates.point, rates.lo, rates.hi) == pytest.approx((found.point, found.lo, found.hi))
+    assert not judged(frames, "samples_per_s(gpus=2) - samples_per_s(gpus=1) > 80").by_ratio
 
 
 def test_accuracies_are_paired_by_seed(frames: Any) -> None:
@@ -84,15 +93,15 @@ def test_golden_table(frames: Any) -> None:
 GOLDEN = """\
 # Claims: demo
 
-left − right: the claim's left side less its right side, in the unit of its columns. Brackets: 95% intervals, paired \
-by seed; a claim is confirmed or refuted where all of its interval says so.
+×: the claim's left side over its right side, on logarithms; without ×, left less right, in the unit of its columns. \
+Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of its interval says so.
 
-| claim                                    | verdict   | left − right              | seeds   | said of   | as         \
-                                        |
-|:-----------------------------------------|:----------|:--------------------------|:--------|:----------|:-----------\
-----------------------------------------|
-| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 0.09115 [0.06923, 0.1131] | 3       | us        | speedup(gpu\
-s=2) > 1.8                              |
-| They lose nothing                        | confirmed | 0 [0, 0]                  | 3       |           | accuracy(gp\
-us=2) == accuracy(gpus=1) (margin 0.01) |
+| claim                                    | verdict   | left against right   | left ÷ or − right     | seeds   | said\
+ of   | as                                                 |
+|:-----------------------------------------|:----------|:---------------------|:----------------------|:--------|:----\
+------|:---------------------------------------------------|
+| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 1.891 against 1.8    | 1.051× [1.039, 1.063] | 3       | us  \
+      | speedup(gpus=2) > 1.8                              |
+| They lose nothing                        | confirmed | 0.91 against 0.91    | 0 [0, 0]              | 3       |     \
+      | accuracy(gpus=2) == accuracy(gpus=1) (margin 0.01) |
 """

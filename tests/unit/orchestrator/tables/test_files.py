@@ -186,3 +186,17 @@ def test_text_is_no_formula_and_mixed_values_fit_in_parquet(record_of: RecordOf,
     assert trials["note"][0] == "'=1+1"
     assert trials["accuracy"][0] == -0.5
     assert list(pd.read_parquet(layout.table("trials.parquet"))["width"]) == ["auto", "0.5"]
+
+
+def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
+    def cells(process: Callable[[int], str]) -> pd.DataFrame:
+        told = {"device_model": "NVIDIA H200"}
+        records = [
+            record_of(gpus, seed, metrics={"samples_per_s": 100.0 * gpus}, provenance=told | {"process": process(seed)})
+            for gpus in (1, 2)
+            for seed in (0, 1)
+        ]
+        return collect(records, scaling="weak")[1]
+
+    assert "In 2 cells one process timed all seeds: by how much" in speedup_markdown(cells(lambda seed: "7"))
+    assert "one process" not in speedup_markdown(cells(str))

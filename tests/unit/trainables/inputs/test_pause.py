@@ -4,19 +4,27 @@ import pytest
 import torch
 
 from tests.unit.trainables.inputs.test_inputs import source
-from trainables.inputs.pause import pause
-from trainables.inputs.slowed_inputs import SlowedInputs
+from trainables.inputs.pause import pause, paused
+from trainables.step.stopwatch import Stopwatch
 
 
 def test_a_pause_before_every_pass_and_the_same_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     pauses: list[float] = []
     monkeypatch.setattr(time, "sleep", pauses.append)
-    slowed = SlowedInputs(source(shares=(8,), accum=2), pause("cpu", 0.25))
-    batches = [labels for _, labels in slowed.epoch(1)]
-    assert pauses == [0.25] * 6 and slowed.feed.steps_per_epoch == 3
+    given = source(shares=(8,), accum=2)
+    batches = [labels for _, labels in paused(given.epoch(1), pause("cpu", 0.25))]
+    assert pauses == [0.25] * 6 and given.feed.steps_per_epoch == 3
     for ours, theirs in zip(batches, source(shares=(8,), accum=2).epoch(1), strict=True):
         assert torch.equal(ours, theirs[1])
-    slowed.close()
+
+
+def test_a_slow_device_computes_longer_and_waits_no_longer_for_data() -> None:
+    watch, batches = Stopwatch("cpu"), source(shares=(8,), accum=1).epoch(1)
+    slowed = paused(watch.fetching(batches), pause("cpu", 0.05))
+    for _ in range(3):
+        watch.step(lambda: next(slowed))
+    parts = watch.parts()
+    assert parts.compute_s >= 0.15 and parts.data_s < 0.05
 
 
 @pytest.mark.gpu
