@@ -41,10 +41,10 @@ def main(arguments: Sequence[str]) -> int:
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if only_shows or flags.experimental_rerun:
         return _through_hydra(given)
-    if flags.multirun:
-        return _several(given, flags.overrides, flags.config_dir)
     overrides, primary = with_search_path(flags.overrides, flags.config_dir), flags.config_name or PRIMARY
     try:
+        if flags.multirun:
+            return _several(given, overrides, primary)
         if flags.cfg:
             return _shown(given, overrides, primary)
         # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
@@ -81,16 +81,12 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> 
     return status
 
 
-def _several(arguments: Sequence[str], overrides: Sequence[str], folder: str | None) -> int:
+def _several(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> int:
     """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code, and that no sweep is refused."""
-    own = [each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))]
-    try:
-        with initialised():
-            config = check_hydra(with_search_path(own, folder), PRIMARY)
-            if is_known(config):
-                check_each([each for each in with_search_path(overrides, folder) if _says_what_to_run(each)])
-    except MistakesError as error:
-        return _wrong(error)
+    with initialised():
+        config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))], primary)
+        if is_known(config):
+            check_each([each for each in overrides if _says_what_to_run(each)])
     return _through_hydra(arguments)
 
 

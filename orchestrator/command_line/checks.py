@@ -2,46 +2,26 @@
 
 from __future__ import annotations
 
-import math
 import pkgutil
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
+from orchestrator.command_line.single_values import OF_REQUEST, OF_SETUP, value_mistakes
 from orchestrator.config.published import published_mistakes
 from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, PHASES, value_at
 from orchestrator.config.trust import UNSET
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.recommendation import NO_OBJECTIVE, OBJECTIVES
+from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.plan.search import search_mistakes
 from orchestrator.storage.cloud import is_uri, uri_mistakes
 from orchestrator.trackers.tracking import tracker_mistakes
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 
-REQUEST_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "mode": (*MODES, *WITHOUT_SWEEP),
-    "backend": ("ray", "inprocess"),
-    "workers": ("warm", "fresh"),
-    "rerun": ("none", "failed", "all"),
-    "sweep.scaling": ("auto", "weak", "strong"),
-    "plan.format": ("table", "json"),
-    "objective.best": ("max", "min"),
-    "report.objective": OBJECTIVES,
-}
-"""Keys that say what to do, and whose value is one of a few words."""
-
-SETUP_CHOICES: Mapping[str, tuple[str, ...]] = {
-    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),
-    "resources.device": ("auto", "cuda", "cpu"),
-    "resources.timing": ("auto", "device", "exclusive", "shared"),
-}
-"""The same of keys that say what a trial is."""
-
 
 def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Of the part of the config that says what to do."""
-    yield from _choices(config, REQUEST_CHOICES)
+    yield from value_mistakes(config, OF_REQUEST)
     name = config["sweep"].get("name")
     if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
@@ -51,19 +31,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield from uri_mistakes("results_dir", config["results_dir"])
     if is_uri(str(config["local_results_dir"])):
         yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
-    if value_at(config, "report.price_per_gpu_hour") is not None:
-        yield from _number(config, "report.price_per_gpu_hour", at_least=0)
-    yield from _number(config, "report.margin", above=0)
     yield from _predict(config)
     yield from _claims(config)
-    yield from _number(config, "retries", at_least=0, whole=True)
-    if config["equal_failures"] is not None:
-        yield from _number(config, "equal_failures", at_least=2, whole=True)
-    for key in ("hang_s", "time_limit_s"):
-        if config[key] is not None:
-            yield from _number(config, key, above=0)
-    yield from _number(config, "telemetry.hz", at_least=0)
-    yield from _number(config, "rerun_invalid", at_least=0)
     if not isinstance(value_at(config, "report.html"), bool):
         yield f"report.html must be true or false, not {value_at(config, 'report.html')!r}"
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
@@ -73,7 +42,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from search_mistakes(config["sweep"])
     yield from _without_objective(config)
     yield from _early_stop(config)
-    yield from _limit(config)
+    if value_at(config, "sweep.budget.cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
+        yield "sweep.budget.cost needs report.price_per_gpu_hour"
     yield from _cluster(config["cluster"])
     yield from tracker_mistakes(config.get("tracker") or {})
     yield from _tune(config)
@@ -130,15 +100,9 @@ def _early_stop(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"sweep.early_stop must be null or asha, not {asked!r}"
     elif asked and config["backend"] == "inprocess":
         yield "sweep.early_stop=asha needs Ray Tune: leave backend=inprocess out"
-    after = value_at(config, "sweep.early_stop_after")
-    if isinstance(after, bool) or not isinstance(after, int | float) or not 0 < after < 1:
-        yield f"sweep.early_stop_after must be a number between 0 and 1, not {after!r}"
 
 
 def _predict(config: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("predict.gpus_per_node", "predict.bandwidth_gb_s", "predict.latency_s"):
-        if value_at(config, key) is not None:
-            yield from _number(config, key, above=0)
     counts = value_at(config, "predict.gpus")
     sound = isinstance(counts, list) and all(isinstance(n, (int, float)) and n > 0 for n in counts)
     if not sound or (config["mode"] == "predict" and not counts):
@@ -161,12 +125,7 @@ def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
 
 def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
     """Of the part of the config that says what a trial is; `runs_checks`: also what the trainable's own code says."""
-    yield from _choices(config, SETUP_CHOICES)
-    yield from _number(config, "warmup_epochs", at_least=0)
-    yield from _number(config, "grad_accum_steps", at_least=1, whole=True)
-    for key in ("resources.gpus_per_worker", "resources.cpus_per_worker"):
-        if value_at(config, key) != "auto":
-            yield from _number(config, key, above=0, whole=key.endswith("cpus_per_worker"))
+    yield from value_mistakes(config, OF_SETUP)
     yield from _budget(config)
     target = value_at(config, "trainable._target_")
     if target == UNSET:
@@ -200,22 +159,7 @@ def _unset(value: Any, key: str = "") -> Iterator[str]:
         yield f"{key} is not set: {key}=…"
 
 
-def _choices(config: Mapping[str, Any], choices: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
-    for key, valid in choices.items():
-        if value_at(config, key) not in valid:
-            yield unknown(key, value_at(config, key), valid)
-
-
-def _limit(config: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("gpu_hours", "wall_s", "cost"):
-        if config["sweep"]["budget"].get(key) is not None:
-            yield from _number(config, f"sweep.budget.{key}", at_least=0)
-    if config["sweep"]["budget"].get("cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
-        yield "sweep.budget.cost needs report.price_per_gpu_hour"
-
-
 def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
-    yield from _number({"cluster": cluster}, "cluster.wait_s", at_least=0)
     types = cluster["gpu_type"]
     if types is not None and not (types and all(isinstance(each, str) for each in _listed(types))):
         yield f"cluster.gpu_type must be a name like H100, or a list of names, not {types!r}"
@@ -242,20 +186,3 @@ def _budget(config: Mapping[str, Any]) -> Iterator[str]:
     if "budget" in config and len(budget) != 1:
         told = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
         yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {told}"
-    for key in budget:
-        yield from _number(config, f"budget.{key}", above=0, whole=key != "seconds" and key != "epochs")
-
-
-def _number(
-    config: Mapping[str, Any],
-    key: str,
-    *,
-    above: float = -math.inf,
-    at_least: float = -math.inf,
-    whole: bool = False,
-) -> Iterator[str]:
-    value = value_at(config, key)
-    fits = isinstance(value, int) or (isinstance(value, float) and not whole)
-    if not fits or isinstance(value, bool) or not math.isfinite(value) or value <= above or value < at_least:
-        bound = f" above {above:g}" if above > -math.inf else f" of at least {at_least:g}"
-        yield f"{key} must be a {'whole ' if whole else ''}number{bound}, not {value!r}"
