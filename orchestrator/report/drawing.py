@@ -1,4 +1,4 @@
-"""Pictures drawn with matplotlib, the only place that uses it.
+"""Pictures as figures of matplotlib, and these as files; with `marks` the only place that uses it.
 
 matplotlib, because what it makes is a still picture: it prints, needs no script in the page, and is the same in the
 SVG and PNG files. Libraries of interactive charts bring 1 to 5 MB of code into every page and want to evaluate it,
@@ -11,21 +11,17 @@ import io
 import math
 import textwrap
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
 
 import matplotlib
-from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
-from matplotlib.lines import Line2D
-from matplotlib.patches import Patch
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
 from orchestrator.report import ink
-from orchestrator.report.picture import Axis, Bar, Panel, Picture, Series
+from orchestrator.report.marks import BAR_LABEL_WIDTH, draw_bars, draw_panel, sign
+from orchestrator.report.picture import Panel, Picture
 
 PANEL_INCHES = (3.75, 2.75)
 """At the width of a phone's screen its text is as large as the page's small print."""
@@ -34,12 +30,8 @@ _COLUMNS = 3
 _PNG_DPI = 144
 _TITLE_WIDTH = 52
 """Characters of a panel's title in a line."""
-_BAR_LABEL_WIDTH = 54
-"""The same beside a bar."""
 _BESIDE_LABEL = 34
 """Characters of a title that fit beside the axis' label."""
-_MOST_MARKERS = 40
-"""Curves of more points have no markers."""
 
 _STYLE = {
     "text.parse_math": False,  # a config string may hold a dollar sign
@@ -68,11 +60,11 @@ _STYLE = {
 
 
 def panel_svg(picture: Picture, panel: Panel) -> bytes:
-    """One panel without title and legend, which the page sets as text; each series is a group `series-<number>`."""
+    """One panel without title and legend, which the page sets as text."""
     with _drawing():
         figure = Figure(figsize=PANEL_INCHES)
         figure.subplots_adjust(left=0.145, right=0.975, bottom=0.165, top=0.905)
-        _draw_panel(figure.add_subplot(), picture, panel)
+        draw_panel(figure.add_subplot(), picture, panel)
         return _svg(figure, transparent=True)
 
 
@@ -86,8 +78,9 @@ def swatch_svg(picture: Picture, place: int) -> bytes:
     """The legend's sign of a series or a part."""
     with _drawing():
         figure = Figure(figsize=(0.42, 0.17))
-        handle = _handle(picture, place)
-        figure.legend([handle], [""], loc="center", borderpad=0, handletextpad=0, handlelength=2.6, borderaxespad=0)
+        figure.legend(
+            [sign(picture, place)], [""], loc="center", borderpad=0, handletextpad=0, handlelength=2.6, borderaxespad=0
+        )
         return _svg(figure, transparent=True)
 
 
@@ -107,8 +100,8 @@ def picture_files(picture: Picture) -> dict[str, bytes]:
             hspace=0.5 + 0.6 * room_inches if rows > 1 else None,
         )
         figure.suptitle(picture.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
-        handles = [_handle(picture, place) for place in range(len(picture.legend))]
-        figure.legend(handles, list(picture.legend), loc="lower center", ncols=4, handlelength=2.6)
+        signs = [sign(picture, place) for place in range(len(picture.legend))]
+        figure.legend(signs, list(picture.legend), loc="lower center", ncols=4, handlelength=2.6)
         return {".svg": _svg(figure), ".png": _png(figure)}
 
 
@@ -128,7 +121,7 @@ def _panels_figure(picture: Picture) -> Figure:
     figure.subplots_adjust(left=0.055, right=0.985, wspace=0.18)
     for number, panel in enumerate(picture.panels, start=1):
         axes = figure.add_subplot(rows, columns, number)
-        _draw_panel(axes, picture, panel)
+        draw_panel(axes, picture, panel)
         title = textwrap.fill(panel.title, _TITLE_WIDTH)
         axes.set_title(title, loc="right", fontsize=9, pad=18 if room_inches else None)
     return figure
@@ -140,124 +133,16 @@ def _title_inches(picture: Picture) -> float:
     return 0.0 if longest <= _BESIDE_LABEL else 0.05 + 0.16 * math.ceil(longest / _TITLE_WIDTH)
 
 
-def _draw_panel(axes: Axes, picture: Picture, panel: Panel) -> None:
-    for x, y in panel.guides:
-        axes.plot(x, y, color=ink.GUIDE[0], linewidth=1, dashes=(4, 3), zorder=1.5)
-    for number, series in enumerate(panel.series):
-        _draw_series(axes, series, number)
-    _set_axis(axes, "x", picture.x)
-    _set_axis(axes, "y", picture.y)
-    axes.set_xlabel(picture.x.label, labelpad=2)
-    axes.text(0, 1.025, picture.y.label, transform=axes.transAxes, ha="left", va="bottom")
-
-
-def _draw_series(axes: Axes, series: Series, number: int) -> None:
-    colour = ink.of(series.place)
-    if series.lo:
-        axes.fill_between(series.x, series.lo, series.hi, color=colour, alpha=0.13, linewidth=0, zorder=2)
-    if series.lo and len(series.x) == 1:  # a band would have no width
-        axes.vlines(series.x, series.lo, series.hi, color=colour, alpha=0.5, linewidth=3, zorder=2)
-    many = len(series.x) > _MOST_MARKERS
-    look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "zorder": 3}
-    axes.plot(series.x, series.y, dashes=_dashes(series.place) if many else (None, None), **look)
-    if many:
-        return
-    for state, fill in ((False, colour), (True, ink.PAPER[0])):
-        kept = [index for index in range(len(series.x)) if _doubtful(series, index) is state]
-        points = axes.plot(
-            [series.x[index] for index in kept],
-            [series.y[index] for index in kept],
-            linestyle="none",
-            marker=ink.MARKERS[series.place % len(ink.MARKERS)],
-            markersize=5.5,
-            markerfacecolor=fill,
-            markeredgecolor=colour,
-            zorder=4,
-        )
-        points[0].set_gid(f"series-{number}-{'doubtful' if state else 'sound'}")
-
-
-def _doubtful(series: Series, index: int) -> bool:
-    return bool(series.doubtful) and series.doubtful[index]
-
-
-def _dashes(place: int) -> Sequence[float | None]:
-    return ink.DASHES[place % len(ink.DASHES)] or (None, None)
-
-
-def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
-    one = axes.xaxis if name == "x" else axes.yaxis
-    set_scale = axes.set_xscale if name == "x" else axes.set_yscale
-    set_limits = axes.set_xlim if name == "x" else axes.set_ylim
-    if axis.scale != "linear":
-        set_scale("log", base=2 if axis.scale == "log2" else 10)
-        one.set_minor_locator(NullLocator())
-    if not (math.isnan(axis.lo) and math.isnan(axis.hi)):
-        set_limits(None if math.isnan(axis.lo) else axis.lo, _top(axes, name, axis))
-    if axis.ticks:
-        one.set_major_locator(FixedLocator(list(axis.ticks)))
-    elif axis.scale == "linear":
-        one.set_major_locator(MaxNLocator(nbins=5))
-    one.set_major_formatter(PercentFormatter(xmax=1, decimals=0) if axis.percent else FuncFormatter(_tick))
-
-
-def _top(axes: Axes, name: str, axis: Axis) -> float | None:
-    """Where the axis ends: above the data by a part of all that is shown.
-
-    The library's own room is a part of the data's span, and cuts markers in half where all of them lie close together.
-    """
-    if not math.isnan(axis.hi):
-        return axis.hi
-    top = float(axes.dataLim.x1 if name == "x" else axes.dataLim.y1)
-    return axis.lo + 1.08 * (top - axis.lo) if math.isfinite(top) and top > axis.lo else None
-
-
-def _tick(value: float, _: Any = None) -> str:
-    """`0.05`, `32`, `1,024`, `20k`."""
-    if abs(value) >= 10_000:
-        return f"{value / 1000:,.4g}k" if abs(value) < 1e6 else f"{value / 1e6:,.4g}M"
-    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
-
-
 def _bars_figure(picture: Picture) -> Figure:
     longest = max(len(bar.label) for bar in picture.bars)
-    pitch_inches = 0.3 if longest <= _BAR_LABEL_WIDTH else 0.4
+    pitch_inches = 0.3 if longest <= BAR_LABEL_WIDTH else 0.4
     figure = Figure(figsize=(2 * PANEL_INCHES[0], 0.75 + pitch_inches * len(picture.bars)))
     height = figure.get_size_inches()[1]
     figure.subplots_adjust(
         left=min(0.5, 0.02 + 0.0105 * longest), right=0.97, bottom=0.5 / height, top=1 - 0.1 / height
     )
-    axes = figure.add_subplot()
-    _draw_bars(axes, picture.bars)
-    _set_axis(axes, "x", picture.x)
-    axes.set_xlabel(picture.x.label, labelpad=2)
+    draw_bars(figure.add_subplot(), picture)
     return figure
-
-
-def _draw_bars(axes: Axes, bars: Sequence[Bar]) -> None:
-    for row, bar in enumerate(bars):
-        left = 0.0
-        for place, part in enumerate(bar.parts):
-            width = 0.0 if math.isnan(part) else max(part, 0.0)
-            patch = axes.barh(row, width, left=left, height=0.68, color=ink.of(place), linewidth=0)
-            patch[0].set_gid(f"bar-{row}-{place}")
-            left += width
-    labels = [textwrap.fill(bar.label, _BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
-    axes.set_yticks(range(len(bars)), labels)
-    axes.invert_yaxis()
-    axes.grid(axis="y", visible=False)
-
-
-def _handle(picture: Picture, place: int) -> Line2D | Patch:
-    if picture.bars:
-        return Patch(facecolor=ink.of(place), linewidth=0)
-    points = any(
-        len(each.x) <= _MOST_MARKERS for panel in picture.panels for each in panel.series if each.place == place
-    )
-    look: dict[str, Any] = {"color": ink.of(place), "linewidth": 1.6}
-    if points:
-        return Line2D([], [], marker=ink.MARKERS[place % len(ink.MARKERS)], markersize=5.5, **look)
-    return Line2D([], [], dashes=_dashes(place), **look)
 
 
 def _svg(figure: Figure, *, transparent: bool = False) -> bytes:

@@ -29,7 +29,7 @@ OWNERS = {
         *("orchestrator/storage/cloud.py", "orchestrator/collection/curves.py"),
         *("orchestrator/telemetry/file.py", "orchestrator/report/telemetry_rows.py"),
     ),
-    "matplotlib": ("orchestrator/report/drawing.py",),
+    "matplotlib": ("orchestrator/report/drawing.py", "orchestrator/report/marks.py"),
     "jinja2": ("orchestrator/report/page.py",),
     "orjson": ("orchestrator/storage/json_line.py",),
     **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),  # state is JSON

@@ -49,6 +49,12 @@ class Growth:
             through=schedule.get("through", "batch"),
         )
 
+    def why_not(self, budget: Mapping[str, Any]) -> str:
+        """Why no batch can grow under the config's `budget` section; empty where it can, or none is to."""
+        if not self.milestones or budget.get("steps") is None:
+            return ""
+        return "budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples"
+
     def times(self, progress: float, global_batch_size: int) -> int:
         """How many times the trial's own batch a step takes at this share of the training."""
         return int(self.factor ** self._powers(progress, global_batch_size))

@@ -31,8 +31,8 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     except (ValueError, KeyError, TypeError) as error:
         yield f"schedule: {error}"
         return
-    if growth.milestones and (config.get("budget") or {}).get("steps") is not None:
-        yield "budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples"
+    if told := growth.why_not(config.get("budget") or {}):
+        yield told
 
 
 def _try_out(schedule: Mapping[str, Any]) -> None:

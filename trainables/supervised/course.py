@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
+from trainables.context import LearningRate
+from trainables.inputs.inputs import Feed
+from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
 from trainables.optimizers.learning_rate import Rates
 from trainables.supervised.budget import Budget
@@ -20,6 +25,24 @@ class Course:
     growth: Growth = Growth()
     batch_size: int
     """Samples of a step, as long as no batch grows."""
+
+    @staticmethod
+    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed) -> Course:
+        """From the sections `budget` and `schedule`. Raises ValueError for what they cannot be."""
+        per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
+        growth = Growth.of(config["schedule"])
+        if told := growth.why_not(config["budget"]):
+            raise ValueError(told)
+        return Course(
+            budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
+            rates=Rates(
+                lr=lr,
+                schedule=schedules.resolve(config["schedule"]),
+                warmup_samples=lr.warmup_epochs * per_epoch * batch_size,
+            ),
+            growth=growth,
+            batch_size=batch_size,
+        )
 
     def room(self, at: Progress) -> int:
         """How many steps may be taken before it must be asked again; 0 at the end."""

@@ -11,7 +11,10 @@ import torch
 
 from trainables import models
 from trainables.clock import Clock
+from trainables.context import Context
+from trainables.process_group import Gang
 from trainables.step.precision import Precision
+from trainables.supervised.workload import Workload
 
 _log = logging.getLogger(__name__)
 
@@ -23,6 +26,22 @@ SIZES = {"cpu": (512,), "cuda": (8192, 4096, 2048)}
 SLOW_SIZE = 2048
 """The most in float64, in which many GPUs take seconds for what others do in milliseconds."""
 TRIES, PRODUCTS = 3, 4
+
+
+def utilisation(
+    model: Mapping[str, Any], workload: Workload, samples_per_s: float, *, gang: Gang, context: Context
+) -> dict[str, float]:
+    """`mfu`: what the model needs, by what all ranks' devices multiply in this precision; a share of 1.
+
+    Beside it `matrix_flops_per_s` and `flops_per_sample`; of a model that cannot be counted the first alone.
+    """
+    with context.phase("probe"):
+        own = matrix_flops_per_s(context.device, workload.precision, ranks=gang.world_size)
+        # A rank that drives several devices has one of them measured: they are alike.
+        rate = sum(gang.each(own * max(1, len(context.devices))))
+    flops = flops_per_sample(model, input_shape=workload.input_shape, num_classes=workload.num_classes)
+    told = {"matrix_flops_per_s": rate}
+    return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
 
 
 def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> float | None:

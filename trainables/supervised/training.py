@@ -12,32 +12,24 @@ from torch import nn
 
 from trainables import device_memory, process_group
 from trainables.checkpoints.checkpoint_pace import CheckpointPace
-from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
+from trainables.clock import Clock, Lap
 from trainables.context import Batch, Context, GivenUpError
-from trainables.inputs.inputs import Feed
 from trainables.inputs.split import Part
-from trainables.optimizers import schedules
-from trainables.optimizers.growth import Growth
-from trainables.optimizers.learning_rate import Rates
 from trainables.random_state import random_state, restore_random_state
 from trainables.seeds import derive
 from trainables.step.compilation import count_failures, one_line_errors
-from trainables.step.graphed_step import WARMUP_STEPS, stream_for
+from trainables.step.graphed_step import stream_for
 from trainables.step.precision import precision_on
 from trainables.step.replicas import Replicas
-from trainables.step.stopwatch import Parts
-from trainables.step.training_step import TrainingStep
-from trainables.supervised.budget import Budget
 from trainables.supervised.course import Course
-from trainables.supervised.epoch_split import mean_parts, split_of
+from trainables.supervised.epoch_split import split_of
 from trainables.supervised.evaluation import Evaluation, Score
-from trainables.supervised.flops import flops_per_sample, matrix_flops_per_s
-from trainables.supervised.growing_pace import mean_figures, whole_training
+from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop
 from trainables.supervised.progress import Progress
 from trainables.supervised.replica import Replica
-from trainables.supervised.scaling_probe import ScalingProbe
 from trainables.supervised.settings import Settings
+from trainables.supervised.timing import Timing
 from trainables.supervised.workload import Workload
 
 
@@ -78,9 +70,8 @@ class SupervisedTrial:
         settled = Batch(**before["batch"]) if before else None
         gang = self._replicas.gang
         self.replica = Replica(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
-        course = _course(config, own, self.replica.inputs.feed)
+        course = Course.of(config, own.lr, self.replica.inputs.feed)
         self._laps: list[Lap] = []
-        self._window_parts = Parts()
         self._model_config = config["model"]
         self._epochs: list[Epoch] = []
         """Of this process, which warms up in the first of them."""
@@ -145,43 +136,12 @@ class SupervisedTrial:
 
     def time(self) -> None:
         """Summarize the times, after everything else: further steps may be taken for it."""
-        grew, feed = self._loop.at.times > 1, self.replica.inputs.feed
-        window = whole_training(self._epochs) if grew else self._window()
-        figures = timings(
-            self._laps,
-            window,
-            steps_per_epoch=feed.steps_per_epoch,
-            global_batch_size=feed.batch.global_batch_size * self._replicas.count,
-            target=self._settings.target_accuracy,
-        )
-        self._context.summarize(figures | (mean_figures(self._epochs, self._replicas.count) if grew else {}))
-        if not grew:
-            self._context.summarize(self._step_parts(window))
-        self._context.summarize(self._mfu(figures["samples_per_s"]))
-
-    def _mfu(self, samples_per_s: float) -> dict[str, float]:
-        """`mfu`: what the model needs, by what all ranks' devices multiply in this precision; a share of 1."""
-        workload, ranks = self._workload, self._gang.world_size
-        with self._context.phase("probe"):
-            own = matrix_flops_per_s(self._context.device, workload.precision, ranks=ranks)
-            # A rank that drives several devices has one of them measured: they are alike.
-            rate = sum(self._gang.each(own * max(1, len(self._context.devices))))
-        flops = flops_per_sample(self._model_config, input_shape=workload.input_shape, num_classes=workload.num_classes)
-        told = {"matrix_flops_per_s": rate}
-        return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
-
-    def _step_parts(self, window: Window) -> dict[str, float]:
-        """What a step's time is made of; of captured steps, which cannot be taken apart, only the wait for data."""
-        step, stopwatch = self.replica.step, self.replica.stopwatch
-        if self._replicas.count > 1:
-            return {}
-        probe = ScalingProbe(self._loop.step, stopwatch, clock=self._clock, gang=self._gang)
-        if not isinstance(step, TrainingStep):
-            return probe.undivided(window, self._window_parts) if self.replica.captures else {}
-        with self._context.phase("probe"):
-            if self._gang.world_size == 1:
-                return probe.alone(window, self._window_parts)
-            return probe.together(window, step.without_exchange())
+        gang, context = self._gang, self._context
+        timing = Timing(self._loop, self.replica, self._settings, clock=self._clock, gang=gang, context=context)
+        figures = timing.figures(self._laps, self._epochs, self._replicas.count)
+        context.summarize(figures)
+        speed = figures["samples_per_s"]
+        context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
 
     def _report(self, epoch: Epoch, score: Score | None) -> None:
         chosen_by = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
@@ -198,30 +158,6 @@ class SupervisedTrial:
             | device_memory.peak(self._context.device)
             | noise
         )
-
-    def _window(self) -> Window:
-        laps = self._laps[len(self._laps) - len(self._epochs) :]
-        least_s, least_steps = self._settings.window_s, self._settings.window_steps
-        if window := window_of_laps(laps, least_s=least_s, least_steps=least_steps):
-            self._window_parts = mean_parts(self._epochs[1:], window.steps)
-            return window
-        steps = self._settings.warmup_steps + (WARMUP_STEPS if self.replica.captures else 0)
-        warmup = Warmup(steps=steps, seconds=self._settings.warmup_s)
-        with self._context.phase("warmup"):
-            pace = warm_up(self._loop.step, clock=self._clock, gang=self._gang, warmup=warmup)
-        with self._context.phase("window"):
-            self._gang.meet()
-            before = self.replica.stopwatch.parts()
-            window = measure_window(
-                self._loop.step,
-                clock=self._clock,
-                gang=self._gang,
-                least_s=least_s,
-                least_steps=least_steps,
-                pace=pace,
-            )
-            self._window_parts = self.replica.stopwatch.parts() - before
-            return window
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):
@@ -261,20 +197,3 @@ class SupervisedTrial:
         self._context.remark(f"continued in epoch {at.epoch}, after {at.steps} steps of an earlier attempt")
         restore_random_state(before["random"])
         return at
-
-
-def _course(config: Mapping[str, Any], context: Context, feed: Feed) -> Course:
-    per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
-    growth = Growth.of(config["schedule"])
-    if growth.milestones and config["budget"].get("steps") is not None:
-        raise ValueError("budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples")
-    return Course(
-        budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
-        rates=Rates(
-            lr=context.lr,
-            schedule=schedules.resolve(config["schedule"]),
-            warmup_samples=context.lr.warmup_epochs * per_epoch * batch_size,
-        ),
-        growth=growth,
-        batch_size=batch_size,
-    )
