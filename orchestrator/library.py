@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.override_text import overrides_of
 from orchestrator.notebook_pictures import NotebookPictures
-from orchestrator.storage.layout import Layout
+from orchestrator.storage import curve
+from orchestrator.storage.layout import JOURNAL, METRICS, Layout, results_below
 from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:
@@ -40,11 +40,8 @@ class SweepResults:
         """The learning curves of all trials: `trial_id`, and the columns that they reported; one row an epoch."""
         import pandas as pd
 
-        rows = []
-        for path in sorted(Layout(self.folder).trials.glob("*/metrics.jsonl")):
-            lines = path.read_text().splitlines()
-            rows += [{"trial_id": path.parent.name, **json.loads(line)} for line in lines if line.endswith("}")]
-        return pd.DataFrame(rows)
+        paths = sorted(Layout(self.folder).trials.glob(f"*/{METRICS}"))
+        return pd.DataFrame([{"trial_id": path.parent.name, **row} for path in paths for row in curve.read(path)[0]])
 
     def markdown(self, name: str) -> str:
         """A table for people: `speedup`, `accuracy` or `recommendation`."""
@@ -100,9 +97,9 @@ def load_results(folder: str | Path) -> SweepResults:
     """The results in a folder `<results_dir>/<sweep name>`, running nothing; FileNotFoundError if it has none."""
     path = Path(folder).expanduser()
     if not Layout(path).journal.is_file():
-        inside = sorted(str(found.parent) for found in path.glob("*/journal.jsonl"))
+        inside = results_below(path)
         meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
-        raise FileNotFoundError(f"{path} has no journal.jsonl{meant}")
+        raise FileNotFoundError(f"{path} has no {JOURNAL}{meant}")
     return SweepResults(folder=path)
 
 

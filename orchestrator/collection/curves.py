@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.journal.soundness import Finding
-from orchestrator.storage.layout import Layout
+from orchestrator.storage.layout import METRICS, Layout
 
 Columns = dict[str, npt.NDArray[np.float64]]
 
@@ -55,9 +55,8 @@ def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame
             continue
         for trial_id, content in zip(some, contents, strict=True):
             columns, troubles = _alone(content)
-            findings += [
-                Finding(where=f"{layout.trials.name}/{trial_id}/metrics.jsonl", what=each) for each in troubles
-            ]
+            where = f"{layout.trials.name}/{trial_id}/{METRICS}"
+            findings += [Finding(where=where, what=each) for each in troubles]
             if columns:
                 names.append(trial_id)
                 lengths.append(len(columns["epoch"]))

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-_SHIPPED = ("orchestrator", "sweeps", "trainables")
+from orchestrator.config.source_files import SHIPPED, is_installed
+
 _CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir")
 """A module that mentions one of these may find what is not to be found from here."""
 
@@ -82,10 +83,10 @@ def _spec(name: str) -> ModuleSpec | None:
 def _own_file(module: str) -> Path | None:
     """The source of a module of the user's own; None for what is installed, shipped, or no Python file."""
     top, *rest = module.split(".")
-    if top in sys.stdlib_module_names or top in _SHIPPED or (spec := _spec(module)) is None:
+    if top in sys.stdlib_module_names or top in SHIPPED or (spec := _spec(module)) is None:
         return None
     roots = [Path(root) for root in spec.submodule_search_locations or ()]
     places = [root.joinpath(*rest) for root in roots] if roots else [] if rest else [Path(spec.origin or "")]
     candidates = [file for place in places for file in (place, place.with_suffix(".py"), place / "__init__.py")]
     file = next((each for each in candidates if each.suffix == ".py" and each.is_file()), None)
-    return None if file is None or {"site-packages", "dist-packages"} & set(file.parts) else file
+    return None if file is None or is_installed(file) else file

@@ -1,10 +1,13 @@
-"""The Python files of somebody's own project, without what else lies in its folder."""
+"""Which Python files are somebody's own: of a project's folder those of its code, and not what is installed."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+
+SHIPPED = ("orchestrator", "sweeps", "trainables")
+"""This project's own packages."""
 
 _NOT_CODE = {"data", "results", "outputs", "multirun"}
 
@@ -23,3 +26,8 @@ def _is_foreign(folder: Path, *, top: bool) -> bool:
         or (top and folder.name in _NOT_CODE)
         or (folder / "pyvenv.cfg").exists()
     )
+
+
+def is_installed(path: Path) -> bool:
+    """Whether it was put there by an installer."""
+    return bool({"site-packages", "dist-packages"} & set(path.parts))

@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.source_files import SHIPPED, is_installed
+
 KEY = "trusted_modules"
 
 UNSET = "???"
@@ -103,9 +105,9 @@ def _within(name: str, modules: Iterable[str]) -> bool:
 def _is_users_own(module: str) -> bool:
     """Whether the module lies outside the standard library and what is installed; nothing is imported to know it."""
     top = module.partition(".")[0]
-    if top in sys.stdlib_module_names or top in ("sweeps", "trainables", "orchestrator"):
+    if top in sys.stdlib_module_names or top in SHIPPED:
         return False
     spec = importlib.util.find_spec(top)
     origins = [spec.origin, *(spec.submodule_search_locations or ())] if spec else []
     places = [Path(origin) for origin in origins if origin and origin not in ("built-in", "frozen", "namespace")]
-    return bool(places) and not any({"site-packages", "dist-packages"} & set(place.parts) for place in places)
+    return bool(places) and not any(map(is_installed, places))

@@ -11,6 +11,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
+from orchestrator.config.source_files import is_installed
 from sweeps.identity import LENGTH
 
 
@@ -40,16 +41,12 @@ def source_version(dotted_path: str) -> str:
     if spec.submodule_search_locations:
         roots = [Path(location) for location in spec.submodule_search_locations]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
-        return _outline(sources) if _is_installed(roots[0]) else hash_files(sources)
+        return _outline(sources) if is_installed(roots[0]) else hash_files(sources)
     assert spec.origin is not None
     # What a script imports from beside itself belongs to it; the neighbours of an installed module do not.
     module = Path(spec.origin)
-    siblings = [module] if _is_installed(module) else sorted(module.parent.glob("*.py"))
+    siblings = [module] if is_installed(module) else sorted(module.parent.glob("*.py"))
     return hash_files((path.relative_to(module.parent), path) for path in siblings)
-
-
-def _is_installed(path: Path) -> bool:
-    return bool({"site-packages", "dist-packages"} & set(path.parts))
 
 
 def _check_name(dotted_path: str, spec: ModuleSpec) -> None:

@@ -55,7 +55,7 @@ class Drive:
     def check(self) -> None:
         """Tell of damages; MistakesError if the journal answers another question."""
         for damage in self.journal.damages:
-            self.console.print(f"journal: {damage}; moved to {self.layout.journal.name}.quarantine", style="red")
+            self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
         if _check_unchanged(self.request, self.journal, self.asked):
             self.console.print("what ran here before was asked otherwise, and all of it failed: it is left out")
 

@@ -18,6 +18,7 @@ from orchestrator.journal.standing import standing
 from orchestrator.storage import json_line
 from orchestrator.storage.crash_point import Moment, reached
 from orchestrator.storage.durable import write_durably
+from orchestrator.storage.layout import quarantine_of
 
 __all__ = ["Damage", "Journal", "JournalError", "Kind", "Record", "Replay", "attempts", "replay", "terminal"]
 
@@ -157,7 +158,7 @@ def _write(file: int, line: bytes) -> None:
 
 def _quarantine(path: Path, damages: Iterable[Damage]) -> None:
     """Keep the damaged bytes beside the journal, as lines of JSON whose `data` is Latin-1."""
-    aside = path.with_name(f"{path.name}.quarantine")
+    aside = quarantine_of(path)
     kept = aside.read_bytes() if aside.exists() else b""
     told = ({"line": each.line, "reason": each.reason, "data": each.data.decode("latin-1")} for each in damages)
     write_durably(aside, kept + b"".join(json_line.encode(each) + b"\n" for each in told))

@@ -20,7 +20,7 @@ from orchestrator.journal.line import decode, split
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
 from orchestrator.journal.standing import standing
-from orchestrator.storage.layout import TRIAL_ID, Layout
+from orchestrator.storage.layout import JOURNAL, TRIAL_ID, Layout
 from sweeps.status import Status
 
 _NEUTRAL: Mapping[Any, Any] = {str: "", float: math.nan}
@@ -121,9 +121,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
                 others.add(end.trial_id)
     findings = [_of_records(trouble, trials) for trouble, trials in troubles.items()]
     if left_out := others - ends.keys():
-        findings.append(
-            Finding(where="journal.jsonl", what=f"{len(left_out)} trials of another configuration are left out")
-        )
+        findings.append(Finding(where=JOURNAL, what=f"{len(left_out)} trials of another configuration are left out"))
     return ends, findings
 
 
@@ -169,7 +167,7 @@ def strangers(layout: Layout, known: Iterable[str]) -> list[Finding]:
 
 def _of_records(trouble: str, trials: Sequence[str]) -> Finding:
     told = f"the end of trial {trials[0]}" + (f" and {len(trials) - 1} more" if len(trials) > 1 else "")
-    return Finding(where="journal.jsonl", what=f"{told}: {trouble}")
+    return Finding(where=JOURNAL, what=f"{told}: {trouble}")
 
 
 def _asked(record: Record) -> Mapping[str, Any]:

@@ -70,9 +70,6 @@ def _failed(material: Material) -> str:
 
 
 def _machine(material: Material) -> str:
-    rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in _facts(material)]
+    facts = provenance(material.trials, material.driver)
+    rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in facts]
     return "\n".join(["## Machine, versions and command", "", "| what | value |", "|:--|:--|", *rows])
-
-
-def _facts(material: Material) -> list[tuple[str, str]]:
-    return provenance(material.trials, material.driver)

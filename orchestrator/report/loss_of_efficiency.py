@@ -9,13 +9,9 @@ import pandas as pd
 
 from orchestrator.collection.scaling_loss import LOST, LOST_TO
 from orchestrator.report.lines import number
-from orchestrator.report.picture import Axis, Bar, Picture
+from orchestrator.report.picture import BAR_LABEL, MOST_BARS, Axis, Bar, Picture
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import in_order, name, short_names, varying
-
-MOST_BARS = 24
-_LONGEST = 108
-"""Characters beside a bar: as many as half of the picture holds on two lines."""
 
 _PARTS = {"efficiency": "kept"} | LOST_TO
 
@@ -39,7 +35,7 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
     rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
     records = rows.to_dict("records")
     bars = [
-        Bar(label=one_line(label, _LONGEST), parts=tuple(number(row[column]) for column in _PARTS))
+        Bar(label=one_line(label, BAR_LABEL), parts=tuple(number(row[column]) for column in _PARTS))
         for row, label in zip(records, short_names(records[:MOST_BARS], differing), strict=False)
     ]
     undivided = known["lost_compute"].isna().any()

@@ -8,13 +8,9 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.report.lines import Lines, power_axis, with_lines, word
-from orchestrator.report.loss_of_efficiency import MOST_BARS
-from orchestrator.report.picture import Axis, Bar, Picture
+from orchestrator.report.picture import BAR_LABEL, MOST_BARS, Axis, Bar, Picture
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis, in_order, varying
-
-_LONGEST = 108
-"""Characters beside a bar, on two lines."""
 
 _WHOSE = "Peak memory of the fullest device {against}: the largest over seeds and LR rules."
 
@@ -61,7 +57,7 @@ def _with_bars(picture: Picture, known: pd.DataFrame, columns: list[str]) -> Pic
         picture,
         legend=(picture.x.label,),
         bars=[
-            Bar(label=one_line(each, _LONGEST), parts=(float(row["peak_memory_gb"]),))
+            Bar(label=one_line(each, BAR_LABEL), parts=(float(row["peak_memory_gb"]),))
             for each, row in zip(names, records, strict=False)
         ],
         remarks=[f"{MOST_BARS} of {len(records)} are drawn; the data hold all."] if more else [],

@@ -11,6 +11,10 @@ MOST_PANELS = 12
 MOST_SERIES = 8
 """In a panel: as many as there are colours and markers that can be told apart."""
 
+MOST_BARS = 24
+BAR_LABEL = 108
+"""Characters beside a bar: as many as half of the picture holds on two lines."""
+
 Points = tuple[float, ...]
 
 

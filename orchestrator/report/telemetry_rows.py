@@ -10,9 +10,8 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.journal.soundness import Finding
-from orchestrator.storage.layout import Layout
+from orchestrator.storage.layout import TELEMETRY, Layout
 
-FILE = "telemetry.parquet"
 MOST_POINTS = 200
 _MAGIC = b"PAR1"
 _PLACE = ("rank", "device", "time_s")
@@ -29,12 +28,12 @@ class Samples:
 
 def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
     """The telemetry files that were cut short, of all trials; a trial without one was not sampled."""
-    files = ((name, layout.trial(name) / FILE) for name in trial_ids)
+    files = ((name, layout.telemetry(name)) for name in trial_ids)
     names = [name for name, path in files if path.exists() and not _is_whole(path)]
     if not names:
         return []
     more = f", and {len(names) - 1} more" if len(names) > 1 else ""
-    return [Finding(where=f"trials/{names[0]}/{FILE}{more}", what="is cut short, or is no Parquet file")]
+    return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is no Parquet file")]
 
 
 def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Samples], list[Finding]]:
@@ -45,7 +44,7 @@ def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Sam
     found: list[Samples] = []
     findings: list[Finding] = []
     for trial_id, cell_id in chosen:
-        path = layout.trial(trial_id) / FILE
+        path = layout.telemetry(trial_id)
         if not path.exists() or not _is_whole(path):
             continue
         try:
@@ -54,7 +53,7 @@ def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Sam
             frame = pq.read_table(path, columns=wanted).to_pandas()
             found.append(Samples(cell_id=cell_id, frame=_thinned(frame)))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
-            findings.append(Finding(where=f"trials/{trial_id}/{FILE}", what=f"cannot be read: {error!s:.200}"))
+            findings.append(Finding(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
     return found, findings
 
 

@@ -10,6 +10,10 @@ from orchestrator.storage.durable import make_directory, refuse_link
 
 TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
+JOURNAL = "journal.jsonl"
+CONFIG, METRICS, TRACE, TELEMETRY = "config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet"
+"""Files in the folder of a trial."""
+
 
 @dataclass(frozen=True)
 class Layout:
@@ -20,7 +24,12 @@ class Layout:
     @property
     def journal(self) -> Path:
         """The ledger: everything else can be rebuilt from it."""
-        return self.root / "journal.jsonl"
+        return self.root / JOURNAL
+
+    @property
+    def quarantine(self) -> Path:
+        """What of the journal was damaged, and was left out."""
+        return quarantine_of(self.journal)
 
     @property
     def lock(self) -> Path:
@@ -74,15 +83,19 @@ class Layout:
 
     def config(self, trial_id: str) -> Path:
         """The resolved config of one trial."""
-        return self.trial(trial_id) / "config.yaml"
+        return self.trial(trial_id) / CONFIG
 
     def trace(self, trial_id: str) -> Path:
         """The whole account of why one trial's latest attempt failed."""
-        return self.trial(trial_id) / "trace.txt"
+        return self.trial(trial_id) / TRACE
 
     def metrics(self, trial_id: str) -> Path:
         """The learning curve of one trial's latest attempt."""
-        return self.trial(trial_id) / "metrics.jsonl"
+        return self.trial(trial_id) / METRICS
+
+    def telemetry(self, trial_id: str) -> Path:
+        """What was sampled of the devices of one trial."""
+        return self.trial(trial_id) / TELEMETRY
 
     def checkpoint(self, trial_id: str) -> Path:
         """The folder in which a trainable may leave what its next attempt continues from."""
@@ -115,3 +128,15 @@ class Layout:
         """OSError where a trial's directories would lead out of the results."""
         for directory in (self.trial(trial_id), self.checkpoint(trial_id)):
             refuse_link(directory)
+
+
+def quarantine_of(journal: Path) -> Path:
+    """Beside a journal."""
+    return journal.with_name(f"{journal.name}.quarantine")
+
+
+def results_below(folder: Path) -> list[str]:
+    """Folders of results in this one, which holds those of several sweeps; none where it has results itself."""
+    if Layout(folder).journal.exists():
+        return []
+    return sorted(str(journal.parent) for journal in folder.glob(f"*/{JOURNAL}"))

@@ -6,9 +6,10 @@ import hashlib
 from pathlib import Path
 
 from orchestrator.storage.durable import write_whole
+from orchestrator.storage.layout import CONFIG, METRICS, TELEMETRY, TRACE
 from orchestrator.storage.secrets import Secrets
 
-HASHED = ("config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet")
+HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
 """Written before the trial's end is recorded; checkpoints have digests of their own, and the rest is logs."""
 
 

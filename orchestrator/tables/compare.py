@@ -16,7 +16,7 @@ from orchestrator.collection.summary import COLUMNS, FURTHER
 from orchestrator.collection.timed import only_sound
 from orchestrator.config.request import Request
 from orchestrator.statistics.means import Interval, Moments, logs, welch
-from orchestrator.storage.layout import Layout
+from orchestrator.storage.layout import Layout, results_below
 from orchestrator.text import figures
 from orchestrator.text.figures import plain
 from orchestrator.text.rows import Row, axis, markdown
@@ -34,8 +34,7 @@ def compared(request: Request) -> str:
     if request.compare_with is None:
         raise MistakesError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
     folder = Path(request.compare_with).expanduser()
-    inside = sorted(str(path.parent) for path in folder.glob("*/journal.jsonl"))
-    if not (folder / "journal.jsonl").exists() and inside:
+    if inside := results_below(folder):
         raise MistakesError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
     return comparison_markdown(this, other, names=(str(request.results_dir), str(folder)))

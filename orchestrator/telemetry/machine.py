@@ -7,7 +7,7 @@ import os
 import socket
 from pathlib import Path
 
-from orchestrator.telemetry.gpus import gpu_models
+from orchestrator.telemetry.gpu_models import gpu_models
 from sweeps.feasibility import Node
 
 _CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")

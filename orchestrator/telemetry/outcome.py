@@ -8,12 +8,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.journal.outcome import Outcome
+from orchestrator.storage.layout import TELEMETRY
 from orchestrator.telemetry.sampler import Readings
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)
-
-FILE = "telemetry.parquet"
 
 
 def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
@@ -29,7 +28,7 @@ def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialS
     seen = figures(readings, outcome.metrics, alone=_alone(trial)) if complete else {}
     failures = [f"telemetry: {each.failure}" for each in readings if each.failure][:1]
     try:
-        _write(trial_dir / FILE, readings)
+        _write(trial_dir / TELEMETRY, readings)
     except OSError as error:
         failures.append(f"telemetry was not written: {error.strerror or error}")
     note = "; ".join(filter(None, [outcome.note, *failures]))

@@ -84,9 +84,8 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
         remarks.append(f"a driver is at work: process {owner.pid} on host {owner.host}")
     if not same:
         remarks.append("the journal is of another configuration than this command's: its plan was not checked")
-    quarantine = layout.journal.with_name(f"{layout.journal.name}.quarantine")
-    if quarantine.exists():
-        remarks.append(f"{quarantine} holds what was damaged before, and was left out")
+    if layout.quarantine.exists():
+        remarks.append(f"{layout.quarantine} holds what was damaged before, and was left out")
     return Verdict(violations=violations, remarks=remarks)
 
 

@@ -6,8 +6,9 @@ import pandas as pd
 import pytest
 
 from orchestrator.journal.outcome import Outcome
+from orchestrator.storage.layout import TELEMETRY
 from orchestrator.telemetry.file import COLUMNS
-from orchestrator.telemetry.outcome import FILE, with_telemetry
+from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.sampler import Readings
 from sweeps.status import Status
 from tests.contract.trials import trial
@@ -36,7 +37,7 @@ def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:
 
 def test_samples_are_a_table_with_every_column(tmp_path: Path) -> None:
     with_telemetry(DONE, [readings(0), readings(1)], trial("t", "quick", ranks=2), tmp_path)
-    table = pd.read_parquet(tmp_path / FILE)
+    table = pd.read_parquet(tmp_path / TELEMETRY)
     assert list(table.columns) == ["rank", "host", "device", "time_s", "phase", *COLUMNS]
     assert list(table["rank"]) == [0] * 3 + [1] * 3 and list(table["phase"][:3]) == ["", "training", ""]
     assert list(table["energy_j"][:3]) == [0, 10, 20]
@@ -52,13 +53,13 @@ def test_figures_stand_behind_the_trials_own_and_a_failure_in_the_note(tmp_path:
 
 def test_a_trial_with_a_lost_rank_has_samples_but_no_figures(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings(1)], trial("t", "quick", ranks=2), tmp_path)
-    assert outcome.metrics == DONE.metrics and (tmp_path / FILE).exists()
+    assert outcome.metrics == DONE.metrics and (tmp_path / TELEMETRY).exists()
 
 
 def test_what_is_shorter_than_a_sample_leaves_no_file_and_none_of_an_earlier_attempt(tmp_path: Path) -> None:
-    (tmp_path / FILE).write_bytes(b"of an earlier attempt")
+    (tmp_path / TELEMETRY).write_bytes(b"of an earlier attempt")
     with_telemetry(DONE, [readings(ticks=0)], trial("t", "quick"), tmp_path)
-    assert not (tmp_path / FILE).exists()
+    assert not (tmp_path / TELEMETRY).exists()
     assert with_telemetry(DONE, [], trial("t", "quick"), tmp_path) is DONE
 
 
