@@ -7,11 +7,11 @@ import os
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Damage, Record, decode, encode, split
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.standing import standing
@@ -21,28 +21,6 @@ from orchestrator.storage.durable import write_durably
 from orchestrator.storage.layout import quarantine_of
 
 __all__ = ["Damage", "Journal", "JournalError", "Kind", "Record", "Replay", "attempts", "replay", "terminal"]
-
-
-class Kind(StrEnum):
-    """What a record is about."""
-
-    SWEEP = "sweep"
-    """A driver took up the sweep: its config outside `sweep.axes`, the driver's provenance, what trials will run on."""
-    STARTED = "started"
-    """`{trial_id, attempt}`: the gang was told to start."""
-    RETRIED = "retried"
-    """`{trial_id, attempt, cause, note, wall_s, gpus_held}`: the attempt failed, and there will be another one."""
-    CUT_OFF = "cut_off"
-    """`{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted in the middle of the attempt."""
-    FINISHED = "finished"
-    """A `TrialRecord`, and with it `files`: the SHA-256 of the trial's files, by name."""
-    PROBED = "probed"
-    """`{trial_id, probes, speed, size, gpus, status, note, wall_s, samples_per_s, epoch_s, reserved_memory_gb,
-    device_memory_gb}`: a short trial ended."""
-    SPOILED = "spoiled"
-    """`{trial_ids}`: something spoiled the timing of these trials that have ended, and they run once more."""
-    ENDED = "ended"
-    """`{missing}`: the tables were written, and so many planned trials have no end."""
 
 
 class JournalError(OSError):

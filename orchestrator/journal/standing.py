@@ -10,11 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record
 from sweeps.status import Status
-
-SWEEP, SPOILED, FINISHED = "sweep", "spoiled", "finished"
-"""Kinds of records, as in `journal.Kind`."""
 
 
 def standing(records: Iterable[Record]) -> Iterator[Record]:
@@ -27,15 +25,15 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
     for record in records:
         value = record.value if isinstance(record.value, Mapping) else {}
         trial_id = str(value.get("trial_id"))
-        if record.kind == SWEEP:  # whoever takes the sweep up again asks anew
+        if record.kind == Kind.SWEEP:  # whoever takes the sweep up again asks anew
             once_more = set()
-        elif record.kind == SPOILED and isinstance(value.get("trial_ids"), list):
+        elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
             once_more |= {str(each) for each in value["trial_ids"]} & ok.keys()
-        elif record.kind == FINISHED and value.get("status") == Status.OK.value:
+        elif record.kind == Kind.FINISHED and value.get("status") == Status.OK.value:
             ok[trial_id] = value
-        elif record.kind == FINISHED and trial_id in once_more:
+        elif record.kind == Kind.FINISHED and trial_id in once_more:
             record = replace(record, value=_told(ok[trial_id], value))
-        elif record.kind == FINISHED:
+        elif record.kind == Kind.FINISHED:
             ok.pop(trial_id, None)
         yield record
 

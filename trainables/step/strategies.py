@@ -23,8 +23,6 @@ from trainables.step.flat_exchange import FlatExchange
 from trainables.step.strategy import Exchange, Strategy
 from trainables.step.watched_exchange import Watched
 
-__all__ = ["STRATEGIES", "Exchange", "Strategy", "follows_speed", "prepare"]
-
 _SIGNATURE = inspect.signature(DistributedDataParallel).parameters
 _NOT_EACH_FORWARD: dict[str, Any] = {
     "forward_sync_buffers" if "forward_sync_buffers" in _SIGNATURE else "broadcast_buffers": False

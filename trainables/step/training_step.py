@@ -12,7 +12,7 @@ from torch import Tensor
 from trainables.inputs.inputs import Minibatch
 from trainables.step.objective import Objective, loss_sum
 from trainables.step.precision import Precision
-from trainables.step.strategies import Strategy
+from trainables.step.strategy import Strategy
 
 
 class Step(Protocol):

@@ -7,7 +7,7 @@ from torch import nn
 from trainables.optimizers import optimizers
 from trainables.step.objective import loss_sum
 from trainables.step.precision import PRECISIONS
-from trainables.step.strategies import Strategy
+from trainables.step.strategy import Strategy
 from trainables.step.training_step import TrainingStep
 
 
