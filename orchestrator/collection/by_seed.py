@@ -16,9 +16,14 @@ from orchestrator.statistics.means import Array, Interval, Moments, welch
 
 def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
     """A row for each of these cells with its seeds' values, NaN for those that others have more."""
-    place = ok.groupby("cell_id").cumcount()
-    table = ok[["cell_id", column]].assign(place=place).pivot(index="cell_id", columns="place", values=column)
-    return np.asarray(table.reindex(cell_ids).to_numpy(dtype="float64"))
+    row, cells = pd.factorize(ok["cell_id"])
+    order = np.argsort(row, kind="stable")
+    place = np.empty_like(row)  # among the seeds of its cell
+    place[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
+    table = np.full((len(cells) + 1, place.max(initial=-1) + 1), np.nan)  # the last row: of cells without any
+    table[row, place] = ok[column].to_numpy(dtype="float64")
+    found: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,12 +1,13 @@
 """A node of a Ray cluster, the head mostly, started as users start it, and ended by its processes' numbers."""
 
 import os
+import random
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import psutil
 
@@ -16,10 +17,11 @@ START_S = 120
 
 
 def free_port() -> int:
-    """One that was free a moment ago."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
+    """One that is free, and that neither the kernel nor Ray gives out by itself."""
+    while True:
+        with socket.socket() as free, suppress(OSError):
+            free.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 30_000)))
+            return int(free.getsockname()[1])
 
 
 class RayHead:

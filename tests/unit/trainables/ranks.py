@@ -1,9 +1,11 @@
 """Requests to ranks, and real processes to send them to."""
 
 import multiprocessing
+import random
 import socket
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -60,10 +62,11 @@ def request(
 
 
 def rendezvous() -> str:
-    """A port that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
+    """A free port, of those that nobody is given who asks for any."""
+    while True:
+        with socket.socket() as probe, suppress(OSError):
+            probe.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 30_000)))
+            return f"tcp://127.0.0.1:{probe.getsockname()[1]}"
 
 
 class Processes:

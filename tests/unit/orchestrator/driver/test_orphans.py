@@ -30,7 +30,7 @@ def test_a_killed_driver_leaves_nobody(tmp_path: Path) -> None:
     ) as driver:
         assert driver.stdout and driver.stdin
         child = int(driver.stdout.readline())
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + 60
         while len(ours := [each for each, mark in marks().items() if mark.endswith(f":{tmp_path}")]) < 2:
             assert time.monotonic() < deadline
         assert child in {each.pid for each in ours}
@@ -39,14 +39,14 @@ def test_a_killed_driver_leaves_nobody(tmp_path: Path) -> None:
         driver.stdin.flush()
         assert driver.wait() == -9
     while set(ours) & set(everybody()):
-        assert time.monotonic() < deadline + 5
+        assert time.monotonic() < deadline
     assert left_over(tmp_path) == []
 
 
 def test_a_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
     mark = {"ORCHESTRATOR_DRIVER": f"1.999999999999:{tmp_path}"}
     orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=mark)
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     while left_over(tmp_path) != [orphan.pid]:
         assert time.monotonic() < deadline
     assert left_over(tmp_path.parent) == []

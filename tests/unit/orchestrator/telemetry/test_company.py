@@ -1,6 +1,7 @@
 import math
 import os
 import random
+import signal
 import subprocess
 import sys
 import time
@@ -90,19 +91,25 @@ def test_the_kernels_files(tmp_path: Path) -> None:
 
 
 HOG = """
-import os, time
-if os.fork():
+import os, sys, time
+if child := os.fork():
+    print(child)
+    sys.stdout.flush()
     os._exit(0)
-while time.process_time() < 1:
+os.close(1)
+while time.process_time() < 60:
     pass
 """
 
 
 def test_a_real_neighbour_is_seen() -> None:
-    subprocess.run([sys.executable, "-c", HOG], check=True)  # its child is nobody's now
-    before = census(time.perf_counter())
-    time.sleep(0.6)
-    after = census(time.perf_counter())
+    started = subprocess.run([sys.executable, "-c", HOG], check=True, stdout=subprocess.PIPE)
+    try:  # its child is nobody's now
+        before = census(time.perf_counter())
+        time.sleep(0.6)
+        after = census(time.perf_counter())
+    finally:
+        os.kill(int(started.stdout), signal.SIGKILL)
     found = company(before, after, Owners.here(None), 1)
     assert float(found["foreign_cpu"]) * (after.time_s - before.time_s) > 0.1
 

@@ -66,8 +66,11 @@ def test_counters_are_read_at_borders_and_now_and_then() -> None:
         Source(name="sensor", read=lambda: {"now": 1.0}),
         Source(name="meter", read=lambda: {"sum": 1.0}, counts=True),
     ]
-    with Sampler(Sampling(hz=50), rank=0, taps={"gpu0": Tap(sources, ())}, count=Stage().census) as sampler:
-        time.sleep(0.3)
+    stage = Stage()  # whose clock stands still: "now and then" does not come
+    taps = {"gpu0": Tap(sources, ())}
+    with Sampler(Sampling(hz=50), rank=0, taps=taps, count=stage.census, now=lambda: stage.now_s) as sampler:
+        while sampler.readings().ticks < 5:
+            time.sleep(0.01)
     columns = sampler.readings().series["gpu0"]
     assert not any(math.isnan(value) for value in columns["now"]) and len(columns["now"]) > 5
     known = [not math.isnan(value) for value in columns["sum"]]
@@ -197,9 +200,11 @@ def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
 
 def test_the_thread_keeps_its_pace_and_ends() -> None:
     tap = Tap([Source(name="sensor", read=lambda: {"one": 1.0})], ())
+    began = time.monotonic()
     with Sampler(Sampling(hz=50), rank=0, taps={"cpu": tap}) as sampler:
-        time.sleep(0.5)
-    readings = sampler.readings()
-    assert 5 <= readings.ticks <= 26
+        while sampler.readings().ticks < 10:
+            time.sleep(0.01)
+    readings, took_s = sampler.readings(), time.monotonic() - began
+    assert 10 <= readings.ticks <= 50 * took_s
     time.sleep(0.05)
     assert sampler.readings().ticks == readings.ticks

@@ -126,6 +126,7 @@ subprocess.Popen([sys.executable, "-S", "-c", child], start_new_session=True)
 if os.fork() == 0:
     os.setsid()
     if os.fork() == 0:
+        print("up", flush=True)
         time.sleep(60)
     os._exit(0)
 time.sleep(60)
@@ -174,7 +175,7 @@ def test_a_command_does_not_outlive_the_process_that_runs_it(tmp_path: Path) -> 
     parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(code)])
     output = tmp_path / "trial/stdout.log"
     deadline = time.monotonic() + 60
-    while not (output.exists() and output.read_text().count("up") == 2) and time.monotonic() < deadline:
+    while not (output.exists() and output.read_text().count("up") == 3) and time.monotonic() < deadline:
         time.sleep(0.05)
     assert len(with_token(before)) >= 4
     os.kill(parent.pid, signal.SIGKILL)

@@ -1,0 +1,15 @@
+"""What holds for all tests."""
+
+import os
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+if "CI" not in os.environ:  # where Hypothesis has such a profile of its own
+    settings.load_profile("any machine")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Files are begun in their order: those with Ray, of few tests but the longest, first and not last of all."""
+    config.option.loadscopereorder = False
