@@ -18,7 +18,7 @@ from orchestrator.config.terms import Terms
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claims import Verdict
 from orchestrator.decision.decision import decide
-from orchestrator.decision.recommendation import Recommendation
+from orchestrator.driver.reported import CLAIMS, Further, Reported
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
 from orchestrator.storage import disk
@@ -26,11 +26,10 @@ from orchestrator.storage.durable import write_durably, write_whole
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.claims import claims_markdown, claims_table, verdicts
 from orchestrator.tables.curve_distance import distance_table
-from orchestrator.tables.files import accuracy_markdown, speedup_markdown, write_curves, write_latex, write_tables
+from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.published import published_markdown, published_table
 from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.scaling import scaling
-from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 Made = TypeVar("Made")
@@ -48,59 +47,6 @@ class Known:
     findings: Sequence[Finding] = ()
 
 
-CLAIMS = "claims.md"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Further:
-    """What a sweep has beside the figures of its cells."""
-
-    file: str
-    text: str
-    """Markdown."""
-    tables: Sequence[TextTable]
-    """The same for the page and the terminal; none where it only says why there is nothing."""
-    printed: bool = True
-    """Whether it is among what a sweep prints at its end."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Reported:
-    """What was made of the ends."""
-
-    cells: pd.DataFrame
-    recommendation: Recommendation | None
-    decision: str
-    """The recommendation as Markdown; empty where there is none."""
-    findings: Sequence[Finding]
-    judged: Sequence[Verdict] | None
-    """The sweep's claims; None where they could not be judged."""
-    further: Sequence[Further]
-    """The claims, the figures that others published beside these, the scaling laws: where there are any."""
-    has_page: bool
-    """Whether report.html is of these ends."""
-    troubles: Sequence[str]
-    """What could not be made, and where to read why."""
-
-    def markdown(self) -> list[str]:
-        """The tables for people, as in the files, the recommendation first."""
-        first = [each.text for each in self.further if each.file == CLAIMS]
-        last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
-        tables = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
-        return [table for table in tables if table]
-
-    def tables(self) -> list[TextTable]:
-        """Those of `further` that are printed."""
-        return [table for each in self.further if each.printed for table in each.tables]
-
-    def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
-        """Sentences of the claims that let the sweep fail."""
-        failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[fail_on]
-        if self.judged is None:
-            return ("the claims could not be judged",) if failing else ()
-        return tuple(each.claim.sentence for each in self.judged if each.verdict in failing)
-
-
 def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:
     """Write the tables, the recommendation and the report of at least one end.
 
@@ -108,29 +54,29 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     and loses nothing beside it.
     """
     trials, cells = collect_for(request, records)
-    attempts = _Attempts(layout)
+    steps = _Steps(layout)
     terms = Terms.of(request, axis_columns(list(records)), known.driver.get("arguments"))
     claims = [Claim.of(claim) for claim in request.claims]
-    judged = attempts.at("claims.md", lambda: verdicts(claims, trials, cells)) if claims else []
-    recommendation = attempts.at("recommendation.md", lambda: decide(trials, cells, terms, judged or ()))
+    judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
+    recommendation = steps.at("recommendation.md", lambda: decide(trials, cells, terms, judged or ()))
     decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
     further = [
         _claimed(judged, request.name) if judged else None,
-        attempts.at("published.md", lambda: _beside(request, cells)),
-        attempts.at("scaling.md", lambda: _laws(trials, cells)),
+        steps.at("published.md", lambda: _beside(request, cells)),
+        steps.at("scaling.md", lambda: _laws(trials, cells)),
     ]
     texts = {"recommendation.md": decision} | {each.file: each.text for each in further if each}
     write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
-    attempts.at("the LaTeX tables", lambda: write_latex(layout, cells))
+    steps.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
-    read = attempts.at("curves.parquet", lambda: _curves(layout, trials)) if request.html else None
+    read = steps.at("curves.parquet", lambda: _curves(layout, trials)) if request.html else None
     if read:
         curves, findings = read
         known = replace(known, findings=[*known.findings, *findings])
-        further.append(attempts.at("loss_distance.md", lambda: _distances(layout, trials, cells, curves)))
+        further.append(steps.at("loss_distance.md", lambda: _distances(layout, trials, cells, curves)))
         tables = [table for each in further if each for table in each.tables]
         material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": curves}
-        unsound = attempts.at("report.html", lambda: _written(layout, material | {"further": tables}, decision, known))
+        unsound = steps.at("report.html", lambda: _written(layout, material | {"further": tables}, decision, known))
     return Reported(
         cells=cells,
         recommendation=recommendation,
@@ -139,7 +85,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
         further=[each for each in further if each],
         findings=[*known.findings, *(unsound or [])],
         has_page=unsound is not None,
-        troubles=attempts.troubles,
+        troubles=steps.troubles,
     )
 
 
@@ -186,7 +132,7 @@ def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Kn
     return write_report(material, layout, decision)[0]
 
 
-class _Attempts:
+class _Steps:
     """Steps of which none may take the others down."""
 
     def __init__(self, layout: Layout) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from orchestrator.report.material import Material
 from orchestrator.report.picture import Picture
-from orchestrator.report.table import provenance
+from orchestrator.report.provenance import provenance
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text import figures

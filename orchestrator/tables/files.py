@@ -15,8 +15,6 @@ from orchestrator.tables.speedup import speedup_frame, speedup_markdown
 from orchestrator.text.figures import not_a_formula
 from orchestrator.text.latex import latex_table
 
-__all__ = ["accuracy_markdown", "speedup_markdown", "write_curves", "write_latex", "write_tables"]
-
 
 def write_tables(
     layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, texts: Mapping[str, str] | None = None

@@ -7,7 +7,7 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.collection.cotenants import cotenants
 from orchestrator.journal.record import TrialRecord
-from orchestrator.tables.files import speedup_markdown
+from orchestrator.tables.speedup import speedup_markdown
 from sweeps.status import Status
 
 RecordOf = Callable[..., TrialRecord]

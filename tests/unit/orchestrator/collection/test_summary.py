@@ -10,7 +10,8 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.collection.summary import COLUMNS
 from orchestrator.journal.record import TrialRecord
-from orchestrator.tables.files import accuracy_markdown, speedup_markdown
+from orchestrator.tables.accuracy import accuracy_markdown
+from orchestrator.tables.speedup import speedup_markdown
 from sweeps.status import Status
 
 T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom

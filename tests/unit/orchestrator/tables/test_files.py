@@ -9,7 +9,9 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
-from orchestrator.tables.files import accuracy_markdown, speedup_markdown, write_tables
+from orchestrator.tables.accuracy import accuracy_markdown
+from orchestrator.tables.files import write_tables
+from orchestrator.tables.speedup import speedup_markdown
 from sweeps.status import Status
 
 RecordOf = Callable[..., TrialRecord]
