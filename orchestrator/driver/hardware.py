@@ -9,7 +9,8 @@ from pathlib import Path
 
 from orchestrator.config.request import Request
 from orchestrator.journal.history import difference
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.journal.cause import Cause
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 
 LOST_NODES = 5
 """Attempts that one trial may lose to nodes, and to GPUs: not its fault, but something that eats them must end."""

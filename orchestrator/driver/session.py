@@ -17,7 +17,8 @@ from orchestrator.driver.live import Display
 from orchestrator.driver.trial_folders import TrialFolders
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.durations import speed
-from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.memory_share import MEASURED, size

@@ -8,7 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from orchestrator.journal.journal import Kind, Record, terminal
+from orchestrator.journal.journal import terminal
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
 

@@ -20,8 +20,6 @@ from orchestrator.storage.crash_point import Moment, reached
 from orchestrator.storage.durable import write_durably
 from orchestrator.storage.layout import quarantine_of
 
-__all__ = ["Damage", "Journal", "JournalError", "Kind", "Record", "Replay", "attempts", "replay", "terminal"]
-
 
 class JournalError(OSError):
     """A record could not be made durable. It is not acknowledged, and the journal takes no more."""

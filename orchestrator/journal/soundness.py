@@ -15,8 +15,8 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Any
 
-from orchestrator.journal.journal import Kind, Record
-from orchestrator.journal.line import decode, split
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record, decode, split
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
 from orchestrator.journal.standing import standing

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from sweeps.status import Status
 
 

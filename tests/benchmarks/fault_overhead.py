@@ -19,7 +19,8 @@ from orchestrator.backends.alarm import Alarm
 from orchestrator.backends.watch import Limits
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.session import Session
-from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import encode
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord

@@ -17,7 +17,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.journal.journal import Kind, replay
+from orchestrator.journal.journal import replay
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.record import TrialRecord
 from tests.benchmarks.figures import tell
 

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app import main
-from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
 

@@ -6,7 +6,8 @@ import pytest
 
 from orchestrator.driver import hardware
 from orchestrator.driver.hardware import check_hardware, hardware_of
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from tests.contract.trials import trial

@@ -2,7 +2,8 @@ import pytest
 
 from orchestrator.driver.retry import LOST_NODES, is_tried_again, tried_before
 from orchestrator.journal.cause import Cause
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 
 
 @pytest.mark.parametrize(

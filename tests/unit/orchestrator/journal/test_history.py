@@ -1,5 +1,6 @@
 from orchestrator.journal.history import difference, ends_under, latest
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
 
 

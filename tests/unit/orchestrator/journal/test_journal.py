@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.journal.journal import Journal, JournalError, Kind, Record, replay
+from orchestrator.journal.journal import Journal, JournalError, replay
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -235,7 +237,8 @@ def test_a_value_that_is_no_json_changes_nothing(path: Path) -> None:
 WRITER = """
 import sys
 from pathlib import Path
-from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.kind import Kind
 with Journal.open(Path(sys.argv[1])) as journal:
     number = len(journal.records)
     while True:

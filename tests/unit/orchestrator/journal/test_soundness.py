@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from orchestrator.collection.collector import collect
-from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import encode
 from orchestrator.journal.soundness import read_results, trial_record
 from orchestrator.storage.layout import Layout

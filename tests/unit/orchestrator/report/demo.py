@@ -6,7 +6,8 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
-from orchestrator.journal.journal import Journal, Kind
+from orchestrator.journal.journal import Journal
+from orchestrator.journal.kind import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
 from sweeps.status import Status

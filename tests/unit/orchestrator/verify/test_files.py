@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.trial_files import HASHED, digests
 from orchestrator.verify import files as verify_files

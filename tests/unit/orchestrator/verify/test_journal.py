@@ -1,6 +1,7 @@
 import pytest
 
-from orchestrator.journal.journal import Kind, Record
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record
 from orchestrator.verify.journal import of_the_plan, read
 
 
