@@ -13,12 +13,12 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
+from orchestrator.command_line.all_mistakes import composed
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.multirun import check_each, is_known, saved_without_secrets
 from orchestrator.command_line.objective import objective_of
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.hydra_section import check_hydra
-from orchestrator.composition.misfits import CompositionError
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import PRIMARY, config_dir, initialised, is_search_path, with_search_path
 from orchestrator.config.trust import KEY
@@ -49,7 +49,7 @@ def main(arguments: Sequence[str]) -> int:
             return _shown(given, overrides, primary)
         # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
         with initialised():
-            composition = _composed(overrides, primary)
+            composition = composed(overrides, primary)
             if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
                 return alone(composition.config)
             question = _checked(composition)
@@ -66,8 +66,9 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
     flags = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name.startswith("--") and equals and not any(flag.startswith(name) for flag in flags):
-            yield f"{argument!r}: keys have no dashes here: {name.lstrip('-').replace('-', '_')}={value}"
+        if name.strip("-") and name.startswith("--") and not any(flag.startswith(name) for flag in flags):
+            key = name.lstrip("-").replace("-", "_")
+            yield f"{argument!r}: keys have no dashes here: {key}={value if equals else 'VALUE'}"
 
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> int:
@@ -76,7 +77,7 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> 
         status = _through_hydra(arguments)
     if status:
         with initialised():
-            _composed(overrides, primary)
+            composed(overrides, primary)
     sys.stderr.write(told.getvalue())
     return status
 
@@ -101,23 +102,6 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     for override in overrides:
         flags.remove(override)
     return [*flags, *overrides]
-
-
-def _composed(overrides: Sequence[str], primary: str) -> Composition:
-    """The composition; MistakesError, also with what is wrong with the overrides that do fit."""
-    try:
-        return Composition(overrides, primary)
-    except CompositionError as error:
-        raise MistakesError([*error.mistakes, *_further(error, primary)]) from None
-
-
-def _further(error: CompositionError, primary: str) -> Iterator[str]:
-    if not any(override.startswith("sweep=") for override in error.fitting):
-        return
-    try:
-        _checked(Composition(error.fitting, primary))
-    except MistakesError as further:
-        yield from (each for each in further.mistakes if not error.is_due_to_them(each))
 
 
 def _checked(composition: Composition) -> Question:

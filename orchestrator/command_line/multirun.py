@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from itertools import product
 from typing import Any
@@ -12,9 +14,15 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 from omegaconf import OmegaConf
 
-from orchestrator.composition.composition import Composition
+from orchestrator.command_line.all_mistakes import composed
 from orchestrator.storage.secrets import Secrets
 from sweeps.mistakes import MistakesError
+
+SILENT_S = 2.0
+"""Seconds that nobody minds to wait without a word."""
+
+COMPOSED_AGAIN = 0.6
+"""What Hydra's own composing of all sweeps, before the first, takes beside a check of them, as measured."""
 
 _PLAIN_SWEEPER = "BasicSweeper"
 """Hydra's own, which runs every combination; what another one will ask for it does not know itself yet."""
@@ -52,11 +60,14 @@ def check_each(overrides: Sequence[str]) -> None:
         return
     mistakes: list[str] = []
     asked: dict[str, tuple[list[str], Any]] = {}
-    for sweep in expanded(overrides):
+    sweeps = expanded(overrides)
+    patience = Patience(len(sweeps))
+    for sweep in sweeps:
+        patience.one_more()
         own = [each for each in sweep if each not in overrides]
         whose = f"with {' '.join(own)}: " if own else ""
         try:
-            question = Question.checked(Composition(sweep))
+            question = Question.checked(composed(sweep))
         except MistakesError as error:
             mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
             continue
@@ -71,6 +82,23 @@ def check_each(overrides: Sequence[str]) -> None:
             )
     if mistakes:
         raise MistakesError(list(dict.fromkeys(mistakes)))
+
+
+class Patience:
+    """Says once, to stderr, how long the checks of many sweeps will take; those of a few say nothing."""
+
+    def __init__(self, sweeps: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self._sweeps, self._clock = sweeps, clock
+        self._begun, self._began, self._told = 0, clock(), False
+
+    def one_more(self) -> None:
+        """Another sweep is about to be looked at."""
+        passed_s = self._clock() - self._began
+        if passed_s > SILENT_S and not self._told:
+            self._told = True
+            whole_s = passed_s / self._begun * self._sweeps * (1 + COMPOSED_AGAIN)
+            print(f"checking {self._sweeps} sweeps before the first begins: about {whole_s:.0f} s", file=sys.stderr)
+        self._begun += 1
 
 
 @contextmanager

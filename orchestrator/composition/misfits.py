@@ -70,8 +70,17 @@ def _explained(override: str, error: Exception, primary: str, fitting: Sequence[
         return unknown(f"{key} in {override!r}:", value, options)
     if "Could not override" in str(error):
         known = [*dotted_keys(resolved(compose(primary, list(fitting)))), *groups.names]
+        if meant := _sections_with(key, known):
+            return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
         return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"
     return f"{override!r}: {one_line(error)}{_quoting(override, error)}"
+
+
+def _sections_with(word: str, known: Sequence[str]) -> list[str]:
+    """The keys that a word without its section may mean, the first three: `gpus` that of `sweep.axes.gpus`."""
+    last = [(key, key.rpartition(".")[2]) for key in known if "." in key]
+    same = [key for key, name in last if name == word]
+    return [] if "." in word else (same or [key for key, name in last if name.endswith(f"_{word}")])[:3]
 
 
 def _quoting(override: str, error: Exception) -> str:

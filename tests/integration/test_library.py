@@ -92,6 +92,13 @@ def test_everything_wrong_is_told_at_once_and_nothing_starts(folder):
     assert not (folder / "results").exists()
 
 
+def test_what_does_not_compose_hides_no_other_mistake(folder):
+    with pytest.raises(MistakesError) as told:
+        run_sweep(SMALL | {"report": {"margn": 0.1}}, "resources.timing=fast", "workers=cold")
+    assert [any(word in each for each in told.value.mistakes) for word in ("margn", "fast", "cold")] == [True] * 3
+    assert not list(folder.iterdir())
+
+
 def test_a_program_may_use_hydra_itself(folder):
     (folder / "config.yaml").write_text("a: 1")
     with hydra.initialize_config_dir(str(folder), version_base="1.3"):

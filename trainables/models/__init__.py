@@ -28,5 +28,5 @@ def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_c
     check_keys(factory, options, subject=subject, given=("input_shape", "num_classes"))
     module = factory(input_shape=input_shape, num_classes=num_classes, **options)
     if not isinstance(module, nn.Module):
-        raise RequestError(f"{subject} made a {type(module).__name__}, not a torch.nn.Module")
+        raise RequestError(f"{subject} made something of type {type(module).__name__}, not a torch.nn.Module")
     return convert_batch_norm(module, config.get("batch_norm", "replica"))

@@ -26,6 +26,7 @@ from trainables.supervised.epoch_split import split_of
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop
+from trainables.supervised.misfit import told_as_misfit
 from trainables.supervised.progress import Progress
 from trainables.supervised.replica import Replica
 from trainables.supervised.settings import Settings
@@ -45,6 +46,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
         closing(SupervisedTrial(config, context)) as trial,
+        told_as_misfit(trial.model, config["model"]["name"], trial.input_shape),
     ):
         trial.train()
         trial.judge()
@@ -85,6 +87,11 @@ class SupervisedTrial:
     def model(self) -> nn.Module:
         """The rank's own."""
         return self.replica.model
+
+    @property
+    def input_shape(self) -> tuple[int, int, int]:
+        """Of the data's images: C, H, W."""
+        return self._workload.input_shape
 
     @property
     def stopped(self) -> bool:

@@ -107,7 +107,7 @@ def test_the_seed_decides_the_weights() -> None:
         ({"name": "unet"}, (1, 24, 32), r"model 'unet' takes images whose sides are multiples of 16, not 24×32"),
         ({"name": "absent.module:factory"}, CIFAR, r"model 'absent\.module:factory' cannot be imported"),
         ({"name": "math:pi"}, CIFAR, r"model 'math:pi' is a float, not a function or class"),
-        ({"name": f"{__name__}:no_module"}, CIFAR, r"made a str, not a torch\.nn\.Module"),
+        ({"name": f"{__name__}:no_module"}, CIFAR, r"made something of type str, not a torch\.nn\.Module"),
         ({"name": "cnn10", "batch_norm": "ghost:0"}, CIFAR, r"'ghost:0' is not one of replica, sync, ghost:SIZE"),
         ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"'sync' asks for batch norm, and the model has none"),
     ],

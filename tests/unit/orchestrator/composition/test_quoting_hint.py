@@ -36,3 +36,22 @@ def test_a_key_with_dashes_is_told_without(capsys):
     assert main(["--sweep=batch_scaling", "--config-name=config", "--results-dir=x"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert [line.rpartition(": ")[2] for line in told] == ["sweep=batch_scaling", "results_dir=x"]
+
+
+def test_dashes_with_the_value_as_a_word_of_its_own_are_told_too(capsys):
+    assert main(["sweep=batch_scaling", "--batch-size", "32", "mode=plan"]) == 2
+    assert capsys.readouterr().err.splitlines() == ["'--batch-size': keys have no dashes here: batch_size=VALUE"]
+
+
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [
+        ("gpus=2", "sweep.axes.gpus"),
+        ("epochs=3", "budget.epochs"),
+        ("lr=0.1", "trainable.lr or optimizer.lr"),
+        ("batch_size=64", "sweep.axes.device_batch_size or sweep.axes.global_batch_size or "),
+    ],
+)
+def test_a_word_without_its_section_is_told_with_it(override, meant, capsys):
+    assert main(["sweep=batch_scaling", override, "mode=plan"]) == 2
+    assert f"(did you mean {meant}" in capsys.readouterr().err

@@ -111,6 +111,25 @@ def with_two_results(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
     return Twofold(64, num_classes)
 
 
+def of_colours(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Conv2d(3, num_classes, 3), nn.AdaptiveAvgPool2d(1), nn.Flatten())
+
+
+def of_tokens(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return nn.Sequential(nn.Flatten(), nn.Embedding(256, num_classes))
+
+
+class Brittle(nn.Linear):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if torch.is_grad_enabled():
+            raise RuntimeError("the fan is on fire")
+        return super().forward(images.flatten(1))
+
+
+def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
+    return Brittle(64, num_classes)
+
+
 @pytest.mark.parametrize(
     ("section", "values", "note"),
     [
@@ -139,6 +158,13 @@ def with_two_results(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Mo
             "outputs are 64×10×8×8, and 10 classes with a label for each",
         ),
         ("model", {"name": f"{__name__}:with_five_outputs"}, "the model's outputs are 64×5, and 10 classes"),
+        (
+            "model",
+            {"name": f"{__name__}:of_colours"},
+            f"model '{__name__}:of_colours' does not take the data's images, N×C×H×W = N×1×8×8 of floats: build it",
+        ),
+        ("model", {"name": f"{__name__}:of_tokens"}, "choose other data (RuntimeError: Expected tensor for argument"),
+        ("model", {"name": f"{__name__}:brittle"}, "RuntimeError: the fan is on fire"),
         ("model", {"name": f"{__name__}:with_two_results"}, "the model returns a tuple, not a tensor of logits"),
     ],
 )
