@@ -84,11 +84,6 @@ def mean(values: npt.ArrayLike) -> Interval:
     return student(Moments.of(values))
 
 
-def geometric_mean(values: npt.ArrayLike) -> Interval:
-    """The geometric mean of times or rates, by Student's t on their logarithms. Assumes log-normal values."""
-    return student(Moments.of(logs(values))).map(np.exp)
-
-
 def difference(one: npt.ArrayLike, other: npt.ArrayLike, *, paired: bool) -> Interval:
     """mean(one) − mean(other): of the pairs' differences if the values stand in pairs, else by Welch."""
     if paired:

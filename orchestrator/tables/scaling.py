@@ -31,23 +31,13 @@ def _share(value: float) -> str:
     return f"{value:.3g}" if abs(value) > _SMALLEST else "0"
 
 
-def scaling_markdown(trials: pd.DataFrame, cells: pd.DataFrame) -> str:
-    """`scaling_tables` as a document."""
-    return scaling(trials, cells)[0]
-
-
 def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
-    """`scaling_tables` as a document, and themselves."""
+    """The document and its tables: a row for each line of cells with a law, and for each known critical batch."""
     found = lines(trials, cells)
     tables = _tables(trials, cells, found)
     without = [] if _enough(found) else _left_out(found)
     told = [*without, *(line for table in tables for line in table.markdown())]
     return "\n".join(["# Scaling laws", "", *told]), tables
-
-
-def scaling_tables(trials: pd.DataFrame, cells: pd.DataFrame) -> list[TextTable]:
-    """A row for each line of cells that a law can be fitted to; and one for each critical batch that is known."""
-    return _tables(trials, cells, lines(trials, cells))
 
 
 def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) -> list[TextTable]:

@@ -40,7 +40,7 @@ from orchestrator.journal.outcome import Outcome  # noqa: E402
 from sweeps.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
-from sweeps.warmth import cold_starts  # noqa: E402
+from tests.benchmarks.warmth import cold_starts  # noqa: E402
 from tests.contract.trials import trial  # noqa: E402
 
 

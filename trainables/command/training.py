@@ -23,7 +23,7 @@ from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.output_lines import OutputLines
 from trainables.command.process import Command
 from trainables.command.settings import CommandSettings
-from trainables.command.template import fill
+from trainables.command.template import NAMES, fill
 from trainables.context import Context
 
 WORK = "work"
@@ -81,7 +81,7 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:
-    """What the braces stand for; a name of `command_template.NAMES` each, None where there is no such value."""
+    """What the braces stand for; a name of `NAMES` each, None where there is no such value."""
     batch, lr, budget = context.batch, context.lr, config.get("budget") or {}
     return {
         "gpus": batch.devices_per_rank,
@@ -155,11 +155,7 @@ def _environment(settings: CommandSettings, values: Mapping[str, Any], context: 
 
 
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-_TOLD = (
-    *("gpus", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
-    *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
-    *("source_dir", "epochs", "samples", "steps", "seconds"),
-)
+_TOLD = tuple(name for name in NAMES if name != "python")
 
 
 def _source_dir(settings: CommandSettings) -> Path:

@@ -12,7 +12,7 @@ from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import OBJECTIVES
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.recommendation import recommendation_markdown
-from orchestrator.tables.scaling import scaling_markdown
+from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
 
 RecordOf = Callable[..., TrialRecord]
@@ -55,4 +55,4 @@ def test_any_records(record_of: RecordOf, seed: int) -> None:
     found = decide(*frames, terms)
     assert found.sentence.startswith(("Use ", "Least ", "No recommendation")) or terms.objective == "none"
     assert recommendation_markdown(found, "demo").startswith(f"# {found.title}: demo")
-    assert scaling_markdown(*frames).startswith("# Scaling laws")
+    assert scaling(*frames)[0].startswith("# Scaling laws")

@@ -10,7 +10,7 @@ from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
 from orchestrator.report.material import Material
 from orchestrator.report.writing import write_report
-from orchestrator.tables.scaling import scaling_tables
+from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 
@@ -33,7 +33,7 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
-    further = [*FURTHER, *scaling_tables(trials, cells)]
+    further = [*FURTHER, *scaling(trials, cells)[1]]
     known = {"curves": curves, "driver": demo.DRIVER, "further": further}
     material = Material(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
     write_report(material, layout)

@@ -20,7 +20,7 @@ from orchestrator.report.material import Material
 from orchestrator.report.page import rendered
 from orchestrator.report.writing import page_of, pictures_of, write_report
 from orchestrator.storage.layout import Layout
-from orchestrator.tables.scaling import scaling_tables
+from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
@@ -102,7 +102,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
         curves=curves,
         driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
         findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
-        further=[*FURTHER, *scaling_tables(trials, cells)],
+        further=[*FURTHER, *scaling(trials, cells)[1]],
     )
     unsound, written = write_report(material, layout, f"# Recommendation\n\n{demo.EVIL}\n")
     assert unsound == [] and all(path.exists() for path in written)

@@ -11,7 +11,6 @@ from orchestrator.statistics.means import (
     Interval,
     Moments,
     difference,
-    geometric_mean,
     logs,
     mean,
     ratio,
@@ -31,11 +30,6 @@ def ends(interval: Interval) -> tuple[float, float, float]:
 def test_mean_by_hand() -> None:
     half = T2 * 1 / math.sqrt(3)
     assert ends(mean([1, 2, 3])) == pytest.approx((2, 2 - half, 2 + half))
-
-
-def test_geometric_mean_by_hand() -> None:
-    half = T2 * math.log(2) / math.sqrt(3)
-    assert ends(geometric_mean([1, 2, 4])) == pytest.approx((2, 2 * math.exp(-half), 2 * math.exp(half)))
 
 
 def test_paired_ratio_by_hand() -> None:
@@ -96,7 +90,6 @@ def test_intervals_cover_the_truth(n: int) -> None:
     noisy = np.exp(math.log(100) + generator.normal(0, 0.3, shape))
     cases = {
         "mean": (mean(generator.normal(7, 2, shape)), 7),
-        "geometric": (geometric_mean(slow), 100),
         "paired": (ratio(fast, slow, paired=True), 2),
         "welch, alike": (ratio(fast, np.roll(slow, 1, axis=0), paired=False), 2),
         "welch, unlike": (ratio(fast, noisy, paired=False), 2),

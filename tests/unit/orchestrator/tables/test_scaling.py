@@ -2,7 +2,7 @@ from collections.abc import Callable
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
-from orchestrator.tables.scaling import scaling_markdown
+from orchestrator.tables.scaling import scaling
 
 RecordOf = Callable[..., TrialRecord]
 
@@ -19,7 +19,7 @@ def trial(record_of: RecordOf, gpus: int, seed: int, rule: str = "none") -> Tria
 def test_laws_and_critical_batch(record_of: RecordOf) -> None:
     records = [trial(record_of, gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
     records += [trial(record_of, gpus, seed, "linear") for gpus in (1, 2) for seed in range(3)]
-    told = scaling_markdown(*collect(records, scaling="weak", reference_batch_size=32))
+    told = scaling(*collect(records, scaling="weak", reference_batch_size=32))[0]
     amdahl, usl = (line for line in told.splitlines() if "| 1, 2, 4, 8" in line)
     assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and "a speed-up of 10.0×" in amdahl
     assert "USL" in usl and "| 0.1 [" in usl
@@ -31,5 +31,5 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
 
 
 def test_nothing_to_fit(record_of: RecordOf) -> None:
-    told = scaling_markdown(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))
+    told = scaling(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))[0]
     assert told == "# Scaling laws\n\n1 group of cells has fewer than 3 GPU counts, and no law.\n"

@@ -5,7 +5,7 @@ from sweeps.feasibility import Node
 from sweeps.placement import Occupancy, Shape
 from sweeps.simulation import Stay, simulate
 from sweeps.trial import Gang
-from sweeps.warmth import cold_starts
+from tests.benchmarks.warmth import cold_starts
 from tests.contract.trials import trial
 
 FOUR = (Node(name="a", cpus=8, gpus=4),)
