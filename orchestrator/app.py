@@ -15,11 +15,13 @@ from omegaconf import DictConfig
 
 from orchestrator.command_line.all_mistakes import composed
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-from orchestrator.command_line.multirun import check_each, is_known, saved_without_secrets
+from orchestrator.command_line.multirun import check_each
 from orchestrator.command_line.objective import objective_of
 from orchestrator.composition.composition import Composition
+from orchestrator.composition.expansion import is_known
 from orchestrator.composition.hydra_section import check_hydra
 from orchestrator.composition.overrides import rewritten
+from orchestrator.composition.saved_config import saved_without_secrets
 from orchestrator.composition.search_path import PRIMARY, config_dir, initialised, is_search_path, with_search_path
 from orchestrator.config.trust import KEY
 from orchestrator.driver.interrupt import INTERRUPTED

@@ -1,21 +1,14 @@
-"""Several whole sweeps of one command: what is wrong with any, and Hydra's own account of them without secrets."""
+"""Several whole sweeps of one command: what is wrong with any of them."""
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from itertools import product
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.errors import HydraException
-from omegaconf import OmegaConf
-
 from orchestrator.command_line.all_mistakes import composed
-from orchestrator.storage.secrets import Secrets
+from orchestrator.composition.expansion import expanded
 from sweeps.mistakes import MistakesError
 
 SILENT_S = 2.0
@@ -23,30 +16,6 @@ SILENT_S = 2.0
 
 COMPOSED_AGAIN = 0.6
 """What Hydra's own composing of all sweeps, before the first, takes beside a check of them, as measured."""
-
-_PLAIN_SWEEPER = "BasicSweeper"
-"""Hydra's own, which runs every combination; what another one will ask for it does not know itself yet."""
-
-
-def is_known(hydra: Mapping[str, Any]) -> bool:
-    """Whether Hydra's part of the config runs the sweeps that the overrides say, and no others."""
-    sweeper = hydra.get("sweeper") or {}
-    return str(sweeper.get("_target_")).endswith(_PLAIN_SWEEPER) and not sweeper.get("params")
-
-
-def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of each sweep that these stand for; all of them as they are where Hydra cannot read them."""
-    try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException:  # Hydra says so itself, before it runs anything
-        return [list(overrides)]
-    choices = [
-        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
-        if each.is_discrete_sweep()
-        else [given]
-        for each, given in zip(parsed, overrides, strict=True)
-    ]
-    return [list(combination) for combination in product(*choices)]
 
 
 def check_each(overrides: Sequence[str]) -> None:
@@ -99,23 +68,3 @@ class Patience:
             whole_s = passed_s / self._begun * self._sweeps * (1 + COMPOSED_AGAIN)
             print(f"checking {self._sweeps} sweeps before the first begins: about {whole_s:.0f} s", file=sys.stderr)
         self._begun += 1
-
-
-@contextmanager
-def saved_without_secrets() -> Iterator[None]:
-    """Whatever Hydra or a sweeper of its plugins saves meanwhile is clean before it reaches the disk.
-
-    They write the whole config and every override as they were given, at a place and a moment that no option changes.
-    What is to be interpolated stays unresolved: another reader has another environment.
-    """
-    save = OmegaConf.save
-
-    def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
-        told = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
-        save(OmegaConf.create(Secrets.of(told, told, os.environ).value(told)), f)
-
-    OmegaConf.save = staticmethod(save_clean)  # type: ignore[method-assign]
-    try:
-        yield
-    finally:
-        OmegaConf.save = staticmethod(save)  # type: ignore[method-assign]

@@ -11,8 +11,8 @@ ROOT = Path(__file__).parents[2]
 
 OWNERS = {
     "ray": ("orchestrator/backends/on_ray/",),
-    "hydra": ("orchestrator/composition/", "orchestrator/app.py", "orchestrator/command_line/multirun.py"),
-    "omegaconf": ("orchestrator/composition/", "orchestrator/app.py", "orchestrator/command_line/multirun.py"),
+    "hydra": ("orchestrator/composition/", "orchestrator/app.py"),
+    "omegaconf": ("orchestrator/composition/", "orchestrator/app.py"),
     "pynvml": ("orchestrator/telemetry/",),
     "tensorboard": ("orchestrator/trackers/tensorboard.py",),
     "mlflow": ("orchestrator/trackers/mlflow.py",),
