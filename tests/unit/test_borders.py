@@ -1,6 +1,7 @@
 """The arrows between the rooms, as Python itself sees them."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -83,6 +84,13 @@ def test_packages_only_import_from_those_below(room):
         if (node.module or "").split(".")[1] in packages[height + 1 :]
     ]
     assert upwards == []
+
+
+def test_the_table_of_packages_tells_them_from_the_lowest():
+    text = (ROOT / "CONTRIBUTING.md").read_text()
+    table = text.partition("| package |")[2].partition("\n\n")[0]
+    told = [name for row in table.splitlines()[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert tuple(told) == PACKAGES["orchestrator"]
 
 
 @pytest.mark.parametrize(
