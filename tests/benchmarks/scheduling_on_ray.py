@@ -4,7 +4,7 @@
 
 Trials ask for 1, 2 or 4 logical GPUs and sleep for a log-normal time, which was estimated between 30% too short and
 30% too long. The bound is max(Σ GPU-seconds / GPUs, longest trial) of what they slept; beyond it the makespan holds the
-start of every process (a supervisor's imports take 4 s of CPU, a rank's 2) and Tune's own work: on few cores more GPUs
+start of every process (1.5 s of CPU for a supervisor, and for every rank) and Tune's own work: on few cores more GPUs
 than these, or shorter trials, measure how fast Python imports. Wanted: makespan ≤ 1.10 × bound. It takes five minutes.
 """
 

@@ -16,10 +16,10 @@ from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.hearing import Hearing
 from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.cluster import Cluster, handler_kept
+from orchestrator.backends.on_ray.controller import Gang
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 from orchestrator.backends.on_ray.extensions import Extensions
-from orchestrator.backends.on_ray.gang import Supervisor
 from orchestrator.backends.on_ray.head import HeadWatch
 from orchestrator.backends.on_ray.order import Order
 from orchestrator.backends.on_ray.plain import plain_tune
@@ -96,7 +96,7 @@ class RayBackend:
             try:
                 with handler_kept(signal.SIGUSR1), HeadWatch():
                     tune.run(
-                        Supervisor,
+                        Gang,
                         name=self._extensions.name(results_dir),
                         storage_path=self._extensions.storage_path or scratch,
                         search_alg=queue,

@@ -12,12 +12,7 @@ from typing import Any
 from ray.tune import Callback
 
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
-from orchestrator.trackers.tracking import numbers, run_of
 from sweeps.mistakes import MistakesError
-from sweeps.trial import TrialSpec
-
-RESERVED = ("rows", "outcome", "done", "config")
-"""Keys of a result that mean something to Tune or to us."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,14 +51,3 @@ class Extensions:
 def _place(path: str | None) -> str | None:
     """Tune takes no relative folders."""
     return path if path is None or "://" in path else str(Path(path).expanduser().absolute())
-
-
-def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
-    """What Tune's loggers and frames show of a trial."""
-    return {"params": dict(run_of(trial, secrets).params)}
-
-
-def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The last row's figures and those of the whole trial, as Tune's callbacks know results: names and numbers."""
-    told = {**numbers(last_row), **numbers(metrics)}
-    return {name: value for name, value in told.items() if name not in RESERVED}

@@ -1,25 +1,30 @@
-"""A gang, as a Tune trial: a supervisor without resources, and a rank actor in every bundle of its placement group."""
+"""A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
+
+To Tune the supervisor is a trial's actor, and nothing of Tune is imported here: that takes as long as half a gang.
+"""
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import ray
 from ray.exceptions import RayError
-from ray.tune import Trainable
 
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.gang_end import RankEnd, outcome_of
 from orchestrator.backends.memory import oom_kills
 from orchestrator.backends.on_ray.end import end_by, settled
-from orchestrator.backends.on_ray.extensions import plain_result
 from orchestrator.backends.on_ray.notice import Notice
 from orchestrator.backends.on_ray.rank import WATCH
 from orchestrator.backends.on_ray.seats import Seats
+from orchestrator.backends.on_ray.shown import plain_result
 from orchestrator.backends.on_ray.watch import RankWatch
 from orchestrator.journal.outcome import Outcome
 from orchestrator.telemetry.outcome import with_telemetry
@@ -37,7 +42,7 @@ STOP_S = 2.0
 """How long ranks that were asked to stop may take before they are killed."""
 
 
-class Supervisor(Trainable):  # type: ignore[misc]
+class Supervisor:
     """Runs one trial after another on its gang of ranks, and never imports what they compute with.
 
     Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. The last of
@@ -45,16 +50,38 @@ class Supervisor(Trainable):  # type: ignore[misc]
     row's figures stand beside them, for Tune's own callbacks.
     """
 
-    def setup(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: Mapping[str, Any]) -> None:
         """Start the first trial."""
         self._seats = Seats(kept=config["conduct"].workers == "warm")
         self._notice = Notice()
+        self._told_s = 0.0
         self._start(config)
 
-    def reset_config(self, new_config: dict[str, Any]) -> bool:
-        """Start the next trial, of a shape that has room here."""
-        self._start(new_config)
+    def reset(self, config: Mapping[str, Any]) -> bool:
+        """Start the next trial, of a shape that has room here; True, as Tune wants to be told."""
+        self._start(config)
         return True
+
+    def train(self) -> dict[str, Any]:
+        """What Tune calls an iteration: a step, with what Tune's own callbacks look for in its result."""
+        result = self.step()
+        self._iterations += 1
+        total_s = time.monotonic() - self._started
+        passed = {"time_this_iter_s": total_s - self._told_s, "time_total_s": total_s}
+        self._told_s = total_s
+        about = self.get_auto_filled_metrics()
+        return {"done": False, "training_iteration": self._iterations} | passed | about | result
+
+    def get_auto_filled_metrics(self, debug_metrics_only: bool = True) -> dict[str, Any]:
+        """Where and when, by Tune's names; it asks for them as a trial begins."""
+        now = datetime.now()
+        return {
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(now.timestamp()),
+            "pid": os.getpid(),
+            "hostname": socket.gethostname(),
+            "node_ip": ray.util.get_node_ip_address(),
+        }
 
     def step(self) -> dict[str, Any]:
         """Wait until all ranks have ended, but not longer than a poll; returns what is new."""
@@ -68,7 +95,7 @@ class Supervisor(Trainable):  # type: ignore[misc]
         rows = self._new_rows()
         return {**plain_result(self._last_row, {}), "rows": rows}
 
-    def cleanup(self) -> None:
+    def stop(self) -> None:
         """Give up a trial that still runs, and end the ranks."""
         if self._running:
             self._ask_to_stop()
@@ -76,8 +103,9 @@ class Supervisor(Trainable):  # type: ignore[misc]
         self._seats.close()
 
     def _start(self, config: Mapping[str, Any]) -> None:
-        self.config: dict[str, Any] = {}  # Tune would send it back with every result
         self._started = time.monotonic()
+        self._iterations = 0
+        self._told_s = 0.0
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
         self._conduct: Conduct = config["conduct"]

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
 from ray.air._internal import usage
-from ray.tune.execution import tune_controller
+from ray.tune import tune
 
-from orchestrator.backends.on_ray.kept import KeptGangs
+from orchestrator.backends.on_ray.controller import GangController
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -36,13 +34,9 @@ def plain_tune(*, verbose: bool, gangs_needed: Callable[[], bool] = lambda: True
         _environment(_TUNE),
         _quiet("ray.tune", not verbose),
         _callbacks_uncounted(),
-        _gangs_kept(gangs_needed),
-        _never_blocked(),
+        _gangs_of_ours(gangs_needed),
     ):
         yield
-
-
-LOOK_EVERY_S = 0.2
 
 
 @contextmanager
@@ -84,33 +78,11 @@ def _callbacks_uncounted() -> Iterator[None]:
 
 
 @contextmanager
-def _gangs_kept(needed: Callable[[], bool]) -> Iterator[None]:
-    """Controllers that are made meanwhile keep gangs by our rule; there is no setting for it."""
-    theirs = tune_controller._ObjectCache
-    tune_controller._ObjectCache = partial(KeptGangs, needed)
+def _gangs_of_ours(needed: Callable[[], bool]) -> Iterator[None]:
+    """Controllers that are made meanwhile are ours; there is no setting for it."""
+    theirs = tune.TuneController
+    tune.TuneController = partial(GangController, gangs_needed=needed)
     try:
         yield
     finally:
-        tune_controller._ObjectCache = theirs
-
-
-@contextmanager
-def _never_blocked() -> Iterator[None]:
-    """Where nothing runs, Tune would ask for a trial once a second for ten minutes, and do nothing else meanwhile.
-
-    Gangs that idle would stay on nodes that nothing needs, and clocks and callbacks stand still.
-    """
-    controller = tune_controller.TuneController
-    theirs = controller._update_trial_queue
-
-    def asked(self: Any, blocking: bool = False, timeout: int = 0) -> bool:
-        found = bool(theirs(self))
-        if blocking and not found:
-            time.sleep(LOOK_EVERY_S)
-        return found
-
-    controller._update_trial_queue = asked
-    try:
-        yield
-    finally:
-        controller._update_trial_queue = theirs
+        tune.TuneController = theirs

@@ -14,7 +14,7 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.on_ray.attempt import Attempt, Starting
 from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.demand import Demand
-from orchestrator.backends.on_ray.extensions import plain_config
+from orchestrator.backends.on_ray.shown import plain_config
 from orchestrator.journal.cause import Cause
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
