@@ -30,10 +30,11 @@ def _run(question: Question) -> int:
 
 def _plan(question: Question) -> int:
     from orchestrator.plan.plan import plan_now
+    from orchestrator.plan.printout import told
 
     request = question.request
     plan = plan_now(request, question.asked(), question.trials_on)
-    print(plan.told(request.plan_format, request.price_per_gpu_hour))
+    print(told(plan, request.plan_format, request.price_per_gpu_hour))
     return 0
 
 

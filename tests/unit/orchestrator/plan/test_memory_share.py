@@ -12,6 +12,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import spent_gpu_s
 from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
+from orchestrator.plan.printout import rows
 from sweeps.feasibility import Node
 from sweeps.probe import probe_of
 from sweeps.status import Status
@@ -86,7 +87,7 @@ def test_a_budget_and_a_forecast_count_what_is_held(record_of):
     assert spent_gpu_s(journal) == 45.0 + 25.0 + 10.0
     again = replace(packed(), trial_id="another", seed=4)
     plan = Plan.of([again], {end.trial_id: end}, [Node(name="a", cpus=8, gpus=1)], "none")
-    assert plan.rows()[0]["gpus_held"] == 0.25  # nothing told of its memory
+    assert rows(plan)[0]["gpus_held"] == 0.25  # nothing told of its memory
     told = replace(end, metrics={"reserved_memory_gb": 30.0, "device_memory_gb": 80.0})
     plan = Plan.of([again], {end.trial_id: told}, [Node(name="a", cpus=8, gpus=1)], "none")
-    assert plan.rows()[0]["gpus_held"] == 0.45 and plan.forecast.gpu_hours == pytest.approx(0.45 * 100 / 3600)
+    assert rows(plan)[0]["gpus_held"] == 0.45 and plan.forecast.gpu_hours == pytest.approx(0.45 * 100 / 3600)

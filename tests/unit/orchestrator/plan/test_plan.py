@@ -7,6 +7,7 @@ import pytest
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import plan as planning
+from orchestrator.plan import printout
 from orchestrator.plan.plan import Plan
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
@@ -70,13 +71,13 @@ def test_what_a_budget_left_out_is_run_again():
 
 def test_rows_come_in_the_order_of_their_starts_with_their_times():
     first, second = (trial for trial in TRIALS if trial.gpus == 1)
-    rows = plan(ended(first, wall_s=60)).rows()
+    rows = printout.rows(plan(ended(first, wall_s=60)))
     assert [(row["order"], row["start_s"], row["nodes"]) for row in rows[:2]] == [(1, 0.0, ["host"]), (None, None, [])]
     assert rows[0]["trial_id"] == second.trial_id and rows[-1]["state"] == "finished: ok"
 
 
 def test_as_json_it_is_one_object_with_its_trials():
-    told = json.loads(plan(ended(TRIALS[0])).to_json(price_per_gpu_hour=2))
+    told = json.loads(printout.as_json(plan(ended(TRIALS[0])), price_per_gpu_hour=2))
     assert [row["state"] for row in told["trials"]].count("finished: ok") == 1
     assert (told["to_run"], told["finished"], told["infeasible"]) == (1, 1, 2)
     assert told["expected_cost"] == pytest.approx(2 * 3 / 3600)
@@ -86,7 +87,7 @@ def test_as_json_it_is_one_object_with_its_trials():
 
 
 def test_as_text_it_ends_with_what_it_comes_to():
-    assert plan().to_text(None).splitlines()[-2:] == [
+    assert printout.as_text(plan(), None).splitlines()[-2:] == [
         "2 trials to run, 0 finished, 2 infeasible on host: 2 CPUs, no GPU",
         "expected: 2 trials of unknown duration",
     ]

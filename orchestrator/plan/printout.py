@@ -1,0 +1,118 @@
+"""A plan as `mode=plan` prints it: a row a trial, and what all of them come to."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from orchestrator.plan.plan import Plan
+from sweeps.feasibility import Node
+from sweeps.simulation import Stay
+from sweeps.trial import TrialSpec
+
+_SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
+
+
+def told(plan: Plan, form: str, price_per_gpu_hour: float | None) -> str:
+    """The plan in one of the forms `table` and `json`."""
+    return as_json(plan, price_per_gpu_hour) if form == "json" else as_text(plan, price_per_gpu_hour)
+
+
+def as_json(plan: Plan, price_per_gpu_hour: float | None) -> str:
+    """The plan as one JSON object."""
+    forecast = plan.forecast
+    return json.dumps(
+        {
+            "trials": rows(plan),
+            "to_run": len(plan.to_run),
+            "finished": len(plan.finished),
+            "infeasible": len(plan.infeasible),
+            "expected_gpu_hours": forecast.gpu_hours,
+            "expected_makespan_s": forecast.makespan_s,
+            "trials_of_unknown_duration": forecast.unknown,
+            "expected_cost": None if price_per_gpu_hour is None else forecast.gpu_hours * price_per_gpu_hour,
+            "nodes": [vars(node) for node in plan.nodes],
+        },
+        indent=2,
+    )
+
+
+def as_text(plan: Plan, price_per_gpu_hour: float | None) -> str:
+    """The plan as a table for people."""
+    from tabulate import tabulate
+
+    shown = [{"state": row["state"], **row["axes"]} | {key: row[key] for key in _SHOWN} for row in rows(plan)]
+    return "\n".join(
+        [
+            tabulate([_readable(row) for row in shown], headers="keys", tablefmt="simple"),
+            "",
+            f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
+            f" on {', '.join(describe(node) for node in plan.nodes)}",
+            f"expected: {_expected(plan, price_per_gpu_hour)}",
+        ]
+    )
+
+
+def rows(plan: Plan) -> list[dict[str, Any]]:
+    """One row a trial with JSON values: those to run, in the order of their starts, the infeasible, the ended."""
+    others = [trial for trial, _ in plan.without_room] + [t for t in plan.trials if t.trial_id in plan.finished]
+    known = plan.forecast.makespan_s is not None
+    return [
+        _row(plan, stay.trial)
+        | {"order": place, "start_s": stay.start_s if known else None, "nodes": _names(plan, stay)}
+        for place, stay in enumerate(plan.forecast.stays, start=1)
+    ] + [_row(plan, trial) | {"order": None, "start_s": None, "nodes": []} for trial in others]
+
+
+def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
+    done = plan.finished.get(trial.trial_id)
+    state = f"finished: {done.status}" if done else ("infeasible" if trial.trial_id in plan.infeasible else "to run")
+    return {
+        "trial_id": trial.trial_id,
+        "state": state,
+        "axes": dict(trial.axes),
+        "gpus": trial.gpus,
+        "gpus_held": trial.gpus_held,
+        "ranks": trial.gang.ranks,
+        "cpus_per_rank": trial.gang.cpus_per_rank,
+        "device": trial.device,
+        "timing": trial.timing,
+        "global_batch_size": trial.batch.global_batch_size,
+        "device_batch_size": trial.batch.device_batch_size,
+        "lr": trial.lr.value,
+        "expected_s": None if done else plan.expected_s(trial),
+        "note": plan.infeasible.get(trial.trial_id, done.note if done else ""),
+    }
+
+
+def _names(plan: Plan, stay: Stay) -> list[str]:
+    return list(dict.fromkeys(plan.nodes[number].name for number in stay.placement.nodes))
+
+
+def _expected(plan: Plan, price_per_gpu_hour: float | None) -> str:
+    forecast = plan.forecast
+    hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
+    unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
+    known = [f"{hours:.2f} {unit}-hours"] if hours or not unknown else []
+    if known and price_per_gpu_hour is not None:
+        known.append(f"a cost of {hours * price_per_gpu_hour:.2f}")
+    if makespan_s:
+        known.append(f"an end after {timedelta(seconds=round(makespan_s))}")
+    return ", ".join([*known, f"{unknown} trials of unknown duration"] if unknown else known)
+
+
+def describe(node: Node) -> str:
+    """`host: 8 CPUs, 2 × NVIDIA H200`."""
+    gpus = f", {node.gpus:g} × {node.gpu_type or 'GPU'}" if node.gpus else ", no GPU"
+    return f"{node.name}: {node.cpus:g} CPUs{gpus}"
+
+
+def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
+    times = {key: _seconds(row[key]) if row["state"] == "to run" else "" for key in ("start_s", "expected_s")}
+    return {**row, **times, "lr": f"{row['lr']:.4g}"}
+
+
+def _seconds(seconds: float | None) -> str:
+    return "unknown" if seconds is None else f"{seconds:.1f}"
