@@ -6,28 +6,18 @@ sound is used, and the rest is a `Finding`: nothing is dropped without a word.
 
 from __future__ import annotations
 
-import math
-import typing
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import MISSING, dataclass
-from functools import cache
+from dataclasses import dataclass
 from pathlib import Path
-from types import GenericAlias
 from typing import Any
 
 from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record, decode, split
 from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.spending import with_earlier
 from orchestrator.journal.standing import standing
-from orchestrator.storage.layout import JOURNAL, TRIAL_ID, Layout
-from sweeps.status import Status
-
-_NEUTRAL: Mapping[Any, Any] = {str: "", float: math.nan}
-"""What stands for a field that the writer's version did not have; a field of another type cannot be done without."""
-
-_NEEDED = ("trial_id", "cell_id", "gpus", "lr_rule")
-"""Fields without which nobody knows which cell a record is of, whatever their type."""
+from orchestrator.storage.layout import JOURNAL, Layout
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +102,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
         if record.kind == Kind.SWEEP:
             same = _asked(record) == asked
         elif record.kind == Kind.FINISHED:
-            end, trouble = trial_record(record.value)
+            end, trouble = sound_record(record.value)
             if trouble:
                 troubles.setdefault(trouble, []).append(str(_get(record.value, "trial_id")))
             if end and same:
@@ -123,34 +113,6 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
     if left_out := others - ends.keys():
         findings.append(Finding(where=JOURNAL, what=f"{len(left_out)} trials of another configuration are left out"))
     return ends, findings
-
-
-def trial_record(value: Any) -> tuple[TrialRecord | None, str]:
-    """The record in these JSON values, None if it is none; and what is wrong with it, empty if nothing is."""
-    if not isinstance(value, Mapping):
-        return None, "not an object; left out"
-    given: dict[str, Any] = {}
-    absent: list[str] = []
-    for name, kind in _fields().items():
-        if name not in value and TrialRecord.__dataclass_fields__[name].default is not MISSING:
-            continue  # a later version's, which has it for few records only
-        if name not in value and kind in _NEUTRAL and name not in _NEEDED:
-            absent.append(name)
-            given[name] = _NEUTRAL[kind]
-        elif name not in value and kind is dict:
-            absent.append(name)
-            given[name] = {}
-        elif name not in value:
-            return None, f"without {name}; left out"
-        else:
-            given[name], fits = _as(kind, value[name])
-            if not fits:
-                return None, f"{name} is {value[name]!r:.60}; left out"
-    if not TRIAL_ID.fullmatch(given["trial_id"]):
-        return None, "trial_id is no identity; left out"
-    if not (given["gpus"] > 0 and given["global_batch_size"] > 0 and given["device_batch_size"] > 0):
-        return None, "gpus or a batch is not above 0; left out"
-    return TrialRecord(**given), f"without {', '.join(absent)}; used, those are empty" if absent else ""
 
 
 def strangers(layout: Layout, known: Iterable[str]) -> list[Finding]:
@@ -177,32 +139,3 @@ def _asked(record: Record) -> Mapping[str, Any]:
 
 def _get(value: Any, key: str) -> Any:
     return value.get(key) if isinstance(value, Mapping) else None
-
-
-@cache
-def _fields() -> Mapping[str, Any]:
-    """Each field's type; `dict` for mappings of any kind."""
-    hints = typing.get_type_hints(TrialRecord)
-    fields = {name: hints[name] for name in TrialRecord.__dataclass_fields__}
-    return {name: dict if _is_mapping(hint) else hint for name, hint in fields.items()}
-
-
-def _is_mapping(hint: Any) -> bool:
-    return isinstance(hint, GenericAlias) or typing.get_origin(hint) is not None
-
-
-def _is_int(value: Any) -> bool:
-    """A whole number of at most 64 bits: no table holds larger ones."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
-
-
-def _as(kind: Any, value: Any) -> tuple[Any, bool]:
-    """The value in the field's type, and whether it fits; null is a number that was not finite."""
-    if kind is Status:
-        return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
-    if kind is float:
-        number = math.nan if value is None else value
-        return number, isinstance(number, float) or _is_int(number)  # as it is: tables tell 1 from 1.0
-    if kind is int:
-        return value, _is_int(value)
-    return value, isinstance(value, kind)

@@ -12,7 +12,8 @@ import pytest
 from orchestrator.driver import reporting
 from orchestrator.driver.reporting import Known, report_on
 from orchestrator.journal.record import TrialRecord
-from orchestrator.journal.soundness import Finding, trial_record
+from orchestrator.journal.sound_record import sound_record
+from orchestrator.journal.soundness import Finding
 from orchestrator.storage.layout import Layout
 from tests.unit.orchestrator.report import demo
 
@@ -131,7 +132,7 @@ def odd_ends(chance: random.Random) -> list[TrialRecord]:
             )
             if isinstance(where, dict):
                 where[chance.choice(list(where))] = chance.choice(ODD)
-        end, _ = trial_record(value)
+        end, _ = sound_record(value)
         found += [end] if end else []
     return found
 
@@ -155,7 +156,7 @@ def test_no_odd_value_keeps_the_tables_from_being_made(tmp_path: Path, seed: int
     ],
 )
 def test_values_that_no_version_writes_break_no_table(tmp_path: Path, changes: dict[str, Any]) -> None:
-    odd = trial_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
+    odd = sound_record(json.loads(json.dumps(RECORDS[0].to_json() | changes)))[0]
     assert odd is not None
     layout = demo.results(tmp_path / "demo", [])
     assert report_on(request(html=False), layout, [odd, *RECORDS[1:]], Known()).troubles == []

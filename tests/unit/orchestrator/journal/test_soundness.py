@@ -10,7 +10,8 @@ from orchestrator.collection.collector import collect
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import encode
-from orchestrator.journal.soundness import read_results, trial_record
+from orchestrator.journal.sound_record import sound_record
+from orchestrator.journal.soundness import read_results
 from orchestrator.storage.layout import Layout
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
@@ -32,14 +33,14 @@ def record() -> dict[str, Any]:
     "change", [{"status": []}, {"status": {"a": 1}}, {"trial_id": ""}, {"trial_id": "../x"}, {"seed": 2**64}]
 )
 def test_ends_that_no_table_can_hold_are_left_out(change: dict[str, Any]) -> None:
-    end, told = trial_record(record() | change)
+    end, told = sound_record(record() | change)
     assert end is None and told.endswith("; left out")
 
 
 def test_a_number_is_told_as_it_was_written() -> None:
     """Else the tables that mode=report makes are not those of the run, whole GPUs 1.0."""
     for gpus in (1, 0.5):
-        end, _ = trial_record(record() | {"gpus": gpus})
+        end, _ = sound_record(record() | {"gpus": gpus})
         assert end and repr(end.gpus) == repr(gpus)
 
 
@@ -79,7 +80,7 @@ def test_lines_of_another_program_are_told(layout: Layout) -> None:
 def test_a_record_of_an_earlier_version_is_used_with_what_it_has() -> None:
     value = record()
     del value["timing"], value["provenance"], value["wall_s"]
-    found, trouble = trial_record(value)
+    found, trouble = sound_record(value)
     assert found and found.timing == "" and found.provenance == {} and math.isnan(found.wall_s)
     assert trouble == "without timing, wall_s, provenance; used, those are empty"
     assert found.status is Status.OK
@@ -99,7 +100,7 @@ def test_a_journal_of_the_first_version_is_sound(tmp_path: Path) -> None:
 
 
 def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
-    found, trouble = trial_record(record() | {"colour": "red"})
+    found, trouble = sound_record(record() | {"colour": "red"})
     assert found == demo.records()[0] and trouble == ""
 
 
@@ -117,7 +118,7 @@ def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
     ],
 )
 def test_a_record_of_another_form_is_left_out(field: str, value: Any, told: str) -> None:
-    found, trouble = trial_record(record() | {field: value})
+    found, trouble = sound_record(record() | {field: value})
     assert found is None and told in trouble and "left out" in trouble
 
 
