@@ -19,6 +19,7 @@ OFTEN = CONFIG["trainable"] | {"checkpoint_every_s": 0.0}
 AUGMENT = {"crop_padding": 1, "flip": True, "cutout": 2}
 DIGITS = {"name": "digits", "augment": AUGMENT, "subset": {"train": 300, "test": 50}}
 FEW = DIGITS | {"subset": {"train": 60, "test": 20}}
+FEWER = DIGITS | {"subset": {"train": 30, "test": 10}}
 DROPOUT = {"name": "mnist_cnn"}
 SMALL = {"data": DIGITS, "budget": {"epochs": 3}, "schedule": {"name": "onecycle"}}
 
@@ -26,7 +27,7 @@ CASES: dict[str, dict[str, Any]] = {
     "momentum": {"config": SMALL},
     "dropout": {"config": SMALL | {"model": DROPOUT, "data": FEW}, "shares": (10,)},
     "batch norm, bf16": {
-        "config": SMALL | {"model": {"name": "cnn10"}, "trainable": OFTEN | {"precision": "bf16"}, "data": FEW},
+        "config": SMALL | {"model": {"name": "cnn10"}, "trainable": OFTEN | {"precision": "bf16"}, "data": FEWER},
         "shares": (12,),
     },
     "adam, accumulation": {"config": SMALL | {"optimizer": {"name": "adam"}}, "shares": (16,), "grad_accum_steps": 3},

@@ -10,7 +10,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.driver import reporting
-from orchestrator.driver.reporting import Known, report_on
+from orchestrator.driver.reporting import Known, Reported, report_on
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.soundness import Finding
@@ -46,26 +46,37 @@ def layout(tmp_path: Path) -> Layout:
     return demo.results(tmp_path / "demo", RECORDS)
 
 
-def test_tables_and_report_are_written_with_the_decision_first(layout: Layout) -> None:
-    known = Known(driver=demo.DRIVER, findings=[Finding(where="journal.jsonl", what="line 3: torn")])
-    reported = report_on(request(), layout, RECORDS, known)
+TORN = Finding(where="journal.jsonl", what="line 3: torn")
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Reported]:
+    """A report with everything that there can be in it, of results with damaged files."""
+    layout = demo.results(tmp_path_factory.mktemp("whole") / "demo", RECORDS)
+    one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
+    layout.metrics(one).write_bytes(layout.metrics(one).read_bytes()[:-5])
+    (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
+    (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
+    claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
+    columns = {"speed": {"title": "samples/s", "column": "samples_per_s"}}
+    published = {"source": "a post", "columns": columns, "rows": [{"label": "theirs", "figures": {"speed": 7}}]}
+    known = Known(driver=demo.DRIVER, findings=[TORN])
+    return layout, report_on(request(claims=claims, published=published), layout, RECORDS, known)
+
+
+def test_tables_and_report_are_written_with_the_decision_first(whole: tuple[Layout, Reported]) -> None:
+    layout, reported = whole
     assert reported.troubles == [] and reported.has_page
-    assert reported.findings == known.findings
     assert reported.markdown()[0].startswith("# Recommendation: demo")
     assert layout.table("recommendation.md").read_text() == reported.markdown()[0]
     page = layout.page.read_text()
     assert page.index('id="recommendation"') < page.index('id="findings"') < page.index('id="speedup"')
-    assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * sum(
-        record.status.value in ("ok", "diverged") for record in RECORDS
-    )
+    with_curves = [record for record in RECORDS if record.status.value in ("ok", "diverged")]
+    assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
-def test_claims_laws_and_published_figures_are_in_all_forms_of_the_report(layout: Layout) -> None:
-    claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
-    columns = {"speed": {"title": "samples/s", "column": "samples_per_s"}}
-    published = {"source": "a post", "columns": columns, "rows": [{"label": "theirs", "figures": {"speed": 7}}]}
-    reported = report_on(request(claims=claims, published=published), layout, RECORDS, Known())
-    assert reported.troubles == []
+def test_claims_laws_and_published_figures_are_in_all_forms_of_the_report(whole: tuple[Layout, Reported]) -> None:
+    layout, reported = whole
     assert [table.name for table in reported.tables()] == ["claims", "published", "scaling"]
     told = "\n".join(reported.markdown())
     for form in (told, layout.page.read_text(), layout.document.read_text()):
@@ -162,14 +173,11 @@ def test_values_that_no_version_writes_break_no_table(tmp_path: Path, changes: d
     assert report_on(request(html=False), layout, [odd, *RECORDS[1:]], Known()).troubles == []
 
 
-def test_damaged_files_are_left_out_and_listed(layout: Layout) -> None:
+def test_damaged_files_are_left_out_and_listed(whole: tuple[Layout, Reported]) -> None:
+    layout, reported = whole
     one, other = RECORDS[0].trial_id, RECORDS[1].trial_id
-    layout.metrics(one).write_bytes(layout.metrics(one).read_bytes()[:-5])
-    (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
-    (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
-    reported = report_on(request(), layout, RECORDS, Known())
-    assert reported.troubles == []
-    told = [str(finding) for finding in reported.findings]
+    assert reported.findings[0] == TORN
+    told = [str(finding) for finding in reported.findings[1:]]
     assert told[0] == f"trials/{one}/metrics.jsonl: 1 of 10 rows cannot be read; left out"
     assert told[1] == f"trials/{other}/telemetry.parquet: is cut short, or is no Parquet file"
     assert told[2].startswith(f"trials/{one}/telemetry.parquet: cannot be read")

@@ -138,16 +138,25 @@ def test_a_trial_leaves_no_worker_behind(kind: str) -> None:
     assert (answer["status"], answer["reusable"]) == ("ok", True), answer["trace"]
 
 
+def of_two_ranks(pair: Processes, kind: str) -> dict[str, Any]:
+    settings = CONFIG["trainable"] | {"precision": "fp64", "input": kind, "loader": {"workers": 1}}
+    asked = {"shares": (25, 7), "grad_accum_steps": 2, "gang_id": f"two, {kind}", "rendezvous": rendezvous()}
+    asked["config"] = {"trainable": settings, "budget": {"steps": 6}}
+    answers = pair.call(run, *((request(rank=rank, **asked),) for rank in range(2)))
+    assert all(answer["reusable"] for answer in answers), [answer["trace"] for answer in answers]
+    return dict(answers[0])
+
+
+@pytest.fixture(scope="module")
+def resident(pair: Processes) -> dict[str, Any]:
+    return of_two_ranks(pair, "resident")
+
+
 @pytest.mark.parametrize("kind", ["loader", "shared_loader"])
-def test_a_trial_of_two_ranks_learns_the_same_from_any_input(pair: Processes, kind: str) -> None:
-    answers = {}
-    for name in ("resident", kind):
-        settings = CONFIG["trainable"] | {"precision": "fp64", "input": name, "loader": {"workers": 1}}
-        asked = {"shares": (25, 7), "grad_accum_steps": 2, "gang_id": name + kind, "rendezvous": rendezvous()}
-        asked["config"] = {"trainable": settings, "budget": {"steps": 6}}
-        answers[name] = pair.call(run, *((request(rank=rank, **asked),) for rank in range(2)))
-        assert all(answer["reusable"] for answer in answers[name]), [answer["trace"] for answer in answers[name]]
-    [(ours, _), (theirs, _)] = answers.values()
+def test_a_trial_of_two_ranks_learns_the_same_from_any_input(
+    pair: Processes, resident: dict[str, Any], kind: str
+) -> None:
+    ours, theirs = resident, of_two_ranks(pair, kind)
     assert ours["metrics"]["loss"] == pytest.approx(theirs["metrics"]["loss"], abs=1e-9)
     assert ours["metrics"]["val_loss"] == pytest.approx(theirs["metrics"]["val_loss"], abs=1e-9)
 

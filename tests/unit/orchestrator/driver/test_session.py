@@ -1,0 +1,140 @@
+"""What a driver writes down of its trials' attempts, through the interface that back ends use."""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.session import Session
+from orchestrator.journal.cause import Cause
+from orchestrator.journal.journal import Journal, replay, terminal
+from orchestrator.journal.outcome import Outcome
+from orchestrator.storage.layout import Layout
+from orchestrator.storage.secrets import Secrets
+from sweeps.status import Status
+from tests.contract.trials import trial
+from tests.unit.orchestrator.driver.test_kept import Nobody
+
+TRIAL = trial("t", "quick")
+OK = Outcome(status=Status.OK, wall_s=1.0)
+BROKEN = Outcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0, note="boom", trace="Traceback")
+FULL = Outcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OSError: [Errno 122] Disk quota exceeded")
+SKIPPED = Outcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = Layout(tmp_path)
+    found.create()
+    return found
+
+
+def session(layout: Layout, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
+    """Of one more driver."""
+    display: Any = Nobody()
+    secrets = secrets or Secrets()
+    return Session(layout, Journal.open(layout.journal), display, Interrupt(), retries=retries, secrets=secrets)
+
+
+def kinds(layout: Layout) -> list[str]:
+    return [record.kind for record in replay(layout.journal).records]
+
+
+def leave_checkpoint(layout: Layout) -> Path:
+    file = layout.checkpoint("t") / "state.pt"
+    file.parent.mkdir(parents=True)
+    file.write_text("weights")
+    return file
+
+
+def test_a_disk_that_is_full_for_the_trial_is_the_sweeps_and_no_end_of_the_trial(layout: Layout) -> None:
+    taken_up = session(layout, retries=3)
+    taken_up.started(TRIAL)
+    with pytest.raises(OSError, match="Disk quota exceeded") as caught:
+        taken_up.finished(TRIAL, FULL)
+    assert caught.value.errno == errno.EDQUOT and caught.value.filename == str(layout.trial("t"))
+    assert kinds(layout) == ["started"] and taken_up.to_run_again() == []
+
+
+def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: Layout) -> None:
+    taken_up = session(layout, retries=1)
+    for again in ([TRIAL], []):
+        taken_up.started(TRIAL)
+        taken_up.finished(TRIAL, BROKEN)
+        assert taken_up.to_run_again() == again and taken_up.to_run_again() == []
+    assert kinds(layout) == ["started", "retried", "started", "finished"]
+    assert layout.trace("t").read_text() == "Traceback"
+    assert terminal(replay(layout.journal).records)["t"].attempt == 2
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [
+        (OK, False),
+        (BROKEN, True),
+        (Outcome(status=Status.DIVERGED, wall_s=1.0), False),
+        (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
+    ],
+)
+def test_a_checkpoint_stays_for_as_long_as_something_may_go_on_from_it(
+    layout: Layout, end: Outcome, kept: bool
+) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    checkpoint = leave_checkpoint(layout)
+    taken_up.finished(TRIAL, end)
+    assert checkpoint.exists() is kept
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_next_driver_goes_on_from_a_checkpoint_unless_the_trial_had_ended(layout: Layout, ended: bool) -> None:
+    first = session(layout)
+    first.started(TRIAL)
+    first.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
+    checkpoint = leave_checkpoint(layout)
+    if ended:
+        first.finished(TRIAL, BROKEN)
+    session(layout).started(TRIAL)
+    assert checkpoint.exists() is not ended
+    assert layout.metrics("t").read_text().count("\n") == (0 if ended else 2)
+
+
+def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
+    secret = "hunter22-and-more"
+    taken_up = session(layout, secrets=Secrets({secret: "<hidden>"}))
+    taken_up.started(replace(TRIAL, config={"said": secret}))
+    taken_up.reported(TRIAL, [{"epoch": 1, "said": secret}])
+    (layout.trial("t") / "rank0.log").write_text(f"my password is {secret}\n")
+    taken_up.finished(TRIAL, replace(BROKEN, note=f"no {secret}", trace=f"no {secret}", provenance={"env": secret}))
+    written = [path for path in layout.root.rglob("*") if path.is_file()]
+    assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "rank0.log", "config.yaml"} <= {
+        each.name for each in written
+    }
+    assert not [path for path in written if secret in path.read_text()]
+    assert terminal(replay(layout.journal).records)["t"].note == "no <hidden>"
+
+
+def test_what_is_left_out_is_told_once_and_again_where_the_reason_is_another(layout: Layout) -> None:
+    for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
+        session(layout).left_out(TRIAL, reason)
+    assert kinds(layout) == ["finished", "finished"]
+
+
+def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
+    taken_up, probe = session(layout), replace(TRIAL, probes="speed")
+    taken_up.started(probe)
+    taken_up.reported(probe, [{"epoch": 1}])
+    taken_up.finished(probe, OK)
+    assert kinds(layout) == ["probed"] and not layout.trial("t").exists()
+
+
+def test_attempts_that_are_given_up_are_told_with_what_they_held(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    for _ in range(2):
+        taken_up.cut_off()
+    [told] = [record.value for record in replay(layout.journal).records if record.kind == "cut_off"]
+    assert told["trial_id"] == "t" and told["attempt"] == 1 and 0 <= told["wall_s"] < 60
