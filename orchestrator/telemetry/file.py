@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from orchestrator.storage.durable import write_whole
-from orchestrator.telemetry.figures import Floats
-from orchestrator.telemetry.sampler import Readings
+from orchestrator.telemetry.device import Floats
+from orchestrator.telemetry.readings import Readings
 
 COLUMNS = (
     *("gpu_util", "memory_util", "memory_used_gb", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.layout import TELEMETRY
-from orchestrator.telemetry.sampler import Readings
+from orchestrator.telemetry.readings import Readings
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)

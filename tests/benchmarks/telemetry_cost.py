@@ -31,7 +31,8 @@ import torch  # noqa: E402
 
 from orchestrator.statistics.means import ratio  # noqa: E402
 from orchestrator.telemetry.gpu import Gpus  # noqa: E402
-from orchestrator.telemetry.sampler import TRAINING, Sampler, Sampling  # noqa: E402
+from orchestrator.telemetry.readings import TRAINING  # noqa: E402
+from orchestrator.telemetry.sampler import Sampler, Sampling  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402
 from trainables import models  # noqa: E402
 

@@ -34,7 +34,8 @@ import torch  # noqa: E402
 
 from orchestrator.journal.record import TrialRecord  # noqa: E402
 from orchestrator.telemetry.figures import figures  # noqa: E402
-from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling  # noqa: E402
+from orchestrator.telemetry.readings import WINDOW  # noqa: E402
+from orchestrator.telemetry.sampler import Sampler, Sampling  # noqa: E402
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402

@@ -102,7 +102,8 @@ class Process:
 def _train(asked: Asked, earlier: int, core: int, steps: Any, in_window: Any) -> None:
     """Some trials as short as can be, and one whose window does not end."""
     os.sched_setaffinity(0, {core})
-    from orchestrator.telemetry.sampler import WINDOW, Sampler, Sampling
+    from orchestrator.telemetry.readings import WINDOW
+    from orchestrator.telemetry.sampler import Sampler, Sampling
     from trainables import rank
     from trainables.supervised import loop
 

@@ -28,7 +28,7 @@ from orchestrator.backends.on_ray.shown import plain_result
 from orchestrator.backends.on_ray.watch import RankWatch
 from orchestrator.journal.outcome import Outcome
 from orchestrator.telemetry.outcome import with_telemetry
-from orchestrator.telemetry.sampler import Readings
+from orchestrator.telemetry.readings import Readings
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 

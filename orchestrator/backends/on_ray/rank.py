@@ -20,7 +20,8 @@ import ray
 from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.quarantine import of_node, take
 from orchestrator.journal.cause import Cause
-from orchestrator.telemetry.sampler import Readings, Sampler, Sampling
+from orchestrator.telemetry.readings import Readings
+from orchestrator.telemetry.sampler import Sampler, Sampling
 
 WATCH = "watch"
 """The concurrency group of the methods that answer while a trial runs.

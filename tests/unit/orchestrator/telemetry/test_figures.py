@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from orchestrator.telemetry.figures import figures
-from orchestrator.telemetry.sampler import Readings
+from orchestrator.telemetry.readings import Readings
 
 PHASES = ((1.0, "training"), (2.0, ""), (3.0, "training"), (4.0, ""), (5.0, "window"), (7.0, ""))
 """Two epochs of a second each, and a window of two seconds."""

@@ -9,7 +9,7 @@ from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.layout import TELEMETRY
 from orchestrator.telemetry.file import COLUMNS
 from orchestrator.telemetry.outcome import with_telemetry
-from orchestrator.telemetry.sampler import Readings
+from orchestrator.telemetry.readings import Readings
 from sweeps.status import Status
 from tests.contract.trials import trial
 

@@ -14,7 +14,8 @@ import pytest
 from orchestrator.telemetry.company import Census
 from orchestrator.telemetry.company import Process as Listed
 from orchestrator.telemetry.cpu import Process, cpu_tap
-from orchestrator.telemetry.figures import Device, timed
+from orchestrator.telemetry.device import Device
+from orchestrator.telemetry.figures import timed
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.tap import Source, Tap
 

@@ -1,0 +1,75 @@
+"""Who else worked on a machine while a trial was timed there."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections.abc import Callable
+
+from orchestrator.telemetry.company import Census, Owners, company, family
+from orchestrator.telemetry.cpu import Process, cores
+from orchestrator.telemetry.readings import TRAINING, WINDOW
+
+CENSUS_COST = 0.01
+"""A census waits until it costs no more of the time since the one before; around a window it waits for nothing."""
+
+LOOK_EVERY_S = 1.0
+"""How often a trial's workers are looked for where it says nothing of its phases."""
+
+
+class TimedCompany:
+    """The censuses around the timed part of a trial: a window, or else the training epochs from the second on."""
+
+    def __init__(self, count: Callable[[float], Census], process: Process) -> None:
+        """`count` makes a census; the `process` is told which workers were found."""
+        self._count, self._process = count, process
+        self._epochs, self._cost_s = 0, 0.0
+        self._first: Census | None = None
+        self._last: Census | None = None
+        self._windowed, self._looked_s = False, -math.inf
+        self._foreign_processes: list[float] = []
+        """On the GPUs, when the window began and when it ended."""
+
+    def begins(self, phase: str, time_s: float) -> None:
+        """A phase begins; the first timed one is counted from here."""
+        self._epochs += phase == TRAINING
+        if phase == WINDOW or (self._first is None and phase == TRAINING and self._epochs > 1):
+            self._first, self._last = self._counted(time_s), None
+            self._windowed = phase == WINDOW
+
+    def saw_processes(self, foreign: float) -> None:
+        """So many work on the GPUs besides this one; NaN: nobody knows."""
+        if not math.isnan(foreign):
+            self._foreign_processes.append(foreign)
+
+    def ends(self, phase: str, time_s: float) -> None:
+        """A phase ends; the last timed one is counted up to here, but not as often as that would take time."""
+        if self._first is None or phase != (WINDOW if self._windowed else TRAINING):
+            return
+        since_s = time_s - (self._last or self._first).time_s
+        if self._windowed or since_s * CENSUS_COST > self._cost_s:
+            self._last = self._counted(time_s)
+
+    def look(self, time_s: float) -> None:
+        """Find the workers of a trial that names no phases, as one that is a command; a second after the last look."""
+        if time_s - self._looked_s >= LOOK_EVERY_S:
+            self._looked_s = time_s
+            self._counted(time_s)
+
+    def figures(self, driver: int | None) -> dict[str, float | str]:
+        """Columns of the trial's row; the work of the `driver`, where it is on this machine, is no disturbance."""
+        if self._first is None or self._last is None:
+            return {}
+        found = company(self._first, self._last, Owners.here(driver), len(cores()))
+        if self._foreign_processes:
+            found["foreign_gpu_processes"] = max(self._foreign_processes)
+        return found
+
+    def _counted(self, time_s: float) -> Census:
+        started = time.perf_counter()
+        found = self._count(time_s)
+        self._cost_s = time.perf_counter() - started
+        own = os.getpid()
+        self._process.children = sorted(family(found.processes, Owners(roots=[own])) - {own})
+        return found
