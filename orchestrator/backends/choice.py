@@ -34,13 +34,15 @@ def check_extensions(request: Request) -> None:
 
 def check_reachable(request: Request) -> None:
     """MistakesError if nothing listens at a `host:port` that was given; `auto` is for Ray to find."""
-    host, _, port = (request.address or "").rpartition(":")
-    if request.backend != "ray" or not host or not port.isdigit():
+    key = "cluster.address" if request.address else "RAY_ADDRESS"
+    address = request.address or os.environ.get("RAY_ADDRESS") or ""
+    host, _, port = address.rpartition(":")
+    if request.backend != "ray" or "/" in host or not host or not port.isdigit():
         return
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()
     except OSError as error:
-        raise MistakesError([f"cluster.address={request.address}: no cluster answers there ({error})"]) from error
+        raise MistakesError([f"{key}={address}: no cluster answers there ({error})"]) from error
 
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:

@@ -47,7 +47,14 @@ def command(
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
         return f"run_sweep(…, {', '.join(map(repr, given))})"
     kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
-    return " ".join(["python -m orchestrator", *map(_quoted, [*kept, *given])])
+    return " ".join(["python -m orchestrator", *map(_quoted, [*_as_typed(kept), *given])])
+
+
+def _as_typed(overrides: Sequence[str]) -> list[str]:
+    """Without the alternatives of a budget's unit that were set to null for the user, as they will be again."""
+    unset = [each for each in overrides if each.startswith("budget.") and each.endswith("=null")]
+    chosen = any(each.startswith("budget.") and each not in unset for each in overrides)
+    return [each for each in overrides if not (chosen and each in unset)]
 
 
 def _quoted(argument: str) -> str:

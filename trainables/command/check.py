@@ -75,21 +75,26 @@ _TELL: Mapping[str, tuple[str, ...]] = {
 def _untold(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
     """Axes of several values that the command never hears of: their trials would be alike, and pass for a finding."""
     axes = (config.get("sweep") or {}).get("axes") or {}
-    try:
-        words = [*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""]
-    except TemplateError:
-        return
-    told = " ".join(words)
-    if "-m" in words or "SWEEP_" in told or _reads_environment(settings):
-        return
     for axis, names in _TELL.items():
         values = axes.get(axis)
         several = len(values) > 1 if isinstance(values, list) else isinstance(values, str) and "," in values
-        if several and not any(f"{{{name}}}" in told for name in names):
+        if several and not may_hear(settings, names):
             yield (
                 f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
                 f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"
             )
+
+
+def may_hear(settings: CommandSettings, names: Iterable[str]) -> bool:
+    """Whether the command is told one of these, or may read it by itself: a module's source is not looked for."""
+    try:
+        words = [*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""]
+    except TemplateError:
+        return True
+    told = " ".join(words)
+    if "-m" in words or "SWEEP_" in told or _reads_environment(settings):
+        return True
+    return any(f"{{{name}}}" in told for name in names)
 
 
 def _reads_environment(settings: CommandSettings) -> bool:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.command import process as command_process
+from trainables.command.check import may_hear
 from trainables.command.ending import CommandEnding
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.output_lines import OutputLines
@@ -63,6 +64,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         if not ended.stopped:
             ending.check(ended.exit_code, settings.ok_exit_codes)
             _remark(metrics, context)
+            _remark_devices(settings, context)
 
 
 def _remark(metrics: CommandMetrics, context: Context) -> None:
@@ -78,6 +80,13 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
         context.remark("nothing tells how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern")
     if "epoch_s" in figures and "samples_per_s" not in figures:
         context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
+
+
+def _remark_devices(settings: CommandSettings, context: Context) -> None:
+    """A script for one GPU is as fast with several, and that would pass for a finding about them."""
+    gpus = context.batch.devices_per_rank
+    if gpus > 1 and not may_hear(settings, ("gpus", "global_batch_size")):
+        context.remark(f"trainable.argv has no {{gpus}}: {gpus} were used only if the command takes all that it sees")
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:

@@ -69,3 +69,8 @@ def test_axes_that_advance_together_do_so_no_more_where_cells_are_narrowed_to_a_
     told = command(["sweep=demo", "sweep.zip=[[gpus,lr_rule]]"], CELLS[::2], [0], zips=True)
     assert told.endswith("sweep.zip=[]") or "'sweep.zip=[]'" in told
     assert told.count("zip") == 1
+
+
+def test_what_was_set_to_null_for_the_user_is_not_told_to_type():
+    asked = ["budget.epochs=4", "budget.samples=null", "budget.steps=null", "sweep.budget.wall_s=null"]
+    assert "budget.epochs=4 sweep.budget.wall_s=null 'sweep.axes" in command(asked, [{"gpus": 1}], [0, 1])

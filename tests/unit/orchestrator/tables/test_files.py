@@ -117,6 +117,13 @@ def test_cpus_and_single_seeds_are_told(record_of: RecordOf) -> None:
     assert "Not compared: no ok cell is known to be at the reference batch." in compared
 
 
+def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_shown(record_of: RecordOf) -> None:
+    told = [record_of(gpus, metrics={"val_accuracy": 0.9 + gpus / 100}) for gpus in (1, 2)]
+    text = accuracy_markdown(collect(told, scaling="weak")[1])
+    assert "No trial reported an accuracy on a test set. This is val_accuracy" in text
+    assert "0.910" in text and "0.920" in text
+
+
 def test_the_largest_loss_stands_beside_the_efficiency_and_what_helps_below(record_of: RecordOf) -> None:
     step = {"step_data_s": 0.0, "step_host_s": 0.0, "step_imbalance_s": 0.0, "step_compute_s": 0.032}
     one = {**step, "step_s": 0.032, "step_communication_s": 0.0, "samples_per_s": 1000}

@@ -196,10 +196,28 @@ def test_what_an_earlier_attempt_left_is_gone_unless_it_is_wanted(tmp_path: Path
 
 def test_what_was_not_found_in_the_output_is_remarked(tmp_path: Path) -> None:
     script(tmp_path, "print('Epoch time: 1.0')")
-    slip = run(tmp_path, [*PYTHON, "train.py"], metrics={"epoch_s": "Epoch time: (.+)", "accuracy": "Acc (.+)"})
+    argv = [*PYTHON, "train.py", "{gpus}"]
+    slip = run(tmp_path, argv, metrics={"epoch_s": "Epoch time: (.+)", "accuracy": "Acc (.+)"})
     assert slip.remarks == [
         "no line of the output fits trainable.metrics.accuracy",
         "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up",
     ]
-    mute = run(tmp_path, [*PYTHON, "train.py"], metrics={"epoch_s": None})
+    mute = run(tmp_path, argv, metrics={"epoch_s": None})
     assert mute.remarks == ["no figure was found in the output: see stdout.log, and trainable.metrics"]
+
+
+@pytest.mark.parametrize(
+    ("text", "words", "remarked"),
+    [
+        ("pass", [], True),
+        ("pass", ["{gpus}"], False),
+        ("pass", ["--bs={global_batch_size}"], False),
+        ("import os; os.environ['SWEEP_GPUS']", [], False),
+    ],
+)
+def test_a_command_that_does_not_know_of_its_gpus_says_so(
+    tmp_path: Path, text: str, words: list[str], remarked: bool
+) -> None:
+    script(tmp_path, text)
+    told = run(tmp_path, [*PYTHON, "train.py", *words])
+    assert any("trainable.argv has no {gpus}: 2 were used only if" in each for each in told.remarks) is remarked

@@ -1,0 +1,28 @@
+"""What is found out of a back end before it is started."""
+
+import socket
+from types import SimpleNamespace
+
+import pytest
+
+from orchestrator.backends.choice import check_reachable
+from sweeps.mistakes import MistakesError
+
+
+@pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
+def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_under(key, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and never listens
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        if key == "RAY_ADDRESS":
+            monkeypatch.setenv(key, address)
+        request = SimpleNamespace(backend="ray", address=address if key == "cluster.address" else None)
+        with pytest.raises(MistakesError, match=f"^{key}={address}: no cluster answers there"):
+            check_reachable(request)
+
+
+@pytest.mark.parametrize("address", [None, "auto", "ray://nowhere:10001"])
+def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    check_reachable(SimpleNamespace(backend="ray", address=address))
