@@ -31,7 +31,7 @@ from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategy import Exchange
 from trainables.step.training_step import Step, TrainingStep
 from trainables.supervised.evaluation import Evaluation, Score
-from trainables.supervised.probe import Probe
+from trainables.supervised.lone_passes import LonePasses
 from trainables.supervised.settings import Settings
 from trainables.supervised.workload import Workload
 
@@ -88,7 +88,7 @@ class Replica:
         """Take steps of so many times the trial's own batch from now on; inputs asked again give such batches."""
         batch = self._growth.enlarged(self._context.batch, times)
         if self._settings.micro_batch == "auto":
-            batch = fitting(batch, self._gang, self._probe.take_pass)
+            batch = fitting(batch, self._gang, self._lone_passes.take_pass)
         self.inputs.rebatch(batch)
         self.step.enlarge(times, batch.grad_accum_steps)
 
@@ -150,9 +150,9 @@ class Replica:
         return Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
 
     @property
-    def _probe(self) -> Probe:
+    def _lone_passes(self) -> LonePasses:
         workload = self._workload
-        return Probe(
+        return LonePasses(
             self.model, workload.split.train, form=workload.form, precision=workload.precision, clock=self._clock
         )
 
@@ -163,10 +163,10 @@ class Replica:
         if settled is not None:
             context.batch = settled
         elif strategies.follows_speed(context):
-            share_by_speed(context, self._gang, factor * self._probe.pass_s(context.batch.shares[context.rank]))
-        pause_s = (factor - 1) * self._probe.pass_s(context.batch.shares[context.rank]) if factor > 1 else 0.0
+            share_by_speed(context, self._gang, factor * self._lone_passes.pass_s(context.batch.shares[context.rank]))
+        pause_s = (factor - 1) * self._lone_passes.pass_s(context.batch.shares[context.rank]) if factor > 1 else 0.0
         if settled is None and self._settings.micro_batch == "auto":
-            context.batch = fitting(context.batch, self._gang, self._probe.take_pass)
+            context.batch = fitting(context.batch, self._gang, self._lone_passes.take_pass)
             context.summarize({"micro_batch_size": context.batch.shares[context.rank]})
         return pause_s
 

@@ -15,8 +15,8 @@ from trainables.supervised.epoch_split import mean_parts
 from trainables.supervised.growing_pace import mean_figures, whole_training
 from trainables.supervised.loop import Epoch, Loop
 from trainables.supervised.replica import Replica
-from trainables.supervised.scaling_probe import ScalingProbe
 from trainables.supervised.settings import Settings
+from trainables.supervised.step_split import StepSplit
 
 
 class Timing:
@@ -67,10 +67,10 @@ class Timing:
     def _step_parts(self, window: Window, parts: Parts) -> dict[str, float]:
         """What a step's time is made of; of captured steps, which cannot be taken apart, only the wait for data."""
         step = self._replica.step
-        probe = ScalingProbe(self._loop.step, self._replica.stopwatch, clock=self._clock, gang=self._gang)
+        split = StepSplit(self._loop.step, self._replica.stopwatch, clock=self._clock, gang=self._gang)
         if not isinstance(step, TrainingStep):
-            return probe.undivided(window, parts) if self._replica.captures else {}
+            return split.undivided(window, parts) if self._replica.captures else {}
         with self._context.phase("probe"):
             if self._gang.world_size == 1:
-                return probe.alone(window, parts)
-            return probe.together(window, step.without_exchange())
+                return split.alone(window, parts)
+            return split.together(window, step.without_exchange())

@@ -11,12 +11,12 @@ from trainables.clock import Clock
 from trainables.context import Context
 from trainables.inputs.split import Part
 from trainables.step.precision import PRECISIONS
-from trainables.supervised import probe
-from trainables.supervised.probe import Probe
+from trainables.supervised import lone_passes
+from trainables.supervised.lone_passes import LonePasses
 
 
 def test_it_tells_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(probe, "LEAST_S", 0.0)
+    monkeypatch.setattr(lone_passes, "LEAST_S", 0.0)
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)).double()
     seen: list[int] = []
     model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
@@ -24,9 +24,9 @@ def test_it_tells_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatc
     lengths = itertools.chain.from_iterable((0.0, second) for second in [9.0, 5.0, 2.0] + [3.0] * 7)
     clock = Clock("cpu", monotonic=itertools.accumulate(lengths).__next__)
     part = Part(images=IMAGES, targets=LABELS)
-    timed = Probe(model, part, form=form(), precision=PRECISIONS["fp64"], clock=clock)
+    timed = LonePasses(model, part, form=form(), precision=PRECISIONS["fp64"], clock=clock)
     assert timed.pass_s(8) == pytest.approx(2.0)
-    assert seen == [8] * (probe.WARMUP_PASSES + probe.LEAST_PASSES)
+    assert seen == [8] * (lone_passes.WARMUP_PASSES + lone_passes.LEAST_PASSES)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -35,7 +35,7 @@ def take_passes(rank: int, meet: str) -> str:
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)))
     part = Part(images=IMAGES, targets=LABELS)
-    one = Probe(model.double(), part, form=form(), precision=PRECISIONS["fp64"], clock=Clock("cpu"))
+    one = LonePasses(model.double(), part, form=form(), precision=PRECISIONS["fp64"], clock=Clock("cpu"))
     for _ in range(1 + rank):
         one.take_pass(4)
     return type(model[0]).__name__ + str("forward" in vars(model[0]))

@@ -1,4 +1,4 @@
-"""How long a rank computes for a pass by itself, before the training."""
+"""Passes that a rank takes by itself, before the training: how long one takes, and whether it fits into memory."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ BALLAST = 3
 """What a step holds besides a pass, in sizes of the parameters: Adam's two moments, and the exchange's buckets."""
 
 
-class Probe:
-    """Times forward and backward passes of a model that is on its device, and in no wrapper that talks to others."""
+class LonePasses:
+    """Forward and backward passes of a model that is on its device, and in no wrapper that talks to others."""
 
     def __init__(self, model: nn.Module, part: Part, *, form: Form, precision: Precision, clock: Clock) -> None:
         self._model, self._part, self._form, self._precision, self._clock = model, part, form, precision, clock

@@ -12,7 +12,7 @@ from trainables.inputs.inputs import ResidentInputs
 from trainables.step import flat_exchange, training_step
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised import loop
-from trainables.supervised.scaling_probe import ScalingProbe
+from trainables.supervised.step_split import StepSplit
 
 DELAY_S = 0.04
 TIMED = CONFIG | {
@@ -99,6 +99,6 @@ class Ranks:
 
 def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> None:
     gang = Ranks(0.03, 0.01, 0.02)
-    probe = ScalingProbe(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
+    split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
     parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
-    assert probe.undivided(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
+    assert split.undivided(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}

@@ -13,9 +13,9 @@ from trainables.clock import Clock, Window
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Parts, Stopwatch
 
-PROBE_STEPS = 30
-PROBE_S = 0.2
-"""A probe takes so many steps, and so many seconds; at most ten times the steps."""
+SPLIT_STEPS = 30
+SPLIT_S = 0.2
+"""A split of several ranks takes so many steps, and so many seconds; at most ten times the steps."""
 
 DEVICE_TRIES = 5
 LONGEST_PAUSE_S = 0.2
@@ -39,7 +39,7 @@ class StepParts:
         return max(0.0, self.step_s - self.data_s - self.host_s)
 
 
-class ScalingProbe:
+class StepSplit:
     """Takes further steps, after everything else: the ranks' models part in it."""
 
     def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, gang: Gang) -> None:
@@ -62,7 +62,7 @@ class ScalingProbe:
         `slowest_rank` says which it is.
         """
         pace = window.seconds / window.steps
-        steps = min(max(PROBE_STEPS, math.ceil(PROBE_S / pace)), 10 * PROBE_STEPS)
+        steps = min(max(SPLIT_STEPS, math.ceil(SPLIT_S / pace)), 10 * SPLIT_STEPS)
         with without_exchange:
             for _ in range(2):
                 self._take()
