@@ -6,8 +6,6 @@ and as SWEEP_* environment variables. It starts its ranks itself, so the trial i
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 import shutil
 import sys
@@ -21,7 +19,7 @@ from trainables.command import process as command_process
 from trainables.command.check import may_hear
 from trainables.command.ending import CommandEnding
 from trainables.command.metrics import SPEEDS, CommandMetrics
-from trainables.command.output_lines import OutputLines
+from trainables.command.metrics_file import MetricsFile
 from trainables.command.process import Command
 from trainables.command.settings import CommandSettings
 from trainables.command.template import NAMES, fill
@@ -43,7 +41,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         _clear(settings, trial_dir / WORK)
         metrics = CommandMetrics(settings, context.batch.global_batch_size, values["epochs"])
         ending = CommandEnding(settings.oom_patterns, settings.diverged_patterns)
-        file = _MetricsFile(settings, values, trial_dir)
+        command = _command(settings, values, context, trial_dir)
+        file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
 
         def hear(stream: str, line: str) -> None:
             ending.hear(stream, line)
@@ -55,7 +54,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
                 hear("file", line)
             return context.should_stop()
 
-        ended = command_process.run(_command(settings, values, context, trial_dir), hear, should_stop)
+        ended = command_process.run(command, hear, should_stop)
         for line in file.new():
             hear("file", line)
         for row in [*file.rows(metrics), *metrics.last_row()]:
@@ -120,16 +119,12 @@ def _command(settings: CommandSettings, values: Mapping[str, Any], context: Cont
     return Command(
         words=words,
         environment=_environment(settings, values, context),
-        cwd=_place(settings, source, trial_dir),
+        cwd=trial_dir / WORK if settings.cwd == "trial" else source,
         stdout=trial_dir / "stdout.log",
         stderr=trial_dir / "stderr.log",
         timeout_s=settings.timeout_s,
         grace_s=settings.grace_s,
     )
-
-
-def _place(settings: CommandSettings, source: Path, trial_dir: Path) -> Path:
-    return trial_dir / WORK if settings.cwd == "trial" else source
 
 
 def _clear(settings: CommandSettings, work: Path) -> None:
@@ -182,37 +177,3 @@ def _trial_dir(context: Context) -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory() as folder:
         yield Path(folder)
-
-
-class _MetricsFile:
-    """The file that the command writes its metrics to, if it has one: JSON lines as they come, others at the end."""
-
-    def __init__(self, settings: CommandSettings, values: Mapping[str, Any], trial_dir: Path) -> None:
-        folder = _place(settings, Path(values["source_dir"]), trial_dir)
-        self._path = folder / fill(settings.metrics_file, values) if settings.metrics_file else None
-        if self._path:
-            self._path.unlink(missing_ok=True)  # an earlier attempt's
-        whole = self._path is not None and self._path.suffix in (".json", ".csv")
-        self._lines = OutputLines(self._path) if self._path and not whole else None
-
-    def new(self) -> Iterator[str]:
-        """The JSON lines written since the last call."""
-        return self._lines.new() if self._lines else iter(())
-
-    def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
-        """The rows of a file that is read as a whole. ValueError where it is absent, or is not what its name says."""
-        if self._path is None:
-            return
-        if not self._path.is_file():
-            raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
-        if self._lines is None:
-            for row in _table(self._path):
-                yield from metrics.row(row)
-
-
-def _table(path: Path) -> list[dict[str, Any]]:
-    with path.open(newline="", encoding="utf-8") as file:
-        if path.suffix == ".csv":
-            return list(csv.DictReader(file))
-        told = json.load(file)
-    return [row for row in (told if isinstance(told, list) else [told]) if isinstance(row, dict)]
