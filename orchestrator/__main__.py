@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import locale
 import os
 import signal
 import sys
@@ -9,6 +11,10 @@ import sys
 
 def main() -> int:
     """The command line; returns the exit status."""
+    if codecs.lookup(encoding := locale.getpreferredencoding(False)).name != "utf-8":
+        told = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
+        print(f"the encoding here is {encoding}, and configs, results and tables are UTF-8: {told}", file=sys.stderr)
+        return 2
     from orchestrator.command_line.outlet import outlast_readers
     from orchestrator.driver.interrupt import SIGNALS, end_at_once
 
