@@ -18,9 +18,9 @@ from orchestrator.report.loss_of_efficiency import why_not_linear
 from orchestrator.report.material import Material
 from orchestrator.report.memory_picture import memory
 from orchestrator.report.page import Page, Words, rendered
+from orchestrator.report.page_tables import cell_table, failed_table, front_table, text_table, trial_table
 from orchestrator.report.picture import Picture
 from orchestrator.report.provenance import provenance
-from orchestrator.report.table import cell_table, failed_table, front_table, text_table, trial_table
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.storage.durable import make_directory, write_whole

@@ -1,0 +1,177 @@
+"""The tables that a page shows: of cells, of trials, of what failed, of what no other cell beats."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.report.lines import number, word
+from orchestrator.report.table import Cell, Column, Table
+from orchestrator.text import figures
+from orchestrator.text.figures import one_line
+from orchestrator.text.rows import Row, in_order, name, status, varying
+from orchestrator.text.table import TextTable
+from sweeps.status import Status
+
+MOST_ROWS = 300
+"""Of a table in a page; the files hold all."""
+
+
+def cell_table(cells: pd.DataFrame) -> Table:
+    """A row a cell, in the order of the speed-up table, with everything that was measured."""
+    differing = varying(cells)
+    ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
+    return _table("cells", ordered, [*_places(cells), *_FIGURES])
+
+
+def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> Table:
+    """A row a trial."""
+    return _table("trials", trials, [*_places(cells), *_TRIAL])
+
+
+def failed_table(cells: pd.DataFrame) -> Table:
+    """A row for each cell that is not ok, with the reason."""
+    rows = cells[cells["status"] != Status.OK.value]
+    differing = varying(cells)
+    columns = [_text("cell", lambda row: name(row, differing)), _text("status", status), _text("reason", _note)]
+    return _table("failed", rows, columns)
+
+
+def front_table(found: Recommendation) -> Table:
+    """The cells of a recommendation that no other one beats."""
+    rows = [
+        {**vars(point), "name": f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name}
+        for point in found.front
+    ]
+    columns = [
+        _text("cell", lambda row: str(row["name"])),
+        _measured("time [s]", "time_s"),
+        _measured("val. accuracy", "val_accuracy", _three),
+        _measured(f"cost [{found.cost_unit}]", "cost"),
+    ]
+    return _table("front", pd.DataFrame(rows), columns)
+
+
+def text_table(found: TextTable) -> Table:
+    """A table of text as a page has it."""
+    columns = [_text(str(column), partial(_value_of, column)) for column in found.frame.columns]
+    return _table(found.name, found.frame, columns)
+
+
+def _value_of(column: Any, row: Row) -> str:
+    return str(row[column])
+
+
+def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:
+    rows = frame.head(MOST_ROWS).to_dict("records")
+    filled = [column for column in columns if any(column.text(row) for row in rows)]
+    return Table(
+        name=title,
+        columns=filled,
+        rows=[[Cell(text=one_line(column.text(row), 400), key=column.key(row)) for column in filled] for row in rows],
+        more=max(0, len(frame) - MOST_ROWS),
+    )
+
+
+def _places(cells: pd.DataFrame) -> list[Column]:
+    """The columns that say which cell it is."""
+    return [
+        *(_value(column, cells) for column in (*varying(cells), "device_batch_size")),
+        _text("LR rule", lambda row: str(row["lr_rule"])),
+        *(_value(column, cells) for column in ("gpus", "global_batch_size")),
+    ]
+
+
+def _value(column: str, cells: pd.DataFrame) -> Column:
+    """An axis: sorted as numbers where it holds numbers."""
+
+    def key(row: Row) -> float | str:
+        value = row[column]
+        return value if isinstance(value, (int, float)) else str(value)
+
+    numeric = pd.api.types.is_numeric_dtype(cells[column])
+    return Column(title=word(column, cells), text=lambda row: _axis_value(row[column]), key=key, numeric=numeric)
+
+
+def _axis_value(value: Any) -> str:
+    value = figures.asked(value)
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _text(title: str, text: Callable[[Row], str]) -> Column:
+    return Column(title=title, text=text, key=text, numeric=False)
+
+
+def _measured(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
+    """A figure, with its interval where the cell has one."""
+
+    def text(row: Row) -> str:
+        lo, hi = number(row.get(f"{column}_lo")), number(row.get(f"{column}_hi"))
+        return figures.with_interval(number(row[column]), lo, hi, form, sign)
+
+    return Column(title=title, text=text, key=lambda row: number(row[column]))
+
+
+def _three(value: float) -> str:
+    return f"{value:.3f}"
+
+
+def _speedup(row: Row) -> str:
+    if row["cell_id"] == row["baseline_cell_id"]:
+        return "1× (baseline)"
+    lo, hi = number(row["speedup_lo"]), number(row["speedup_hi"])
+    return figures.with_interval(number(row["speedup"]), lo, hi, figures.times, "×")
+
+
+def _seeds(row: Row) -> str:
+    return f"{row['n_ok']}/{row['n_seeds']}"
+
+
+def _note(row: Row) -> str:
+    return str(row["note"])
+
+
+def _timing(row: Row) -> str:
+    return "" if pd.isna(row["timing_valid"]) else ("valid" if row["timing_valid"] else "not valid")
+
+
+_FIGURES: Sequence[Column] = (
+    _text("status", lambda row: str(row["status"])),
+    Column(title="seeds ok", text=_seeds, key=lambda row: number(row["n_ok"])),
+    _measured("samples/s", "samples_per_s"),
+    Column(title="speed-up", text=_speedup, key=lambda row: number(row["speedup"])),
+    _measured("efficiency", "efficiency", figures.percent, "%"),
+    _measured("epoch [s]", "epoch_s"),
+    _measured("first epoch [s]", "first_epoch_s"),
+    _measured("training [s]", "train_s"),
+    _measured("accuracy", "accuracy", _three),
+    _measured("val. accuracy", "val_accuracy", _three),
+    _measured("to target [s]", "time_to_target_s"),
+    _measured("speed-up to target", "speedup_to_target", figures.times, "×"),
+    _measured("energy [J]", "energy_j"),
+    _measured("energy [J/sample]", "energy_j_per_sample"),
+    _measured("power [W]", "power_w"),
+    _measured("GPU use", "gpu_util", figures.percent, "%"),
+    _measured("memory [GB]", "peak_memory_gb"),
+    _measured("cost", "cost"),
+    _text("timing", _timing),
+    _text("note", _note),
+)
+
+_TRIAL: Sequence[Column] = (
+    _measured("seed", "seed", lambda value: f"{value:.0f}"),
+    _text("status", lambda row: str(row["status"])),
+    _measured("samples/s", "samples_per_s"),
+    _measured("epoch [s]", "epoch_s"),
+    _measured("accuracy", "accuracy", _three),
+    _measured("val. accuracy", "val_accuracy", _three),
+    _measured("to target [s]", "time_to_target_s"),
+    _measured("wall [s]", "wall_s"),
+    _text("timing", _timing),
+    _text("note", _note),
+    _text("trial", lambda row: str(row["trial_id"])),
+)
