@@ -9,7 +9,8 @@ from dataclasses import replace
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
-from orchestrator.report.lines import Lines, decade_axis, power_axis, with_lines, word
+from orchestrator.report.axes import clipped_axis, power_axis, seconds_axis, speedup_axis
+from orchestrator.report.lines import Lines, with_lines, word
 from orchestrator.report.picture import Axis, Picture, Points
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, name, varying
@@ -34,7 +35,7 @@ def speedup(cells: pd.DataFrame) -> Picture:
         f" ({scaling} scaling). Dashed: ideal, as many times faster as there are more {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    return picture if picture.absent else _over_gpus(picture, cells, "speedup", _speedup_axis(cells))
+    return picture if picture.absent else _over_gpus(picture, cells, "speedup", speedup_axis(cells))
 
 
 def efficiency(cells: pd.DataFrame) -> Picture:
@@ -60,7 +61,7 @@ def accuracy(cells: pd.DataFrame) -> Picture:
         about="Accuracy on the test set, which nothing chooses by, against the global batch: how far each"
         f" learning-rate rule carries. {_BAND}",
         x=power_axis("global batch", cells["global_batch_size"].tolist()),
-        y=_clipped_axis(cells, "accuracy"),
+        y=clipped_axis(cells, "accuracy"),
         absent="" if cells["accuracy"].notna().any() else "No cell reported an accuracy.",
     )
     facets = [*varying(cells), "gpus"]
@@ -83,7 +84,7 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
         absent="" if reached else "No target was set (trainable.target_accuracy), or no cell reached it.",
         remarks=remarks if reached else (),
     )
-    return picture if picture.absent else _over_gpus(picture, cells, "time_to_target_s", _seconds_axis(cells))
+    return picture if picture.absent else _over_gpus(picture, cells, "time_to_target_s", seconds_axis(cells))
 
 
 def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
@@ -122,41 +123,6 @@ def _why_no_speedup(cells: pd.DataFrame) -> str:
     if cells.loc[cells["speedup"].notna(), "gpus"].nunique() == 1 and (cells["speedup"].dropna() == 1).all():
         return "Every cell that is ok has the same number of GPUs: nothing was scaled."
     return ""
-
-
-def _speedup_axis(cells: pd.DataFrame) -> Axis:
-    """Logarithmic where GPUs span a factor of 8 or more, so that small counts are not crowded together."""
-    gpus, speed = cells["gpus"], cells["speedup"].dropna()
-    growth = float(gpus.max() / gpus.min())
-    top = 1.15 * max(growth, float(speed.max()))
-    if growth < 8:
-        return Axis(label="speed-up", lo=0, hi=top)
-    least = min(1.0, float(speed[speed > 0].min()))
-    ticks = tuple(2.0**power for power in range(math.floor(math.log2(least)), math.ceil(math.log2(top)) + 1))
-    return Axis(label="speed-up", scale="log2", ticks=ticks, lo=least / 1.15, hi=top)
-
-
-def _seconds_axis(cells: pd.DataFrame) -> Axis:
-    seconds = cells["time_to_target_s"].dropna()
-    if seconds.max() / seconds.min() > 10:
-        return decade_axis("time to target [s]", float(seconds.min()), float(seconds.max()))
-    return Axis(label="time to target [s]", lo=0, hi=1.1 * float(seconds.max()))
-
-
-def _clipped_axis(cells: pd.DataFrame, column: str) -> Axis:
-    """As far as the points go and half as far again, however wide the intervals are."""
-    points = cells[column].dropna()
-    if points.empty:
-        return Axis(label=column)
-    low, high = float(points.min()), float(points.max())
-    room = 0.5 * (high - low) or 0.05
-    lowest, highest = cells[f"{column}_lo"].min(), cells[f"{column}_hi"].max()
-    lo = max(low - room, min(low, lowest)) if lowest == lowest else low - room
-    hi = min(high + room, max(high, highest)) if highest == highest else high + room
-    edge = 0.03 * (hi - lo)
-    if 0 <= low and high <= 1:
-        return Axis(label=column, lo=max(lo - edge, -0.01), hi=min(hi + edge, 1.01))
-    return Axis(label=column, lo=lo - edge, hi=hi + edge)
 
 
 def _ideal(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:

@@ -9,7 +9,8 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
-from orchestrator.report.lines import decade_axis, fewer, grouped, named, word
+from orchestrator.report.axes import loss_axis
+from orchestrator.report.lines import fewer, grouped, named, word
 from orchestrator.report.picture import MOST_PANELS, Axis, Panel, Picture, Series
 from orchestrator.text.rows import in_order, name, varying
 from sweeps.status import Status
@@ -49,7 +50,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     data = points.assign(cell=points["cell_id"].map(names))
     return replace(
         picture,
-        y=_loss_axis(points),
+        y=loss_axis(points),
         legend=tuple(legend.values()),
         panels=_panels(groups, points, colour, legend),
         remarks=remarks,
@@ -112,11 +113,3 @@ def _series(label: str, place: int, rows: pd.DataFrame) -> Series:
             f"{label}, epoch {epoch:g}: {value:.4g}" for epoch, value in zip(rows["epoch"], rows["loss"], strict=True)
         ),
     )
-
-
-def _loss_axis(points: pd.DataFrame) -> Axis:
-    """Logarithmic where the losses are above 0 and span more than a factor of 20."""
-    low, high = points["loss"].min(), points["loss"].max()
-    if low > 0 and high / low > 20:
-        return decade_axis("training loss", float(low), float(high))
-    return Axis(label="training loss", hi=float(high) + 0.05 * float(high - low), lo=min(0.0, float(low)))

@@ -9,12 +9,10 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Points, Series
+from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Panel, Picture, Points, Series
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis, in_order
-
-_MOST_TICKS = 6
 
 WORDS: Mapping[str, str] = {
     "gpus": "GPUs",
@@ -97,26 +95,6 @@ def grouped(cells: pd.DataFrame, facets: Sequence[str]) -> list[tuple[str, pd.Da
         first = group.iloc[0]
         found.append((", ".join(named(name, first[name], cells) for name in facets if name not in single), group))
     return found
-
-
-def power_axis(label: str, values: Sequence[float]) -> Axis:
-    """A logarithmic axis with a tick at (some of) the values that there are: GPUs and batches grow by doubling."""
-    ticks = sorted(set(map(float, values)))
-    if len(ticks) == 1:
-        return Axis(label=label, scale="log2", ticks=tuple(ticks), lo=ticks[0] / 1.5, hi=ticks[0] * 1.5)
-    every = math.ceil(len(ticks) / _MOST_TICKS)
-    margin = (ticks[-1] / ticks[0]) ** 0.06
-    return Axis(label=label, scale="log2", ticks=tuple(ticks[::every]), lo=ticks[0] / margin, hi=ticks[-1] * margin)
-
-
-def decade_axis(label: str, least: float, most: float) -> Axis:
-    """A logarithmic axis of what spans a factor of ten or so, with ticks at 1, 2 and 5, or at every so many decades."""
-    lo, hi = least / (most / least) ** 0.05, most * (most / least) ** 0.05
-    decades = range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)
-    steps = (1, 2, 5) if hi / lo < 300 else (1,)
-    every = math.ceil(len(decades) / _MOST_TICKS)
-    ticks = [step * 10.0**power for power in decades[::every] for step in steps]
-    return Axis(label=label, scale="log10", ticks=tuple(tick for tick in ticks if lo <= tick <= hi), lo=lo, hi=hi)
 
 
 def word(column: str, cells: pd.DataFrame) -> str:

@@ -7,7 +7,8 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.report.lines import Lines, power_axis, with_lines, word
+from orchestrator.report.axes import power_axis
+from orchestrator.report.lines import Lines, with_lines, word
 from orchestrator.report.picture import BAR_LABEL, MOST_BARS, Axis, Bar, Picture
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis, in_order, varying

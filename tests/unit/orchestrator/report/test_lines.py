@@ -6,8 +6,9 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
+from orchestrator.report.axes import decade_axis, power_axis
 from orchestrator.report.cell_pictures import accuracy, efficiency, speedup, time_to_target
-from orchestrator.report.lines import decade_axis, fewer, power_axis
+from orchestrator.report.lines import fewer
 from orchestrator.report.memory_picture import memory
 from orchestrator.report.picture import Picture
 from orchestrator.text.figures import one_line
