@@ -87,8 +87,10 @@ class Choice:
     """Of the differences in accuracy from the baseline; points are NaN where accuracy was not compared."""
     p_within: Array
     p_best: Array
+    tied: int
+    """How many cells within the margin are within TIE of the least objective; accuracy chose among them."""
     all_tie: bool
-    """Whether the objective tells no cell within the margin from another, so that accuracy chose."""
+    """Whether those are all that are within the margin, and several."""
     behind: float = math.nan
     """By what part of the best's objective the chosen cell's is at most above it, with probability LOSS_QUANTILE; the
     best one is of those within the margin. NaN where one seed a cell tells nothing."""
@@ -97,8 +99,10 @@ class Choice:
 def choose(contest: Contest, generator: np.random.Generator) -> Choice:
     """The cell of least objective among those more likely than not to be within the margin of the baseline.
 
-    That leaves out more than those shown to be worse: a cell whose mean misses the margin is named as what further
-    seeds may bring in, but not recommended. NaN probabilities where no cell has a second seed.
+    Of cells within TIE of the least, which are as good, the most accurate: it loses nothing, and is less likely to miss
+    the margin (docs/results/statistics.md). That leaves out more than those shown to be worse: a cell whose mean misses
+    the margin is named as what further seeds may bring in, but not recommended. NaN probabilities where no cell has a
+    second seed.
     """
     level, shortfall = _levels(contest.objective), shortfalls(contest)
     times, losses = level.draws(generator), shortfall.draws(generator)
@@ -115,23 +119,24 @@ def choose(contest: Contest, generator: np.random.Generator) -> Choice:
             shortfall=shortfall,
             p_within=p_within,
             p_best=np.full(len(standing), np.nan),
+            tied=0,
             all_tie=False,
         )
     least = np.where(within & ~np.isnan(level.point), times, np.inf)
     best = within & (times <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
     p_best = np.where(np.isnan(level.error) | unknown | np.isnan(level.point), np.nan, best.mean(axis=0))
     points = np.where(standing, level.point, np.inf)
-    all_tie = bool(standing.sum() > 1 and level.point[standing].max() <= points.min() + math.log1p(TIE))
-    accuracy = Moments.of(contest.accuracy).mean
-    by = np.where(standing, -accuracy, np.inf) if all_tie and compared.any() else points
-    chosen = int(np.argmin(by))
+    tied = points <= points.min() + math.log1p(TIE)
+    loss = -Moments.of(contest.accuracy).mean if compared.any() else np.zeros(len(points))
+    chosen = int(np.lexsort((points, np.where(tied, loss, np.inf)))[0])
     return Choice(
         chosen=chosen,
         level=level,
         shortfall=shortfall,
         p_within=p_within,
         p_best=p_best,
-        all_tie=all_tie,
+        tied=int(tied.sum()),
+        all_tie=bool(tied.sum() > 1 and tied.sum() == standing.sum()),
         behind=math.nan if np.isnan(p_best[chosen]) else _at_most(times[:, chosen] - least.min(axis=1)),
     )
 

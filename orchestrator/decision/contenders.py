@@ -41,6 +41,8 @@ class Contenders:
 
     cells: pd.DataFrame
     """Rows of the summary, numbered from 0."""
+    tried: pd.DataFrame
+    """The cells of the whole sweep, whatever became of them."""
     seeds: Sequence[Sequence[int]]
     """Of each cell, whatever became of them."""
     names: Sequence[str]
@@ -94,6 +96,7 @@ class Contenders:
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
+            tried=cells,
             seeds=list(seeds.reindex(own["cell_id"])),
             names=names,
             measure=found,

@@ -40,7 +40,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     if chosen is None:
         return Recommendation(sentence=words.nothing(found), provisional=True, **common)
     doubts = words.doubts(found, chosen)
-    asked, needed = _more_seeds(found, chosen)
+    asked, needed = further_seeds(found, chosen)
     return Recommendation(
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
@@ -57,7 +57,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     )
 
 
-def _more_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
+def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
     """The chosen cell, its baseline, and the cells that may yet beat it, as far as they want more seeds; and how many
     seeds each is to have: all as many, to be paired by seed.
     """
@@ -76,10 +76,16 @@ def _more_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
 
 
 def _unsettled(found: Contenders, chosen: int) -> list[str]:
-    """The rivals that no practical number of seeds tells from the chosen cell."""
-    alike = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
-    told = ", nor ".join(found.names[row] for row in alike)
-    return [f"Up to {MOST_SEEDS} seeds would not tell it from {told}: take either."] if alike else []
+    """The rivals that no practical number of seeds tells from the chosen cell, and the cells too near the margin."""
+    open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
+    alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
+    near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
+    compared = not math.isnan(found.choice.shortfall.point[chosen])
+    if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
+        near = ["its accuracy", *near]
+    told = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
+    keeps = f"keeps the margin of {found.contest.margin:g}: it is too near it"
+    return told + [f"Up to {MOST_SEEDS} seeds would not tell whether {whose} {keeps}." for whose in near]
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
@@ -92,15 +98,26 @@ def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
 
 
 def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
-    """Seeds that tell these two apart by the objective."""
+    """Seeds that tell these two apart: by the objective, or, of a rival that has clearly less, by its accuracy."""
     level = found.choice.level
+    if _is_faster(found, chosen, rival):
+        return _settles_margin(found, rival)
     variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
     return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
 
 
-def _settles_margin(found: Contenders, chosen: int) -> int | None:
+def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
+    """Whether all that keeps a rival from being chosen is its accuracy."""
+    level, loss = found.choice.level.point, found.choice.shortfall.point
+    return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
+
+
+def _settles_margin(found: Contenders, row: int) -> int | None:
+    """Seeds that tell whether the cell is within the margin; 0 of the baseline, which is."""
     loss = found.choice.shortfall
-    return _seeds(float(loss.point[chosen]) + found.contest.margin, float(loss.error[chosen] ** 2 * loss.n[chosen]))
+    if row == found.contest.baseline:
+        return 0
+    return _seeds(float(loss.point[row]) + found.contest.margin, float(loss.error[row] ** 2 * loss.n[row]))
 
 
 def _seeds(gap: float, variance: float) -> int | None:

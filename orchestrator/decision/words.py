@@ -107,6 +107,11 @@ def reasons(found: Contenders) -> Iterator[str]:
             "The cells whose accuracy is more likely than not within the margin are within"
             f" {TIE:.0%} of each other in {found.measure.told}: it is the most accurate of them."
         )
+    elif choice.tied > 1 and compared:
+        yield (
+            f"Of {count} cells {choice.tied} are within {TIE:.0%} of the least {found.measure.told}{among}: it is the"
+            " most accurate of them."
+        )
     else:
         yield f"Of {count} cells it has the least {found.measure.told}{among}."
     if found.measure.why:
@@ -140,7 +145,7 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:
     row = found.cells.loc[chosen]
     for axis, what in (("gpus", "GPU count"), ("global_batch_size", "batch"), ("lr_multiplier", "lr_multiplier")):
-        least, most = found.cells[axis].min(), found.cells[axis].max()
+        least, most = found.tried[axis].min(), found.tried[axis].max()
         ends = {most: "largest"} | ({least: "smallest"} if axis == "lr_multiplier" else {})
         if least < most and row[axis] in ends:
             yield f"Its {what}, {row[axis]:g}, is the sweep's {ends[row[axis]]}: a wider axis may hold a better cell."

@@ -70,9 +70,18 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
         picture,
         legend=legend,
         panels=panels,
-        remarks=[*picture.remarks, *remarks],
+        remarks=[*picture.remarks, *remarks, *_cut_off(picture.y, drawn, lines.y)],
         data=ordered[list(dict.fromkeys(columns))].to_dict("records"),  # type: ignore[arg-type]
     )
+
+
+def _cut_off(shown: Axis, drawn: pd.DataFrame, y: str) -> list[str]:
+    """A remark where intervals go on beyond the picture: an axis that held them all would show nothing else."""
+    if f"{y}_lo" not in drawn:
+        return []
+    beyond = int(((drawn[f"{y}_lo"] < shown.lo) | (drawn[f"{y}_hi"] > shown.hi)).sum())
+    many = figures.counted(beyond, "interval goes", "intervals go")
+    return [f"{many} on beyond the picture: the data have the ends."] if many else []
 
 
 def fewer(values: Sequence[Any], what: str, most: int = MOST_SERIES) -> tuple[list[Any], list[str]]:

@@ -42,7 +42,7 @@ def at_most_behind(found: Recommendation) -> str:
     best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
     if found.behind < 0.0005:
         return f"{chance} no more than that of {best}."
-    return f"{chance} at most {figures.percent(found.behind)}% above that of {best}."
+    return f"{chance} at most {math.ceil(100 * found.behind)}% above that of {best}."
 
 
 def beaten_by_none(found: Recommendation) -> str:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
+import pandas as pd
 from scipy.stats import t as student_t
 
 from orchestrator.decision.choice import Choice, Contest, choose, shortfalls
+from orchestrator.decision.decision import further_seeds
+from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
@@ -66,6 +71,8 @@ def false_equivalence(noise: Noise, seeds: int, sims: int, generator: np.random.
     return float(np.mean([verdict == "equivalent" for verdict in called]))
 
 
+CELLS = 18
+"""Of a recommendation's sweep."""
 MARGIN, ACCURACY_NOISE = 0.01, 0.2
 """Of the recommendation's contests: accuracies vary by this part of what times do."""
 
@@ -107,6 +114,60 @@ def recommendations(noise: Noise, seeds: int, sims: int, generator: np.random.Ge
     }
 
 
+ROUNDS, MOST_SEEDS = 3, 40
+
+
+def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, dict[str, float]]:
+    """What becomes of the choice where the seeds are run that the recommendation asks for, round by round."""
+    rows: dict[int, list[tuple[float, ...]]] = {}
+    for _ in range(sims):
+        world = World.draw(generator)
+        cells, truly = len(world.time), world.accuracy >= world.accuracy[0] - MARGIN
+        regret = world.time / world.time[truly].min() - 1
+        objective = world.time[:, None] * np.exp(noise.draw(generator, 1, cells, MOST_SEEDS)[0])
+        accuracy = world.accuracy[:, None] + ACCURACY_NOISE * noise.draw(generator, 1, cells, MOST_SEEDS)[0]
+        ran = np.full(cells, seeds)
+        for number in range(ROUNDS + 1):
+            left_out = np.arange(MOST_SEEDS) >= ran[:, None]
+            values = [np.where(left_out, np.nan, each)[:, : ran.max()] for each in (objective, accuracy)]
+            found = choose(Contest(objective=values[0], accuracy=values[1], baseline=0, margin=MARGIN), generator)
+            asked, needed = further_seeds(_contenders(found, ran), found.chosen)
+            chosen = found.chosen
+            sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
+            rows.setdefault(number, []).append((regret[chosen], truly[chosen], ran.sum(), bool(asked), sure))
+            ran[asked] = np.minimum(needed, MOST_SEEDS)
+    return {_times(number): _followed(outcomes) for number, outcomes in rows.items()}
+
+
+def _contenders(found: Choice, ran: np.ndarray) -> SimpleNamespace:
+    """What the request for further seeds looks at."""
+    return SimpleNamespace(
+        choice=found,
+        candidates=pd.DataFrame({"n_ok": ran}),
+        seeds=[range(count) for count in ran],
+        contest=SimpleNamespace(baseline=0, margin=MARGIN),
+    )
+
+
+def _times(number: int) -> str:
+    return "as it begins" if number == 0 else f"after {number} round{'s' * (number > 1)}"
+
+
+def _followed(outcomes: list[tuple[float, ...]]) -> dict[str, float]:
+    regret, truly, trials, asked, sure = np.array(outcomes, dtype=float).T
+    kept = regret[truly > 0]
+    return {
+        "truly within the margin": float(truly.mean()),
+        "truly best (within 2%)": float(((regret <= 0.02) & (truly > 0)).mean()),
+        "median regret": float(np.median(kept)),
+        "mean regret": float(kept.mean()),
+        "90th percentile of the regret": float(np.quantile(kept, 0.9)),
+        "over 90% sure": float(sure.mean()),
+        "asks for more": float(asked.mean()),
+        "trials a cell": f"{trials.mean() / CELLS:.1f}",
+    }
+
+
 def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, dict[str, float]]:
     """What other rules of choosing would come to, all in the same sweeps: misses of the margin against regret."""
     chosen: dict[str, list[tuple[float, float]]] = {}
@@ -118,6 +179,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
             f"least time where within with p ≥ {least}": np.where(p >= least, level, np.inf)
             for least in (0.3, 0.4, 0.5, 0.6, 0.7)
         }
+        picks["the rule that is used"] = -(np.arange(len(level)) == found.chosen).astype(float)
         picks["least time / p"] = np.where(p >= 0.05, level - np.log(np.maximum(p, 1e-9)), np.inf)
         picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(found, generator)
         for rule, cost in picks.items():

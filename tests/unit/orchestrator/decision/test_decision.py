@@ -256,3 +256,49 @@ def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: 
     assert found.more_seeds == found.commands == ()
     told = "Up to 30 seeds would not tell it from gpus=1, device_batch_size=32, lr_rule=none: take either."
     assert told in found.would_change
+
+
+def test_of_cells_that_are_as_fast_the_most_accurate_is_chosen(record_of: RecordOf) -> None:
+    """Four GPUs take 1% less than two, and are less accurate: within the margin, but for nothing."""
+    speeds, accuracies = {1: 50, 2: 100, 4: 101}, {1: 0.905, 2: 0.906, 4: 0.9}
+    records = [record_of(g, s, metrics=measured(speeds[g], accuracies[g] + s / 1000)) for g in speeds for s in range(3)]
+    found = decided(records)
+    assert found.cell_id == "2-32-none"
+    assert found.reasons[0] == (
+        "Of 3 cells 2 are within 2% of the least time for the fixed budget, of those whose accuracy is more likely than"
+        " not within the margin: it is the most accurate of them."
+    )
+
+
+def test_an_axis_ends_where_the_sweep_does_and_not_where_its_ok_cells_do(record_of: RecordOf) -> None:
+    fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
+    edge = "Its GPU count, 2, is the sweep's largest: a wider axis may hold a better cell."
+    assert edge in decided(fine).would_change
+    failed = [record_of(4, s, Status.OOM) for s in range(3)]
+    assert not [line for line in decided([*fine, *failed]).would_change if "wider axis" in line]
+
+
+def test_a_faster_cell_whose_accuracy_is_near_the_margin_is_asked_for_seeds_until_that_is_known(
+    record_of: RecordOf,
+) -> None:
+    """Four GPUs are twice as fast as two, surely; whether they lose more than .01 is what nobody knows."""
+    drops = {1: [0, 0.002, -0.002], 2: [0.001, -0.001, 0], 4: [-0.009, -0.019, -0.008]}
+    records = [
+        record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
+        for g, given in drops.items()
+        for s, drop in enumerate(given)
+    ]
+    found = decided(records)
+    assert found.cell_id == "2-32-none" and found.provisional and found.p_best < 0.9
+    assert [more.cell_id for more in found.more_seeds if more.seeds > 0] == ["2-32-none", "1-32-none", "4-32-none"]
+
+
+def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
+    drops = {1: [0, 0.004, -0.004], 2: [0.001, -0.001, 0], 4: [-0.0101, -0.0201, -0.0001]}
+    records = [
+        record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
+        for g, given in drops.items()
+        for s, drop in enumerate(given)
+    ]
+    told = "Up to 30 seeds would not tell whether the accuracy of gpus=4, device_batch_size=32, lr_rule=none keeps the"
+    assert f"{told} margin of 0.01: it is too near it." in decided(records).would_change

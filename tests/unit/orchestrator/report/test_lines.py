@@ -131,3 +131,17 @@ def test_a_panel_of_baselines_alone_is_told_and_not_drawn(record_of: RecordOf) -
     for picture in (speedup(cells), efficiency(cells)):
         assert [panel.title for panel in picture.panels] == ["model: a"]
         assert list(picture.remarks) == ["One group of cells has only the baseline, and no panel."]
+
+
+def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -> None:
+    def drawn(*accuracies: list[float]) -> Picture:
+        records = [
+            record_of(1, seed, batch=32 * (place + 1), metrics={"accuracy": value})
+            for place, values in enumerate(accuracies)
+            for seed, value in enumerate(values)
+        ]
+        return accuracy(collect(records, scaling="weak")[1])
+
+    assert drawn([0.90, 0.91, 0.92], [0.80, 0.80, 0.80]).remarks == []  # .91 ± .025; the picture ends at .965
+    told = "1 interval goes on beyond the picture: the data have the ends."
+    assert drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85]).remarks == [told]  # .897 ± .226
