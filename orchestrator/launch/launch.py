@@ -11,6 +11,7 @@ from typing import Any
 from sweeps.mistakes import MistakesError, unknown
 
 TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
+NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
 PORT = 6379
 """Of the cluster's head, where every user has a network namespace or machine of their own."""
 _OF_THIS_COMMAND = ("mode=", "launch.", "cluster.address=")

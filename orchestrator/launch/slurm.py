@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from orchestrator.launch.launch import Launch
+from orchestrator.launch.launch import NO_SETUP, Launch
 
 
 def text(launch: Launch) -> str:
@@ -28,7 +28,7 @@ def text(launch: Launch) -> str:
     node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
     return _SCRIPT.format(
         heading=heading,
-        setup="\n".join(launch.setup) or ":",
+        setup="\n".join(launch.setup) or NO_SETUP,
         node=node,
         nodes=launch.nodes,
         command=launch.command('cluster.address="$address"', "cluster.wait_s=300"),
@@ -41,6 +41,7 @@ _SCRIPT = """\
 set -uo pipefail
 {setup}
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
+export RAY_worker_niceness=0  # Ray would run the trials below everything else on a node
 # Whoever knows the token may run code on the cluster; it stays in the environment of this job.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
 head="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"

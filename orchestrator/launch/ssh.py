@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 
-from orchestrator.launch.launch import PORT, Launch
+from orchestrator.launch.launch import NO_SETUP, PORT, Launch
 
 
 def text(launch: Launch) -> str:
@@ -12,7 +12,7 @@ def text(launch: Launch) -> str:
     node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
     return _SCRIPT.format(
         workdir=shlex.quote(str(launch.workdir)),
-        setup="\n".join(launch.setup) or ":",
+        setup="\n".join(launch.setup) or NO_SETUP,
         hosts=" ".join(map(shlex.quote, launch.hosts)),
         remote=shlex.quote("; ".join([f"cd {shlex.quote(str(launch.workdir))}", *launch.setup])),
         node=node,
@@ -26,6 +26,7 @@ _SCRIPT = """\
 set -uo pipefail
 cd {workdir} || exit 1
 {setup}
+export RAY_worker_niceness=0  # Ray would run the trials below everything else on a node
 # Whoever knows the token may run code on the cluster; it goes to the hosts on the standard input of their shells.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
 address="$(hostname -I | awk '{{print $1}}'):{port}"
@@ -37,7 +38,7 @@ started+=($!)
 sleep 10
 for host in {hosts}; do
     ssh -o BatchMode=yes "$host" bash -s <<END &
-export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$RAY_AUTH_TOKEN
+export RAY_AUTH_MODE=token RAY_AUTH_TOKEN=$RAY_AUTH_TOKEN RAY_worker_niceness=0
 eval {remote}
 ray start --address=$address {node} & ray=\\$!
 trap "kill \\$ray" EXIT HUP TERM
