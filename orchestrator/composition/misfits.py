@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import yaml
 from hydra import compose
-from hydra.errors import HydraException, OverrideParseException
+from hydra.errors import HydraException, MissingConfigException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
@@ -31,7 +31,7 @@ class CompositionError(MistakesError):
 
     def __init__(self, error: Exception, primary: str, overrides: Sequence[str], groups: Groups) -> None:
         """Of overrides that composing has failed for, with this error; Hydra itself tells only of the first."""
-        unfit = dict(_misfits(primary, overrides, groups))
+        unfit = {} if _has_no_primary(error) else dict(_misfits(primary, overrides, groups))
         super().__init__(unfit.values() or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in unfit)
         self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
@@ -94,8 +94,15 @@ def _quoting(override: str, error: Exception) -> str:
     return f"; if this is one text, {quoted}" if taken_apart else ""
 
 
+def _has_no_primary(error: BaseException) -> bool:
+    return isinstance(error, MissingConfigException) and "primary config" in str(error)
+
+
 def one_line(error: BaseException) -> str:
     """The error in a line, with its reason, where Hydra says only what failed."""
+    if isinstance(error, MissingConfigException) and _has_no_primary(error):
+        told = f"--config-name={error.missing_cfg_file}: there is no such primary config"
+        return f"{told}; a sweep of your own is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
     told = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     told = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", told)
     why = one_line(error.__cause__) if error.__cause__ else ""

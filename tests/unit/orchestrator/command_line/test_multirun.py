@@ -20,3 +20,11 @@ def test_what_does_not_compose_hides_no_other_mistake_of_any_sweep(capsys):
     assert main(["-m", "sweep=batch_scaling", "report.margin=0.1,x", "report.margn=1", "sweep.axes.lr_rule=[no]"]) == 2
     err = capsys.readouterr().err
     assert "margn" in err and "'no'" in err
+
+
+@pytest.mark.parametrize("multirun", [[], ["-m"]])
+def test_a_primary_config_that_is_not_there_is_one_mistake(multirun, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    assert main([*multirun, "--config-name=mine", "sweep=batch_scaling", "mode=plan"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 1 and told[0].startswith("--config-name=mine: there is no such primary config; ")
