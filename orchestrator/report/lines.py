@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Panel, Picture, Points, Series
+from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Points, Series
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis, in_order
