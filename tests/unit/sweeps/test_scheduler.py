@@ -43,6 +43,17 @@ def test_an_exclusive_trial_has_its_node_to_itself():
     assert started(scheduler) == ["3"]
 
 
+def test_what_is_left_is_what_waits_and_the_rest_of_what_runs():
+    scheduler = Scheduler(
+        [cores(name, 1, timing="shared") for name in "abc"], (Node(name="a", cpus=2, gpus=0),), lambda each: 10.0
+    )
+    assert scheduler.left_s(0.0) == 15.0  # three times 10 s on two cores
+    assert len(started(scheduler)) == 2
+    assert scheduler.left_s(0.0) == 15.0 and scheduler.left_s(4.0) == 11.0
+    scheduler.ended("a")
+    assert started(scheduler, 10.0) == ["c"] and scheduler.left_s(10.0) == 5.0
+
+
 def test_a_node_is_in_one_timing_mode_at_a_time():
     trials = [gang("timed", 1), gang("packed", 0.5, timing="shared"), gang("quiet", 1, timing="exclusive")]
     scheduler = Scheduler(trials, EIGHT, unknown)

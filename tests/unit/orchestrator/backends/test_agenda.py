@@ -53,6 +53,24 @@ def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
     ] * 2
 
 
+def test_seconds_before_this_agenda_count_for_the_budget():
+    """The driver's own, before its first trial, and those of rounds before."""
+    agenda = on(Agenda(trials(2), allowance=Allowance(limit=Limit(wall_s=10.0), wall_s=6.0)), ONE, now_s=100.0)
+    assert agenda.next(103.9) is not None
+    agenda.ended("0", 104.0, Outcome(status=Status.OK, wall_s=0.1))
+    assert agenda.next(104.0) is None and ids(agenda.left_out) == [("1", Status.SKIPPED)]
+
+
+def test_a_probe_says_nothing_of_how_long_its_trial_takes():
+    whole = trial("whole", "quick")
+    probe = dataclasses.replace(whole, trial_id="probe", probes="whole")
+    agenda = on(Agenda([probe, whole]), ONE)
+    for name, timed in (("probe", False), ("whole", True)):
+        assert agenda.next(0.0).trial.trial_id == name
+        agenda.ended(name, 1.0, Outcome(status=Status.OK, wall_s=1.0))
+        assert agenda.is_timed(probe) is agenda.is_timed(whole) is timed
+
+
 def test_what_runs_counts_for_the_budget():
     agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("next", "quick")]), ONE)
     assert agenda.next(0.0) is not None
@@ -124,11 +142,18 @@ def test_a_smaller_trial_that_is_alone_anyway_takes_the_place_of_the_largest():
 
 
 def test_durations_of_ended_trials_decide_who_is_next():
-    repeats = [trial(str(number), "quick", timing="shared", cell=number) for number in range(2)]
+    cells = {name: trial(name, "quick", timing="shared") for name in ("short", "long")}
+    repeats = [
+        dataclasses.replace(cell, trial_id=f"{name} {seed}", seed=seed)
+        for seed in range(2)
+        for name, cell in cells.items()
+    ]
     agenda = on(Agenda(repeats), Node(name="a", cpus=1, gpus=0))
-    agenda.next(0.0)
-    agenda.ended("0", 7.0, Outcome(status=Status.OK, wall_s=7.0))
-    assert agenda._durations.expected_s(repeats[0]) == 7.0
+    for name, seconds in (("short 0", 2.0), ("long 0", 7.0)):
+        assert agenda.next(0.0).trial.trial_id == name
+        agenda.ended(name, seconds, Outcome(status=Status.OK, wall_s=seconds))
+    assert [agenda.is_timed(each) for each in repeats] == [True] * 4
+    assert agenda.next(9.0).trial.trial_id == "long 1"
 
 
 def test_without_any_node_nothing_is_infeasible_and_after_a_while_all_is_left_for_another_time():

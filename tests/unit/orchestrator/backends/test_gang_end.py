@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,6 +29,7 @@ def ok(rank: int) -> RankEnd:
         ([ERROR, BROKEN], Status.FAILED, "rank 2: ValueError: no such luck"),
         ([ERROR, DIED_WITH_NODE, LOST], Status.FAILED, "rank 1: the process died: its node died"),
         ([ERROR, ok(1)], Status.FAILED, "rank 0: Connection closed by peer"),
+        ([replace(BROKEN, rank=3), BROKEN], Status.FAILED, "rank 2: ValueError: no such luck"),
         ([ok(1), ok(0)], Status.OK, ""),
     ],
 )

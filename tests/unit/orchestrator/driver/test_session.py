@@ -14,6 +14,7 @@ from orchestrator.journal.journal import Journal, replay, terminal
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
+from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.driver.test_kept import Nobody
@@ -115,6 +116,14 @@ def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
     }
     assert not [path for path in written if secret in path.read_text()]
     assert terminal(replay(layout.journal).records)["t"].note == "no <hidden>"
+
+
+def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
+    taken_up = session(layout, secrets=Secrets({"hunter22": "<hidden>"}))
+    taken_up.started(TRIAL)
+    with pytest.raises(MistakesError) as caught:
+        taken_up.finished(TRIAL, replace(BROKEN, cause=Cause.REQUEST, note="no key hunter22", trace="no key hunter22"))
+    assert "no key <hidden>" in str(caught.value) and layout.trace("t").read_text() == "no key <hidden>"
 
 
 def test_what_is_left_out_is_told_once_and_again_where_the_reason_is_another(layout: Layout) -> None:

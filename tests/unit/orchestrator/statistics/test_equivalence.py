@@ -65,3 +65,10 @@ def test_seeds_to_settle():
     assert power(1, 1, found) >= 0.8 > power(1, 1, found - 1)
     assert seeds_to_settle(Difference(point=1.0, error=0.5, freedom=2), 1.0, 3) is None  # right at the margin
     assert seeds_to_settle(Difference(point=-5.0, error=0.1, freedom=2), 1.0, 3) == 3  # plainly worse already
+
+
+@pytest.mark.parametrize(
+    ("point", "word"), [(0.0099, "equivalent"), (0.01, "inconclusive"), (-0.01, "inconclusive"), (0.0101, "better")]
+)
+def test_at_the_margin_itself_nothing_is_shown(point, word):
+    assert difference(point, error=0.0).verdict(0.01) == word
