@@ -5,6 +5,7 @@ A rank is a process; it has one device, or drives several, over which its share 
 
 from __future__ import annotations
 
+from sweeps.number import is_whole
 from sweeps.trial import Batch
 
 
@@ -53,5 +54,5 @@ def multiply_device(
 
 
 def _check_positive(name: str, value: int) -> None:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+    if not is_whole(value) or value < 1:
         raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")

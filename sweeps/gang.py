@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from sweeps.number import is_number
 from sweeps.trial import Gang
 
 ONE_PROCESS = ("single", "data_parallel", "own_ranks")
@@ -24,7 +25,7 @@ def gang(
     gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
     ValueError where no such gang exists.
     """
-    if isinstance(gpus, bool) or not isinstance(gpus, (int, float)) or gpus <= 0:
+    if not is_number(gpus) or gpus <= 0:
         raise ValueError(f"gpus must be a number above 0, not {gpus!r}")
     if strategy == "data_parallel" and device == "cpu":
         raise ValueError("strategy=data_parallel drives GPUs from one process, and there are none here: use ddp")

@@ -12,6 +12,7 @@ from sweeps.gang import gang
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
 from sweeps.mistakes import MistakesError
+from sweeps.number import is_number, is_whole
 from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 
 STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
@@ -203,12 +204,8 @@ def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
 
 def _value_mistakes(asked: Mapping[str, Any], setup: Setup) -> Iterator[str]:
     for key, value in (("lr_multiplier", asked["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
-        if not _is_number(value) or value <= 0:
+        if not is_number(value) or value <= 0:
             yield f"{key} must be a number above 0, not {value!r}"
     for key, value, least in (("seed", asked["seed"], 0), ("reference_batch_size", setup.reference_batch_size, 1)):
-        if not isinstance(value, int) or isinstance(value, bool) or value < least:
+        if not is_whole(value) or value < least:
             yield f"{key} must be a whole number of at least {least}, not {value!r}"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -11,6 +11,7 @@ from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.config.request import value_at
 from orchestrator.decision.recommendation import OBJECTIVES
 from sweeps.mistakes import unknown
+from sweeps.number import is_number, is_whole
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,8 +29,7 @@ class Number:
         """Whether the key may hold this."""
         if value in self.beside:
             return True
-        fits = isinstance(value, int) or (isinstance(value, float) and not self.whole)
-        if not fits or isinstance(value, bool) or not math.isfinite(value):
+        if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):
             return False
         return bool(self.above < value < self.below and value >= self.at_least)
 

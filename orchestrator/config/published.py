@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from sweeps.mistakes import unknown
+from sweeps.number import is_number
 
 Figure = float | tuple[float, float]
 """A number, or the least and the largest of several."""
@@ -82,11 +83,7 @@ def _keys(where: str, given: Any, kind: type, needed: tuple[str, ...]) -> Iterat
 
 
 def _is_figure(value: Any) -> bool:
-    return _is_number(value) or (isinstance(value, list) and len(value) == 2 and all(map(_is_number, value)))
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return is_number(value) or (isinstance(value, list) and len(value) == 2 and all(map(is_number, value)))
 
 
 def _figure(value: Any) -> Figure:

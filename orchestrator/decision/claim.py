@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from orchestrator.decision.claim_expression import Claimed
+from sweeps.number import is_number
 
 KEYS = ("sentence", "expression", "margin", "about", "needs_seeds", "needs_epochs")
 
@@ -37,7 +38,7 @@ class Claim:
         claim = Claim(**{key: value for key, value in given.items() if value is not None})
         for key in ("margin", "needs_seeds", "needs_epochs"):
             value = getattr(claim, key)
-            if isinstance(value, bool) or not isinstance(value, (int, float)) or value < 0:
+            if not is_number(value) or value < 0:
                 raise ValueError(f"{key} must be a number of at least 0, not {value!r}")
         if Claimed.parse(str(claim.expression)).order == "==" and claim.margin <= 0:
             raise ValueError("a claim of equality needs a margin above 0")

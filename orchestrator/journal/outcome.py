@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.journal.cause import Cause
+from sweeps.number import is_number
 from sweeps.status import Status
 
 
@@ -36,4 +37,4 @@ class Outcome:
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:
     """One of a trial's metrics as a number; None where it was not measured, or is something else."""
     value = metrics.get(name)
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return float(value) if is_number(value) else None

@@ -12,6 +12,7 @@ from typing import Any
 
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import TRIAL_ID
+from sweeps.number import is_whole
 from sweeps.status import Status
 
 _NEUTRAL: Mapping[Any, Any] = {str: "", float: math.nan}
@@ -63,7 +64,7 @@ def _is_mapping(hint: Any) -> bool:
 
 def _is_int(value: Any) -> bool:
     """A whole number of at most 64 bits: no table holds larger ones."""
-    return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
+    return is_whole(value) and -(2**63) <= value < 2**63
 
 
 def _as(kind: Any, value: Any) -> tuple[Any, bool]:

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.config.request import Request
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
+from sweeps.number import is_number
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -96,8 +97,7 @@ def _axes(planned: Sequence[TrialSpec]) -> dict[str, list[Any]]:
 
 
 def _in_order(values: list[Any]) -> list[Any]:
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return sorted(values) if numbers else values
+    return sorted(values) if all(map(is_number, values)) else values
 
 
 def _point(trial: TrialSpec, axes: Mapping[str, Sequence[Any]]) -> tuple[int, ...]:

@@ -10,6 +10,8 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
+from sweeps.number import is_number
+
 ASKS = 100
 """How often Optuna may name a cell that was tried or does not exist, before any other is taken at random."""
 
@@ -57,5 +59,5 @@ def next_points(
 
 def _distribution(values: Sequence[Any]) -> BaseDistribution:
     """Numbers have an order, by which neighbours are alike; words have none."""
-    numbers = all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
-    return IntDistribution(0, len(values) - 1) if numbers else CategoricalDistribution(range(len(values)))
+    ordered = all(map(is_number, values))
+    return IntDistribution(0, len(values) - 1) if ordered else CategoricalDistribution(range(len(values)))

@@ -13,6 +13,7 @@ from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, P
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis, in_order
+from sweeps.number import is_number
 
 WORDS: Mapping[str, str] = {
     "gpus": "GPUs",
@@ -121,7 +122,7 @@ def named(column: str, value: Any, cells: pd.DataFrame) -> str:
 def told(value: Any) -> str:
     """A value of an axis: `1,024`, `0.5`, `none`, `null`."""
     value = figures.asked(value)
-    if isinstance(value, (int, float)) and not isinstance(value, bool):
+    if is_number(value):
         return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
     return str(value)
 

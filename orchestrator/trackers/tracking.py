@@ -19,6 +19,7 @@ from orchestrator.journal.listener import Listener
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from sweeps.mistakes import MistakesError
+from sweeps.number import is_number
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)
@@ -161,11 +162,7 @@ def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
     """What of a row can be drawn."""
-    return {
-        key: float(value)
-        for key, value in row.items()
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-    }
+    return {key: float(value) for key, value in row.items() if is_number(value) and math.isfinite(value)}
 
 
 def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
