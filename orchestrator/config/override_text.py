@@ -1,9 +1,10 @@
-"""Plain Python values as overrides of the command line, in Hydra's grammar."""
+"""Plain Python values as overrides of the command line, in Hydra's grammar; and overrides as a person types them."""
 
 from __future__ import annotations
 
 import math
 import re
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
@@ -68,6 +69,24 @@ def _quoted(text: str) -> str:
     """Backslashes are themselves but before a quote, and at the end."""
     escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
     return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
+
+
+_ALTERNATIVE = re.compile(
+    r"(budget|sweep\.axes)\.(?:epochs|samples|steps|seconds|device_batch_size|global_batch_size)=(.*)", re.DOTALL
+)
+
+
+def shell_command(overrides: Sequence[str]) -> str:
+    """The command that says the same, without alternatives that were set to null for the user, as they will be."""
+    found = [(override, _ALTERNATIVE.fullmatch(override)) for override in overrides]
+    chosen = {match[1] for _, match in found if match and match[2] != "null"}
+    typed = [override for override, match in found if not (match and match[2] == "null" and match[1] in chosen)]
+    return " ".join(["python -m orchestrator", *map(_shell_word, typed)])
+
+
+def _shell_word(argument: str) -> str:
+    """Quoted, readable where Hydra wants quotes of its own: "a='b'"."""
+    return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
 
 
 def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

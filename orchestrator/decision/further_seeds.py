@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import math
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.override_text import FROM_PROGRAM
+from orchestrator.config.override_text import FROM_PROGRAM, shell_command
 from sweeps.axes import distinct
 
 _OTHER = ("sweep.axes", "sweep.exclude=", "mode=", "claims.", "predict.", "compare.", "plan.")
@@ -47,19 +46,7 @@ def command(
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
         return f"run_sweep(…, {', '.join(map(repr, given))})"
     kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
-    return " ".join(["python -m orchestrator", *map(_quoted, [*_as_typed(kept), *given])])
-
-
-def _as_typed(overrides: Sequence[str]) -> list[str]:
-    """Without the alternatives of a budget's unit that were set to null for the user, as they will be again."""
-    unset = [each for each in overrides if each.startswith("budget.") and each.endswith("=null")]
-    chosen = any(each.startswith("budget.") and each not in unset for each in overrides)
-    return [each for each in overrides if not (chosen and each in unset)]
-
-
-def _quoted(argument: str) -> str:
-    """For a shell, readable where Hydra wants quotes of its own: "a='b'"."""
-    return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
+    return shell_command([*kept, *given])
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:

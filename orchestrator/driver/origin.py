@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import platform
-import shlex
 import subprocess
 from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
+
+from orchestrator.config.override_text import shell_command
 
 PACKAGES = ("sweep-orchestrator", "ray", "hydra-core", "torch")
 
@@ -35,7 +36,7 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
 
 def command(arguments: Sequence[str]) -> str:
     """The command that repeats this, for a shell."""
-    return shlex.join(["python", "-m", "orchestrator", *arguments])
+    return shell_command(arguments)
 
 
 def commit(folder: Path) -> str:

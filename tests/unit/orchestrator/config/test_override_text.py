@@ -1,7 +1,9 @@
+import shlex
+
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
-from orchestrator.config.override_text import literal, overrides_of
+from orchestrator.config.override_text import literal, overrides_of, shell_command
 
 
 @pytest.mark.parametrize(
@@ -48,3 +50,11 @@ def test_a_section_with_its_name_is_taken_as_a_whole():
 def test_what_no_config_has_is_refused():
     with pytest.raises(ValueError, match="is a object"):
         literal(object())
+
+
+def test_a_command_is_told_as_a_person_types_it():
+    asked = ["budget.epochs=4", "budget.steps=null", "sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
+    told = shell_command([*asked, "sweep.axes.device_batch_size=[1,2]"])
+    words = ["budget.epochs=4", "\"trainable.argv='a {lr}'\"", "'sweep.axes.device_batch_size=[1,2]'"]
+    assert told == " ".join(["python -m orchestrator", *words])
+    assert shlex.split(shell_command(asked))[-2:] == ["sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
