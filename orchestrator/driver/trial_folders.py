@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-import yaml
-
-from orchestrator.storage import curve
+from orchestrator.storage import curve, yaml_text
 from orchestrator.storage.durable import write_whole
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
@@ -34,7 +32,7 @@ class TrialFolders:
             self._first_rows.add(trial.trial_id)
         else:
             curve.begin(metrics)
-        write_whole(self._layout.config(trial.trial_id), _as_yaml(self._secrets.value(asdict(trial))).encode())
+        write_whole(self._layout.config(trial.trial_id), yaml_text.dump(self._secrets.value(asdict(trial))).encode())
 
     def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Add rows to the learning curve; the first of an attempt that continues say from where on."""
@@ -55,10 +53,3 @@ class TrialFolders:
     def drop_checkpoint(self, trial: TrialSpec) -> None:
         """Nothing goes on from it."""
         shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
-
-
-_DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)  # ten times as fast, where PyYAML was built with it
-
-
-def _as_yaml(value: Any) -> str:
-    return str(yaml.dump(value, Dumper=_DUMPER, sort_keys=False))

@@ -17,11 +17,9 @@ from orchestrator.driver.ending import Ending
 from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record
 from orchestrator.journal.soundness import Results
-from orchestrator.storage import curve
+from orchestrator.storage import curve, yaml_text
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.trial_files import HASHED, digest
-
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 GENERATIONS = "trainables.checkpoints.generations:Generations"
 """Who knows a whole checkpoint from a damaged one."""
@@ -50,7 +48,7 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
     for trial_id in trial_ids:
         if layout.config(trial_id).exists():
             try:
-                yaml.load(layout.config(trial_id).read_bytes(), Loader=_LOADER)  # noqa: S506 - a safe one
+                yaml_text.load(layout.config(trial_id).read_bytes())
             except yaml.YAMLError as error:
                 yield f"{layout.config(trial_id)}: no YAML ({str(error).splitlines()[0]})"
         if layout.metrics(trial_id).exists():
