@@ -49,6 +49,7 @@ def test_nothing_is_overwritten(folder, capsys):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", kinds())
 def test_its_test_passes_and_its_sweep_ends_in_tables(kind, folder):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}

@@ -19,6 +19,7 @@ def test_there_are_two_and_their_outputs_are_there():
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(700)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_it_runs(path, tmp_path):
@@ -26,5 +27,7 @@ def test_it_runs(path, tmp_path):
     pytest.importorskip("ipykernel")
     shutil.copy(path, tmp_path)
     notebook = nbformat.read(path, as_version=4)
-    nbclient.NotebookClient(notebook, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    nbclient.NotebookClient(
+        notebook, timeout=300, startup_timeout=300, resources={"metadata": {"path": str(tmp_path)}}
+    ).execute()
     assert not any(output.output_type == "error" for cell in notebook.cells for output in cell.get("outputs", ()))

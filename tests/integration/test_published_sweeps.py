@@ -13,6 +13,7 @@ SWEEPS = sorted(path.stem for path in (ROOT / "conf/sweep/published").glob("*.ya
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_the_small_variant_ends_in_tables_that_claim_nothing(sweep, tmp_path):
     ended = subprocess.run(
@@ -21,7 +22,7 @@ def test_the_small_variant_ends_in_tables_that_claim_nothing(sweep, tmp_path):
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
-        timeout=230,
+        timeout=880,
     )
     assert ended.returncode == 0, ended.stdout + ended.stderr
     tables = tmp_path / "results" / f"{sweep}_small" / "tables"

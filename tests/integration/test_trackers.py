@@ -40,6 +40,7 @@ def _seed_of(results):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("store", ["files", "server"])
 def test_mlflow_has_a_run_for_each_trial(folder, store):
@@ -85,6 +86,7 @@ def test_mlflow_has_a_run_for_each_trial(folder, store):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")
 def test_an_mlflow_server_that_does_not_answer_is_told_before_anything_starts(folder, monkeypatch):
     pytest.importorskip("mlflow")
@@ -95,7 +97,7 @@ def test_an_mlflow_server_that_does_not_answer_is_told_before_anything_starts(fo
         began_s = time.monotonic()
         with pytest.raises(MistakesError, match=f"tracker.mlflow: MlflowException: .*{uri}"):
             run_sweep(SMALL | {"tracker": {"mlflow": {"enabled": True, "uri": uri}}}, quiet=True)
-    assert time.monotonic() - began_s < 60
+    assert time.monotonic() - began_s < 150  # MLflow itself would try for longer
     assert not (folder / "results/mine/trials").exists()
 
 
@@ -110,6 +112,7 @@ def _wait_for(port, server):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")
 def test_wandb_has_an_offline_run_for_each_trial(folder, monkeypatch):
     pytest.importorskip("wandb")

@@ -1,3 +1,5 @@
+from typing import cast
+
 import pytest
 
 from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
@@ -47,6 +49,22 @@ def test_a_wrong_guess_is_made_good(pace: float) -> None:
     stage = Stage(0.01)
     window = measure(stage, pace=pace)
     assert window.seconds == pytest.approx(window.steps * 0.01) and window.seconds >= 2
+
+
+class HalfAsFast:
+    """A gang with a rank that takes twice as long as this one."""
+
+    def largest(self, seconds: float) -> list[float]:
+        return [2 * seconds]
+
+
+def test_the_slowest_rank_is_the_one_that_is_timed() -> None:
+    stage, gang = Stage(0.01), cast(Gang, HalfAsFast())
+    clock = Clock("cpu", stage.read)
+    pace = warm_up(stage.step, clock=clock, gang=gang, warmup=Warmup(steps=10, seconds=0.4))
+    assert pace == pytest.approx(0.02) and 20 <= stage.steps <= 26
+    window = measure_window(stage.step, clock=clock, gang=gang, least_s=2.0, least_steps=50, pace=pace)
+    assert window.seconds == pytest.approx(0.02 * window.steps) and window.steps in (105, 106)
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.001, 400), (0.01, 40), (0.5, 10)])

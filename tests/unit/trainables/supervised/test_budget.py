@@ -46,6 +46,14 @@ def test_seconds_end_within_a_step_and_with_few_looks_at_the_clock(
     assert looks <= 2 * math.log2(2 + seconds / step_s) + 2 + (first_s / step_s if first_s else 0)
 
 
+def test_steps_that_get_slower_up_to_twice_as_slow_end_in_time_too() -> None:
+    length, steps, train_s = budget(seconds=10.0), 0, 0.0
+    while room := length.room(steps, train_s):
+        train_s += sum(0.01 if step < 200 else 0.02 for step in range(steps, steps + room))
+        steps += room
+    assert 10.0 <= train_s <= 10.0 + 0.02 * (1 + 1e-9)
+
+
 def test_the_length_is_foretold_from_the_time_used() -> None:
     assert budget(seconds=10).length(0, 0.0) == math.inf
     assert budget(seconds=10).length(50, 2.0) == 250
