@@ -51,12 +51,17 @@ def _missing(gang: Gang, nodes: Sequence[Node]) -> str:
     room = sum(ranks_that_fit(gang, node) for node in nodes)
     if room >= gang.ranks:
         return ""
-    kind = f"{gang.gpu_types[0]} GPUs" if gang.gpu_types else "GPUs"
-    each = f"{gang.cpus_per_rank} CPUs" + (f" and {gang.gpus_per_rank:g} {kind}" if gang.gpus_per_rank else "")
+    kind = f"{gang.gpu_types[0]} GPU" if gang.gpu_types else "GPU"
+    each = _counted(gang.cpus_per_rank, "CPU")
+    each += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""
     have = ", ".join(_told(node, bool(gang.gpu_types)) for node in nodes) or "no nodes"
     return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {each}; there is room for {room} ({have})"
 
 
 def _told(node: Node, typed: bool) -> str:
-    kind = f"{node.gpu_type or 'unknown'} GPUs" if typed else "GPUs"
-    return f"{node.name}: {node.cpus:g} CPUs, {node.gpus:g} {kind}"
+    kind = f"{node.gpu_type or 'unknown'} GPU" if typed else "GPU"
+    return f"{node.name}: {_counted(node.cpus, 'CPU')}, {_counted(node.gpus, kind)}"
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"

@@ -95,7 +95,8 @@ class Display:
             self._idle_since = time.monotonic()
         elif not self._told_idle and time.monotonic() - self._idle_since > IDLE_S:
             self._told_idle = True
-            told = f"{self._waiting} trials wait for processes that start slowly, or for room that others use"
+            who = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
+            told = f"{who} for processes that start slowly, or for room that others use"
             self._console.print(f"nothing has started for {IDLE_S} s: {told}", soft_wrap=True)
         if self._live:
             self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)

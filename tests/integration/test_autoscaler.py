@@ -124,7 +124,7 @@ def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
         trials = sweep.trials()
         assert trials.groupby("gpus").status.unique().map(list).to_dict() == {1: ["ok"], 2: ["ok"], 3: ["infeasible"]}
         (note,) = set(trials.note[trials.gpus == 3])  # the two that there can be at most were there
-        assert note.startswith("needs 3 ranks of 1 CPUs and 1 GPUs; there is room for 2 (")
+        assert note.startswith("needs 3 ranks of 1 CPU and 1 GPU; there is room for 2 (")
         assert note.endswith("; no node for it came within cluster.wait_s=120")
         assert set(look.now()["alive"]) <= {"gpu"}  # type: ignore[call-overload]
         print(f"gone after {look.until(alive=[], asked=0):.0f} s")
@@ -155,7 +155,7 @@ def test_a_type_of_node_that_cannot_be_had(tmp_path: Path) -> None:
         trials = sweep.trials()
         assert set(trials.status) == {"infeasible"}
         (note,) = set(trials.note)
-        assert f"there is room for 0 ({socket.gethostname()}: 1 CPUs, 0 GPUs)" in note
+        assert f"there is room for 0 ({socket.gethostname()}: 1 CPU, 0 GPUs)" in note
         assert note.endswith("; no node for it came within cluster.wait_s=20")
         assert look.now() == {"alive": [], "asked": 0}
         status, told = sweep.run(

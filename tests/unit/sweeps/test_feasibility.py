@@ -27,7 +27,7 @@ def test_a_gang_may_span_nodes_but_a_rank_may_not():
 
 def test_the_reason_says_what_is_needed_and_what_there_is():
     assert why_infeasible(gang(4, gpus=1, cpus=2), [node(8, 2, "host")]) == (
-        "needs 4 ranks of 2 CPUs and 1 GPUs; there is room for 2 (host: 8 CPUs, 2 GPUs)"
+        "needs 4 ranks of 2 CPUs and 1 GPU; there is room for 2 (host: 8 CPUs, 2 GPUs)"
     )
     assert why_infeasible(gang(1), []).endswith("there is room for 0 (no nodes)")
 
