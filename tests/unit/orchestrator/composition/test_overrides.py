@@ -22,6 +22,8 @@ from orchestrator.composition.overrides import rewritten, with_alternatives
         ),
         (["scale=small", "sweep=published/conv2d"], ["sweep/published/conv2d=small", "sweep=published/conv2d"]),
         (["scale=small"], ["scale=small"]),
+        (["trainable.env.MINE='{trial_id}'"], ["++trainable.env.MINE='{trial_id}'"]),
+        (["+trainable.env.MINE=1"], ["+trainable.env.MINE=1"]),
         (
             ["budget.steps=5"],
             ["budget.steps=5", "budget.epochs=null", "budget.samples=null", "budget.seconds=null"],
