@@ -6,7 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sweeps.placement import Occupancy, Placement, Shape
+from sweeps.occupancy import Occupancy
+from sweeps.placement import Placement, Shape
 
 
 @dataclass(frozen=True, kw_only=True)

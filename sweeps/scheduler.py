@@ -9,8 +9,9 @@ from dataclasses import dataclass
 from statistics import median
 
 from sweeps.feasibility import Node
+from sweeps.occupancy import Occupancy
 from sweeps.order import Expected, Stretch, stretches
-from sweeps.placement import Occupancy, Placement, Shape, weight
+from sweeps.placement import Placement, Shape, weight
 from sweeps.reservation import Reservation, reserve
 from sweeps.trial import TrialSpec
 

@@ -2,7 +2,8 @@ import dataclasses
 import random
 
 from sweeps.feasibility import Node
-from sweeps.placement import Occupancy, Shape
+from sweeps.occupancy import Occupancy
+from sweeps.placement import Shape
 from sweeps.simulation import Stay, simulate
 from sweeps.trial import Gang
 from tests.benchmarks.warmth import cold_starts
