@@ -19,7 +19,8 @@ from orchestrator.telemetry.machine import this_machine
 from sweeps.axes import Point
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
-from sweeps.sweep import STANDARD_AXES, Setup, Sweep, trials
+from sweeps.setup import Setup
+from sweeps.sweep import STANDARD_AXES, Sweep, trials
 from sweeps.trial import TrialSpec
 
 _SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)

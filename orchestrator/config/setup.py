@@ -16,7 +16,7 @@ from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes
 from sweeps.feasibility import Node
 from sweeps.identity import digest, without
-from sweeps.sweep import Setup
+from sweeps.setup import Setup
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

@@ -38,8 +38,9 @@ from orchestrator.plan.plan import Plan
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.lock import DirectoryLock
 from sweeps.feasibility import Node
+from sweeps.setup import Setup
 from sweeps.status import Status
-from sweeps.sweep import Setup, Sweep, trials
+from sweeps.sweep import Sweep, trials
 from sweeps.trial import TrialSpec
 
 NODES = (Node(name="fake", cpus=1024, gpus=0),)

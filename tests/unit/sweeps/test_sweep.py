@@ -4,7 +4,8 @@ import pytest
 
 from sweeps.mistakes import MistakesError
 from sweeps.order import in_order
-from sweeps.sweep import Setup, Sweep, trials
+from sweeps.setup import Setup
+from sweeps.sweep import Sweep, trials
 
 
 def setup(**changed):
