@@ -6,6 +6,7 @@ import math
 import os
 import warnings
 from collections.abc import Mapping, Sequence
+from functools import partial
 from types import ModuleType
 from typing import Any
 
@@ -95,30 +96,6 @@ def _handle(nvml: Any, entry: str) -> Any:
 def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
     """One for each call, because each may be missing on some device."""
 
-    def utilisation() -> Mapping[str, float]:
-        found = nvml.nvmlDeviceGetUtilizationRates(handle)
-        return {"gpu_util": found.gpu / 100, "memory_util": found.memory / 100}
-
-    def throttle() -> Mapping[str, float]:
-        reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
-        reasons = reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
-        return {"throttle_reasons": float(reasons(handle))}
-
-    def links() -> Mapping[str, float]:
-        all_links, kib = 0xFFFFFFFF, 2**10
-        wanted = {
-            "pcie_tx_gb": (nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0, 1),
-            "pcie_rx_gb": (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0, 1),
-            "nvlink_tx_gb": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, all_links, kib),
-            "nvlink_rx_gb": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, all_links, kib),
-        }
-        values = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope) for field, scope, _ in wanted.values()])
-        return {
-            name: value.value.ullVal * unit / GB
-            for (name, (_, _, unit)), value in zip(wanted.items(), values, strict=True)
-            if value.nvmlReturn == nvml.NVML_SUCCESS
-        }
-
     def of(name: str, function: str, *given: Any, unit: float = 1.0, counts: bool = False) -> Source:
         def read() -> Mapping[str, float]:
             return {name: float(getattr(nvml, function)(handle, *given)) * unit}
@@ -126,16 +103,45 @@ def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
         return Source(name=f"NVML {function}", read=read, counts=counts)
 
     return (
-        Source(name="NVML utilisation", read=utilisation),
-        Source(
-            name="NVML memory", read=lambda: {"memory_used_gb": float(nvml.nvmlDeviceGetMemoryInfo(handle).used) / GB}
-        ),
+        Source(name="NVML utilisation", read=partial(_utilisation, nvml, handle)),
+        Source(name="NVML memory", read=partial(_memory, nvml, handle)),
         of("sm_clock_mhz", "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_SM),
         of("memory_clock_mhz", "nvmlDeviceGetClockInfo", nvml.NVML_CLOCK_MEM),
         of("temperature_c", "nvmlDeviceGetTemperature", nvml.NVML_TEMPERATURE_GPU),
         of("power_w", "nvmlDeviceGetPowerUsage", unit=1e-3),
         of("energy_j", "nvmlDeviceGetTotalEnergyConsumption", unit=1e-3, counts=True),
         of("fan", "nvmlDeviceGetFanSpeed", unit=1e-2),
-        Source(name="NVML clock-event reasons", read=throttle),
-        Source(name="NVML link counters", read=links, counts=True),
+        Source(name="NVML clock-event reasons", read=partial(_throttling, nvml, handle)),
+        Source(name="NVML link counters", read=partial(_links, nvml, handle), counts=True),
     )
+
+
+def _utilisation(nvml: Any, handle: Any) -> Mapping[str, float]:
+    found = nvml.nvmlDeviceGetUtilizationRates(handle)
+    return {"gpu_util": found.gpu / 100, "memory_util": found.memory / 100}
+
+
+def _memory(nvml: Any, handle: Any) -> Mapping[str, float]:
+    return {"memory_used_gb": float(nvml.nvmlDeviceGetMemoryInfo(handle).used) / GB}
+
+
+def _throttling(nvml: Any, handle: Any) -> Mapping[str, float]:
+    reasons = getattr(nvml, "nvmlDeviceGetCurrentClocksEventReasons", None)
+    reasons = reasons or nvml.nvmlDeviceGetCurrentClocksThrottleReasons
+    return {"throttle_reasons": float(reasons(handle))}
+
+
+def _links(nvml: Any, handle: Any) -> Mapping[str, float]:
+    all_links, kib = 0xFFFFFFFF, 2**10
+    wanted = {
+        "pcie_tx_gb": (nvml.NVML_FI_DEV_PCIE_COUNT_TX_BYTES, 0, 1),
+        "pcie_rx_gb": (nvml.NVML_FI_DEV_PCIE_COUNT_RX_BYTES, 0, 1),
+        "nvlink_tx_gb": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX, all_links, kib),
+        "nvlink_rx_gb": (nvml.NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_RX, all_links, kib),
+    }
+    values = nvml.nvmlDeviceGetFieldValues(handle, [(field, scope) for field, scope, _ in wanted.values()])
+    return {
+        name: value.value.ullVal * unit / GB
+        for (name, (_, _, unit)), value in zip(wanted.items(), values, strict=True)
+        if value.nvmlReturn == nvml.NVML_SUCCESS
+    }
