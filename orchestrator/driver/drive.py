@@ -72,7 +72,8 @@ class Drive:
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
-            with Display(self.console, waiting=len(planned.may_run(waits=request.wait_s > 0))) as display:
+            waiting = len(planned.may_run(waits=request.wait_s > 0))
+            with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
                 session = self._session(display)
                 for trial, reason in () if request.wait_s else planned.without_room:
                     session.found_infeasible(trial, reason)

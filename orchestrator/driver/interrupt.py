@@ -7,7 +7,8 @@ import select
 import signal
 import threading
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -19,19 +20,23 @@ GRACE_S = 8.5
 """How long a clean end may take: whoever sent the signal sends SIGKILL after ten seconds, and the journal is safe."""
 
 
-_SAID = b"\ninterrupted: what runs is given up, and the tables follow; once more ends at once\n"
+_SAID = "interrupted: what runs is given up, and the tables follow; once more ends at once"
 _OVER = b"\0"
-_TOO_SLOW = b"what runs does not end in time: it is killed, and mode=report makes the tables\n"
+_TOO_SLOW = "what runs does not end in time: it is killed, and mode=report makes the tables"
+_SHOW_CURSOR = b"\x1b[?25h\n"
 
 
-def _say(told: bytes) -> None:
+def _say(told: str) -> None:
     """On standard error, if anybody reads it: Ctrl-C ends a `tee` behind the pipe, too."""
     with suppress(OSError):
-        os.write(2, told)
+        os.write(2, f"\n{told}\n".encode())
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:
     """End the process, also as a signal's handler; the driver's watcher ends what is still running."""
+    with suppress(OSError):
+        if os.isatty(1):  # which a live table has hidden the cursor of
+            os.write(1, _SHOW_CURSOR)
     os._exit(128 + number)
 
 
@@ -44,6 +49,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._say: Callable[[str], None] = _say
         self._before: dict[int, object] = {}
 
     @property
@@ -74,6 +80,15 @@ class Interrupt:
         os.close(self._told)
         os.close(self._heard)
 
+    @contextmanager
+    def said_by(self, say: Callable[[str], None] | None) -> Iterator[None]:
+        """Meanwhile this says what there is to say, from a thread: a live table would be drawn over anything else."""
+        self._say = say or _say
+        try:
+            yield
+        finally:
+            self._say = _say
+
     def give_back(self) -> None:
         """The signals have their handlers of before."""
         for number, handler in self._before.items():
@@ -89,13 +104,17 @@ class Interrupt:
         if not number:
             return
         self.signal = self.signal or number
-        _say(_SAID)
+        self._tell(_SAID)
         again = self._next(time.monotonic() + GRACE_S)
         if again:
             end_at_once(again)  # asked twice
         if again is None:
             _say(_TOO_SLOW)
             end_at_once(number)
+
+    def _tell(self, told: str) -> None:
+        """Somebody else's way to say something may take its time: the seconds are counted all the same."""
+        threading.Thread(target=self._say, args=(told,), daemon=True).start()
 
     def _next(self, until: float | None) -> int | None:
         """The next of the signals; 0 when it is over, None when it is too late. Other handlers' signals pass by."""

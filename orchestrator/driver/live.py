@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from rich.console import Console, Group
@@ -89,6 +89,11 @@ class Display:
         """A trial that never started is a line, and counts for nothing else."""
         self._console.print(Text(f"{outcome.status}  {trial.label}  {outcome.note}"), soft_wrap=True)
 
+    @property
+    def say(self) -> Callable[[str], None] | None:
+        """Tells something above the live table, from any thread; None where there is no such table."""
+        return (lambda told: self._console.print(Text(told))) if self._live else None
+
     def refresh(self) -> None:
         """Draw the table anew; say so, once, where nothing runs for a while although trials wait."""
         if self._running or not self._waiting:
@@ -110,7 +115,10 @@ class Display:
         return Text(told + shown + (f"  {outcome.note}" if outcome.note else ""), style=style)
 
     def _table(self) -> Table:
-        table = Table("running", "epoch", "loss", "val accuracy", "s", title=self._counts(), title_justify="left")
+        table = Table(title=self._counts(), title_justify="left")
+        table.add_column("running", overflow="fold")  # the seed, say, is at the end of what a narrow screen cuts off
+        for heading in ("epoch", "loss", "val accuracy", "s"):
+            table.add_column(heading)
         for trial, began in self._running.values():
             row = self._latest.get(trial.trial_id, {})
             figures = (_figure(row.get(key)) for key in ("epoch", "loss", "val_accuracy"))

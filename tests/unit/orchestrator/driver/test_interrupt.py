@@ -1,4 +1,5 @@
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -62,6 +63,14 @@ def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest
             assert time.monotonic() < deadline
     assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
     assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_live_table_says_it_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    heard = queue.SimpleQueue[str]()
+    with Interrupt() as interrupt, interrupt.said_by(heard.put):
+        signal.raise_signal(signal.SIGTERM)
+        assert "once more ends at once" in heard.get(timeout=60)
+    assert capfd.readouterr().err == ""
 
 
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from 3.12 on

@@ -72,3 +72,19 @@ def test_a_cluster_without_room_is_told_once(monkeypatch):
         display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=100.0))
         display.refresh()
     assert screen.file.getvalue().count("for room that others use") == 1
+
+
+def test_on_a_narrow_terminal_the_whole_trial_is_there_and_what_is_said_stands_above_the_table():
+    screen = Console(file=io.StringIO(), force_terminal=True, width=50, color_system=None)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        display.refresh()
+        assert display.say
+        display.say("interrupted")
+    told, table = screen.file.getvalue(), ""
+    assert told.rindex("interrupted") < told.rindex("running")
+    for line in told.partition("interrupted")[2].splitlines():
+        cells = line.split("│")
+        table += cells[1].strip() if len(cells) > 1 else ""
+    assert TRIALS[0].label in table
+    assert Display(console(terminal=False), waiting=1).say is None
