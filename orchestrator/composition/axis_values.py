@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, cast
 
 from hydra.core.override_parser.overrides_parser import OverridesParser
@@ -11,23 +11,18 @@ from hydra.errors import HydraException
 
 from orchestrator.composition.misfits import one_line
 from sweeps.axes import Axes
+from sweeps.dotted import flat
 from sweeps.mistakes import MistakesError
 from sweeps.sweep import MOST_TRIALS
 
 
 def axes_of(given: Mapping[str, Any]) -> Axes:
-    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises MistakesError."""
-    found = {axis: _values(axis, value) for axis, value in _flat(given) if value is not None}
+    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises MistakesError.
+
+    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) is one under its dotted name.
+    """
+    found = {axis: _values(axis, value) for axis, value in flat(given) if value is not None}
     return cast(Axes, found)
-
-
-def _flat(axes: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) is one under its dotted name."""
-    for key, value in axes.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", value
 
 
 def _values(axis: str, given: Any) -> Any:

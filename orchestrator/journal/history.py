@@ -13,6 +13,7 @@ from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
+from sweeps.dotted import flat
 
 
 def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
@@ -48,17 +49,9 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for every dotted key that changed: `config.budget.epochs: 10 → 20`."""
-    old, new = dict(_flat(before)), dict(_flat(now))
+    old, new = dict(flat(before)), dict(flat(now))
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{key}: {_told(old, key)} → {_told(new, key)}" for key in changed]
-
-
-def _flat(value: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for key, item in value.items():
-        if isinstance(item, Mapping) and item:
-            yield from _flat(item, f"{prefix}{key}.")
-        else:
-            yield f"{prefix}{key}", item
 
 
 def _told(values: Mapping[str, Any], key: str) -> str:

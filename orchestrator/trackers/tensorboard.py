@@ -12,7 +12,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from orchestrator.trackers.tracking import Run
+from orchestrator.trackers.run import Run
 
 _PARTS_OF_A_NAME = 120
 """Characters of a trial's name that its folder has, before its identity."""

@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import logging
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from operator import methodcaller
 from pathlib import Path
 from pkgutil import resolve_name
@@ -18,8 +16,8 @@ from typing import Any, Protocol
 from orchestrator.journal.listener import Listener
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from orchestrator.trackers.run import Run, numbers, run_of
 from sweeps.mistakes import MistakesError
-from sweeps.number import is_number
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)
@@ -30,18 +28,6 @@ KINDS: Mapping[str, str] = {
     "wandb": "orchestrator.trackers.wandb:WandB",
 }
 """By the name of the config's section, which is also that of the package and of the extra that brings it."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Run:
-    """What a tracker is told of a trial as it begins."""
-
-    name: str
-    """For people: the axes' values."""
-    params: Mapping[str, Any]
-    """The trial's numbers and its config, under dotted keys."""
-    tags: Mapping[str, str]
-    """What it belongs to: sweep, trial_id, cell_id, device, strategy, timing."""
 
 
 class Tracker(Protocol):
@@ -131,43 +117,3 @@ class TrackedListener:
             except Exception as error:  # a tracker's server that is down must not cost the sweep
                 del self._trackers[name]
                 _log.warning("tracker %s is left out from here on: %s: %s", name, type(error).__name__, error)
-
-
-def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
-    """What identifies a trial to people, without the secrets."""
-    axes = {f"axes.{key}": value for key, value in secrets.value(trial.axes).items()}
-    numbers_of_it = {
-        "gpus": trial.gpus,
-        "global_batch_size": trial.batch.global_batch_size,
-        "device_batch_size": trial.batch.device_batch_size,
-        "grad_accum_steps": trial.batch.grad_accum_steps,
-        "lr_rule": trial.lr.rule,
-        "lr_multiplier": trial.lr.multiplier,
-        "lr": trial.lr.value,
-        "seed": trial.seed,
-    }
-    return Run(
-        name=secrets.text(trial.label.partition("/")[2]),
-        params={**numbers_of_it, **dict(_flat(secrets.value(trial.config))), **axes},
-        tags={
-            "sweep": trial.sweep,
-            "trial_id": trial.trial_id,
-            "cell_id": trial.cell_id,
-            "device": trial.device,
-            "strategy": trial.strategy,
-            "timing": trial.timing,
-        },
-    )
-
-
-def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """What of a row can be drawn."""
-    return {key: float(value) for key, value in row.items() if is_number(value) and math.isfinite(value)}
-
-
-def _flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{prefix}{key}.")
-        elif value is not None:
-            yield f"{prefix}{key}", value
