@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.storage.layout import Layout
-from orchestrator.storage.lock import DirectoryLock, LockedError
+from orchestrator.storage.lock import DirectoryLock, LockedError, owner_alive
 
 DRIVER = """
 import sys
@@ -82,6 +82,15 @@ def test_a_dead_process_is_not_taken_for_the_owner(tmp_path: Path, monkeypatch: 
         Layout(tmp_path).owner.write_text(json.dumps(stale))
         with pytest.raises(LockedError, match="a driver without a name"):
             DirectoryLock(Layout(tmp_path)).__enter__()
+
+
+def test_whether_another_hosts_process_lives_nobody_knows(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    layout = Layout(tmp_path)
+    for host, lives in ((platform.node(), False), ("elsewhere", True)):
+        layout.owner.write_text(json.dumps({"host": host, "pid": gone.pid, "started": ""}))
+        assert (owner_alive(layout) is not None) is lives
 
 
 def test_a_directory_that_cannot_be_signed_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
