@@ -12,21 +12,28 @@ from trainables.context import Context, DivergedError
 
 
 def quick(config: Mapping[str, Any], context: Context) -> None:
-    """Report `rows` rows, `pace_s` apart, and leave the process's id."""
+    """Report `rows` rows, `pace_s` apart, wait until there is a file `until`, and leave the process's id."""
     print(f"this is rank {context.rank} of {context.trial_id}")
     os.write(2, b"written past Python\n")
     for epoch in range(1, config.get("rows", 1) + 1):
         time.sleep(config.get("pace_s", 0))
         context.report({"epoch": epoch, "samples": epoch * 8})
+    while "until" in config and not Path(config["until"]).exists():
+        time.sleep(0.01)
     context.summarize({"accuracy": 0.5, "pid": os.getpid()})
 
 
 def learning(config: Mapping[str, Any], context: Context) -> None:
-    """Tell `reaches` as the accuracy of each of ten epochs of eight samples, unless it is asked to stop."""
+    """Tell `reaches` as the accuracy of each of ten epochs of eight samples, unless it is asked to stop.
+
+    From halfway on it waits after each of them, for `patience_s`, to be asked.
+    """
     for epoch in range(1, 11):
         context.report({"epoch": epoch, "samples": epoch * 8, "val_accuracy": config["reaches"]})
-        time.sleep(config.get("pace_s", 0))
-        if context.should_stop():
+        until = time.monotonic() + (config.get("patience_s", 0) if epoch >= 5 else 0)
+        while not (stops := context.should_stop()) and time.monotonic() < until:
+            time.sleep(0.02)
+        if stops:
             break
     context.summarize({"accuracy": 0.5, "pid": os.getpid()})
 

@@ -60,7 +60,7 @@ SECRETS = {"DB_PASSWORD": "hunter22-and-more", "PLACE": "somewhere-private"}
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("default")
 def test_neither_tunes_state_nor_callbacks_hold_secrets(folder):
     (folder / "loud_training.py").write_text(LOUD)
@@ -77,7 +77,7 @@ def test_neither_tunes_state_nor_callbacks_hold_secrets(folder):
         env=os.environ | SECRETS | {"PYTHONPATH": f"{ROOT}:{folder}"},
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=380,
     )
     assert ended.returncode == 1, ended.stdout + ended.stderr
     kept = [path for path in (folder / "kept").rglob("*") if path.is_file()]
@@ -91,7 +91,7 @@ def test_neither_tunes_state_nor_callbacks_hold_secrets(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("default")
 def test_callbacks_are_told_and_tunes_own_results_are_kept(folder):
     trusted = "trusted_modules=[ray,tuned_callback,tuned_training]"
@@ -116,36 +116,13 @@ def test_callbacks_are_told_and_tunes_own_results_are_kept(folder):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 def test_a_program_may_have_imported_ray_before(folder):
     code = f"import ray.tune; from orchestrator import run_sweep; print(run_sweep({SWEEP!r}, {TRUSTED!r}).exit_status)"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
     environment["PYTHONPATH"] = os.pathsep.join([str(ROOT), str(folder)])
     ended = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
     assert ended.stdout.endswith("0\n"), ended.stdout + ended.stderr
-
-
-def test_a_result_has_the_figures_by_their_names(monkeypatch):
-    from orchestrator.backends.on_ray import gang as ray_gang
-    from orchestrator.journal.outcome import Outcome
-    from sweeps.status import Status
-
-    ended = Outcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": 80, "done": 1, "note": "text"})
-    supervisor = object.__new__(ray_gang.Supervisor)
-    supervisor._running, supervisor._deadline = {"answer": 0}, float("inf")
-    supervisor._rows, supervisor._seen, supervisor._last_row = [{"epoch": 1, "loss": 1.0}], 0, {}
-    supervisor._look_after_ranks = lambda: None
-    supervisor._finish = lambda: ended
-    monkeypatch.setattr(ray_gang.ray, "wait", lambda *given, **options: ([], []))
-    assert supervisor.step() == {"rows": supervisor._rows, "epoch": 1, "loss": 1.0}
-    supervisor._rows = [*supervisor._rows, {"epoch": 2, "loss": 0.5}]
-    assert (supervisor.step()["epoch"], len(supervisor.step()["rows"])) == (2, 0)
-
-    # All rows were told before the end was: the last result has the figures nevertheless.
-    supervisor._running = {}
-    result = supervisor.step()
-    assert (result["epoch"], result["loss"], result["samples_per_s"]) == (2, 0.5, 80)
-    assert result["done"] is True and result["outcome"] is ended and result["rows"] == [] and "note" not in result
 
 
 @pytest.mark.parametrize(
@@ -191,7 +168,7 @@ class Descending(Searcher):
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(200)
+@pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("made", ["tuned_searcher.Descending", "ray.tune.search.optuna.OptunaSearch"])
 def test_a_searcher_chooses_the_cells(folder, made):
