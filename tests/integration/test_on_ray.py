@@ -25,7 +25,8 @@ def test_batch_scaling_with_one_and_two_workers(tmp_path):
         "sweep.axes.gpus=[1,2]",
         "sweep.axes.device_batch_size=[256]",
         "sweep.axes.lr_rule=[linear]",
-        "sweep.axes.seed=[0,1]",
+        "sweep.axes.seed=[0]",
+        "report.html=false",
         "resources.device=cpu",
         "trainable.window_s=0.2",
         "budget.epochs=3",
@@ -36,7 +37,7 @@ def test_batch_scaling_with_one_and_two_workers(tmp_path):
     tables = tmp_path / "results/batch_scaling/tables"
     summary = pd.read_csv(tables / "summary.csv")
     assert list(summary.columns[: len(COLUMNS)]) == COLUMNS
-    assert summary.gpus.tolist() == [1, 2] and (summary.n_ok == 2).all() and (summary.device == "cpu").all()
+    assert summary.gpus.tolist() == [1, 2] and (summary.n_ok == 1).all() and (summary.device == "cpu").all()
     assert summary.speedup.tolist()[0] == 1 and summary.speedup.tolist()[1] > 0.2
     assert summary.global_batch_size.tolist() == [256, 512] and summary.strategy.tolist() == ["single", "ddp"]
     trials = pd.read_csv(tables / "trials.csv")
