@@ -27,7 +27,7 @@ class WandB:
         project: str | None = None,
         entity: str | None = None,
     ) -> None:
-        self._sweep, self._mode, self._project, self._entity = sweep, mode, project or sweep, entity
+        self._mode, self._project, self._entity = mode, project or sweep, entity
         self._dir = results_dir
         self._runs: dict[str, Any] = {}
         wandb.setup()
