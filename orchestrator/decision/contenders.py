@@ -140,12 +140,13 @@ def _commonest_end(trials: pd.DataFrame) -> str:
 
 def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
     """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
-    ok = cells["status"] == Status.OK.value
+    ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
     known = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
     valid = known & cells["timing_valid"].astype("boolean").fillna(False).astype(bool)
     kept = valid if valid.any() else known
     told = [
-        figures.counted(int((~ok).sum()), "cell is not ok", "cells are not ok"),
+        figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
+        figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
         figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
         figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
     ]

@@ -10,6 +10,7 @@ import numpy as np
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, is_sure
+from orchestrator.statistics.means import Moments
 from orchestrator.text import figures
 
 _MOST = 3
@@ -45,7 +46,15 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
         told.append(f"the probability that it is {_BEST} is {probability(p_best)}")
     if not chance_unknown and compared and not is_sure(p_within):
         told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
-    return told + ["no timing is valid"] * invalid
+    same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
+    return told + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
+
+
+def _seeds_are_alike(found: Contenders) -> bool:
+    """Whether no cell's accuracy varies at all: then it tells nothing of chance, however many seeds there are."""
+    moments = Moments.of(found.contest.accuracy)
+    several = moments.n >= 2
+    return bool(several.any() and (moments.variance[several] == 0).all())
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:

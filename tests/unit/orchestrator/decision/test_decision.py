@@ -302,3 +302,17 @@ def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
     ]
     told = "Up to 30 seeds would not tell whether the accuracy of gpus=4, device_batch_size=32, lr_rule=none keeps the"
     assert f"{told} margin of 0.01: it is too near it." in decided(records).would_change
+
+
+def test_seeds_that_change_nothing_make_it_provisional(record_of: RecordOf) -> None:
+    told = "all seeds of each cell came to the same accuracy, as if the seed changed nothing"
+    alike = [record_of(g, s, metrics=measured(100 * g + s, 0.9)) for g in (1, 2) for s in range(3)]
+    found = decided(alike)
+    assert found.provisional and found.sentence.endswith(f"Provisional: {told}.")
+    assert told not in decided([*alike, record_of(2, 3, metrics=measured(203, 0.901))]).sentence
+
+
+def test_what_was_skipped_is_not_told_as_if_it_had_failed(record_of: RecordOf) -> None:
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
+    records += [record_of(4, 0, Status.SKIPPED, note="a rule"), record_of(8, 0, Status.OOM, note="memory")]
+    assert "Not considered: 1 cell is not ok; 1 cell was skipped." in decided(records).reasons
