@@ -1,4 +1,4 @@
-"""Draws docs/pictures/findings_*.svg from the summaries in this folder: python docs/results/published/draw.py."""
+"""Draws docs/pictures/findings_*.svg from docs/results/published: python -m tests.benchmarks.published_pictures."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import pandas as pd
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-HERE = Path(__file__).parent
-PICTURES = HERE.parents[1] / "pictures"
+DOCS = Path(__file__).parents[2] / "docs"
+PUBLISHED_IN, PICTURES = DOCS / "results" / "published", DOCS / "pictures"
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "findings", "font.size": 9, "font.family": ["DejaVu Sans"]}
 MEASURED, PUBLISHED = "#1f5fbf", "#9aa4b2"
 
@@ -34,7 +34,7 @@ class Cells:
     """The cells of a sweep, found by their axes."""
 
     def __init__(self, sweep: str) -> None:
-        self._cells = pd.read_csv(HERE / sweep / "summary.csv")
+        self._cells = pd.read_csv(PUBLISHED_IN / sweep / "summary.csv")
 
     def bar(self, label: str, column: str, factor: float = 1.0, **wanted: Any) -> Bar:
         """A figure of the one cell with these values; null for what is to be empty."""

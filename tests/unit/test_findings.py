@@ -1,0 +1,214 @@
+"""Every figure of docs/findings.md that trials were run for, from the journals, by other code than the project's."""
+
+import json
+import re
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+DOCS = Path(__file__).parents[2] / "docs"
+PUBLISHED = DOCS / "results" / "published"
+FINDINGS = " ".join((DOCS / "findings.md").read_text().split())
+E0, E0_ELSEWHERE, E1, RECIPE = (
+    "unequal_pair_core",
+    "unequal_pair_core_two_h200",
+    "batch_vs_tpu_core",
+    "batch_vs_tpu_recipe",
+)
+E2, E3, E4 = "input_pipeline", "data_parallel_core", "conv2d_core"
+
+FAST = {"trainable.slow_down": None}
+SLOW_ALONE, OTHER_ALONE = ({"gpus": 1, "trainable.slow_down": {"rank": rank, "factor": 2.0}} for rank in (0, 1))
+UNEQUAL = {"gpus": 2, "trainable.slow_down": {"rank": 1, "factor": 2.0}}
+CNN = {"model": "cnn10", "trainable.precision": "fp32", "strategy": "ddp"}
+WRN = {"model": "wrn28_10", "gpus": 1}
+RESNET18 = {"model": "resnet18", "strategy": "ddp", "trainable.input": "resident"}
+WHOLE = {"trainable.timed": "whole", "trainable.filter_size": 3, "trainable.channels": 1, "trainable.library": "torch"}
+ON_GPU = {"resources.device": "cuda", "strategy": "data_parallel"}
+
+
+@cache
+def trials(folder: str) -> list[dict]:
+    """The last end of each trial."""
+    lines = map(json.loads, (PUBLISHED / folder / "journal.jsonl").read_text().splitlines())
+    return list({line["value"]["trial_id"]: line["value"] for line in lines if line["kind"] == "finished"}.values())
+
+
+def by_seed(folder: str, column: str = "samples_per_s", **wanted: object) -> pd.Series:
+    """Of the one cell with these axes."""
+    axes = {name.replace("__", "."): value for name, value in wanted.items()}
+    found = [
+        each
+        for each in trials(folder)
+        if each["status"] == "ok"
+        and all(each["axes"].get(name, each.get(name)) == value for name, value in axes.items())
+    ]
+    assert found and len({each["cell_id"] for each in found}) == 1, (folder, axes, len(found))
+    return pd.Series({each["seed"]: each["metrics"][column] for each in found})
+
+
+def mean(values: pd.Series) -> float:
+    """Geometric."""
+    return float(np.exp(np.log(values).mean()))
+
+
+def interval(values: pd.Series) -> tuple[float, float, float]:
+    values = values.dropna()
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def ratio(one: pd.Series, other: pd.Series) -> tuple[float, float, float]:
+    """Paired by seed."""
+    point, lo, hi = np.exp(interval(np.log(one / other)))
+    return point, lo, hi
+
+
+def told(values: tuple[float, ...] | float, digits: int = 2, sign: str = "×", factor: float = 1.0) -> str:
+    """`1.14× [.85, 1.54]`, or the point alone."""
+    each = [f"{factor * value:.{digits}f}" for value in (values if isinstance(values, tuple) else (values,))]
+    each = [re.sub(r"^(-?)0\.", r"\1.", value).replace("-", "−") for value in each]
+    point = each[0] + sign
+    return point if len(each) == 1 else f"{point} [{each[1]}, {each[2]}]"
+
+
+def thousand(value: float, places: int = -2) -> str:
+    return f"{round(value, places):,.0f}"
+
+
+def unequal_pair() -> list[str]:
+    one = by_seed(E0, gpus=1, global_batch_size=512, **FAST)
+    two = by_seed(E0, gpus=2, global_batch_size=512, strategy="ddp", **FAST)
+    from_one = by_seed(E0, gpus=2, global_batch_size=512, strategy="data_parallel", **FAST)
+    twice = by_seed(E0, gpus=2, global_batch_size=1024, strategy="ddp", **FAST)
+    slow, other = (by_seed(E0, global_batch_size=4096, **alone) for alone in (SLOW_ALONE, OTHER_ALONE))
+    slow_512 = by_seed(E0, global_batch_size=512, **SLOW_ALONE)
+    equal = by_seed(E0, global_batch_size=8192, strategy="ddp", **UNEQUAL)
+    shared = by_seed(E0, global_batch_size=8192, strategy="ddp_unequal", **UNEQUAL)
+    elsewhere = {
+        strategy: by_seed(E0_ELSEWHERE, gpus=2, global_batch_size=512, strategy=strategy, **FAST)
+        / by_seed(E0_ELSEWHERE, gpus=1, global_batch_size=512, **FAST)
+        for strategy in ("ddp", "data_parallel")
+    }
+    return [
+        f"{told(ratio(two, one))} of one GPU under DDP, {told(ratio(from_one, one))} when driven from one process",
+        f"{told(mean(elsewhere['ddp']))} and {told(mean(elsewhere['data_parallel']))}",
+        f"{told(ratio(twice, one), sign='')} times what one does",
+        f"{told(ratio(equal, 2 * slow), sign='')} of twice the slow card's pace,"
+        f" {100 * mean(equal / (slow + other)):.0f}% of the two speeds' sum",
+        f"{told(ratio(by_seed(E0, global_batch_size=1024, strategy='ddp', **UNEQUAL), 2 * slow_512), sign='')} of twice"
+        f" the slow card's, whose own pace differed by {100 * (slow_512.max() / slow_512.min() - 1):.0f}%",
+        f"{told(ratio(shared, slow + other), 0, '%', 100)}: {told(ratio(shared, equal), sign='')} times what equal",
+        f"makes {thousand(mean(one), -4)} images/s at batch 512"
+        f" ({thousand(mean(by_seed(E0_ELSEWHERE, gpus=1, global_batch_size=512, **FAST)), -3)} on the other host)",
+    ]
+
+
+def batch_vs_tpu() -> list[str]:
+    def pace(batch: int, gpus: int, **other: object) -> pd.Series:
+        return by_seed(E1, global_batch_size=batch, gpus=gpus, **(CNN | other))
+
+    gains = (pace(128, 2) / pace(128, 1)).sort_values()
+    bf16 = {"trainable.precision": "bf16"}
+    accuracy = {
+        batch: by_seed(RECIPE, "accuracy", global_batch_size=batch, gpus=1) for batch in (128, 256, 512, 1024, 2048)
+    }
+    lost, lost_2048 = interval(accuracy[1024] - accuracy[128]), interval(100 * (accuracy[128] - accuracy[2048]))
+    seconds = {batch: mean(by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=1)) for batch in (128, 1024)}
+    wrn = {each: by_seed(E1, global_batch_size=512, **WRN, trainable__precision=each) for each in ("fp32", "bf16")}
+    packed = json.loads((PUBLISHED / "packing.json").read_text())["samples_per_s"]
+    alone, four, _, captured = packed.values()
+    return [
+        f"DDP {told(ratio(pace(128, 2), pace(128, 1)))} (the post .82×): two seeds gained"
+        f" {100 * (gains.iloc[1] - 1):.0f} and {100 * (gains.iloc[2] - 1):.0f}%, one lost nothing,"
+        f" {told(gains.iloc[0], 3, '')}",
+        f"{told(ratio(pace(1024, 2), pace(1024, 1)), 3)} in fp32",
+        f"DataParallel, the post's way: {told(ratio(pace(1024, 2, strategy='data_parallel'), pace(1024, 1)))}, but"
+        f" {told(ratio(pace(128, 2, strategy='data_parallel'), pace(128, 1)))} at 128",
+        f"DDP {told(mean(pace(1024, 2, **bf16) / pace(1024, 1, **bf16)))} and DataParallel"
+        f" {told(mean(pace(1024, 2, strategy='data_parallel', **bf16) / pace(1024, 1, **bf16)))} (single trials)",
+        f"{told(accuracy[1024].mean(), 3, '')} against {told(accuracy[128].mean(), 3, '')}, {told(lost, 3, '')}",
+        f"{told(accuracy[2048].mean(), 3, '')} against {told(accuracy[128].mean(), 3, '')}:"
+        f" {told(lost_2048, 1, ' points')}",
+        told(ratio(pace(256, 2, strategy="independent"), pace(128, 1)), 3) + " at batch 128, fp32",
+        f"bf16 {told(ratio(wrn['bf16'], wrn['fp32']))} fp32. The CNN at 1024:"
+        f" {told(mean(pace(1024, 1, **bf16) / pace(1024, 1)), 1)} (single trial)",
+        f"{seconds[128]:.0f} s at batch 128, {seconds[1024]:.0f} s at 1024",
+        f"make {thousand(four)} images/s together, {four / alone:.1f} times what one makes there alone"
+        f" ({thousand(alone)}); but *one* with captured steps makes {thousand(captured)}",
+    ]
+
+
+def input_pipeline() -> list[str]:
+    def pace(way: str, gpus: int, batch: int = 128, column: str = "samples_per_s") -> pd.Series:
+        return by_seed(E2, column, gpus=gpus, device_batch_size=batch, trainable__input=way)
+
+    same = ratio(pace("same_batch", 4), pace("same_batch", 2))
+    one_loader = [pace("shared_loader", gpus, batch) for gpus in (2, 4) for batch in (128, 512)]
+    return [
+        f"{2 * same[0]:.2f} times the examples as the post counts them, but **{told(same, sign='')} of the distinct"
+        " ones**:"
+        f" {thousand(mean(pace('same_batch', 2)))} and {thousand(mean(pace('same_batch', 4)))} a second",
+        f"{told(ratio(pace('resident', 4), pace('resident', 2)))} with the data on the GPUs,"
+        f" {told(ratio(pace('loader', 4), pace('loader', 2)))} with a loader each",
+        f"{thousand(mean(pace('loader', 4)))} against {thousand(mean(pace('shared_loader', 4)))} samples/s:"
+        f" {told(ratio(pace('loader', 4), pace('shared_loader', 4)))}; on two"
+        f" {told(ratio(pace('loader', 2), pace('shared_loader', 2)))}",
+        f"{thousand(min(map(min, one_loader)), -3)} to {thousand(max(map(max, one_loader)), -3)} samples/s",
+        f"busy {100 * pace('loader', 4, 128, 'gpu_util').mean():.0f}% of the time at 128 and"
+        f" {100 * pace('loader', 4, 512, 'gpu_util').mean():.0f}% at 512",
+        f"{told(ratio(pace('resident', 4), pace('loader', 4)), sign='')}".replace(" [", " times as fast [", 1)
+        + f" on four GPUs, and {told(ratio(pace('resident', 2), pace('loader', 2)), sign='')} on two",
+    ]
+
+
+def data_parallel() -> list[str]:
+    def gain(model: str, strategy: str = "ddp") -> pd.Series:
+        cell = {"model": model, "trainable.input": "resident", "device_batch_size": 128}
+        return by_seed(E3, gpus=2, strategy=strategy, **cell) / by_seed(E3, gpus=1, strategy="ddp", **cell)
+
+    one = pd.Series([1.0] * 3)
+    small, large = (by_seed(E3, gpus=2, device_batch_size=batch, **RESNET18) for batch in (64, 128))
+    alone = by_seed(E3, gpus=1, device_batch_size=128, **RESNET18)
+    by_one = ", ".join(told(mean(gain(model, "data_parallel"))) for model in ("resnet18", "resnet50", "resnet101"))
+    return [
+        f"{told(ratio(gain('resnet101'), one), 3)} against {told(ratio(gain('resnet18'), one), 3)}; ResNet-50"
+        f" {told(mean(gain('resnet50')), 3)}",
+        f"it is all: {by_one} (single trials",
+        f"{thousand(mean(large), -3)} against {thousand(mean(small))} images/s: {told(ratio(large, small))}, one of"
+        f" three seeds at 64 being {100 * (1 - small.min() / small.median()):.0f}% slower",
+        f"Two GPUs at 64 each are still {mean(small / alone):.2f} times as fast as one at 128",
+    ]
+
+
+def conv2d() -> list[str]:
+    def ms(column: str = "epoch_s", **wanted: object) -> float:
+        return 1e3 * mean(by_seed(E4, column, **(WHOLE | ON_GPU | {"gpus": 1} | wanted)))
+
+    scipy = 1e3 * mean(by_seed(E4, "epoch_s", **(WHOLE | {"resources.device": "cpu", "trainable.library": "scipy"})))
+    cold, warm, compute = ms("first_epoch_s"), ms(), ms(trainable__timed="compute")
+
+    def untested(size: int, channels: int, timed: str = "compute") -> float:
+        return ms(**{"trainable.filter_size": size, "trainable.channels": channels, "trainable.timed": timed})
+
+    return [
+        f"SciPy {scipy:.0f} ms (the post: 222), the first call {cold:.0f} ms: {cold / scipy:.1f} times, not 3",
+        f"warm the GPU takes {warm:.1f} ms: {scipy / warm:.0f} times as fast as SciPy",
+        f"warm calls take {warm:.1f} ms on one GPU and {ms(gpus=2):.1f} on two, cold ones {cold:.0f} and"
+        f" {ms('first_epoch_s', gpus=2):.0f}",
+        f"Copying in takes {ms(trainable__timed='copy_in'):.1f} ms and out {ms(trainable__timed='copy_out'):.1f}, the"
+        f" convolution {told(compute, 2, '')}",
+        f"therefore {warm / compute:.0f} times as fast",
+        f"{told(untested(10, 1), 2, '')} ms with one channel",
+        f"{untested(3, 10):.2f} ms (3×3) and {untested(10, 10):.1f} (10×10), with {untested(3, 10, 'copy_in'):.0f} ms",
+    ]
+
+
+@pytest.mark.parametrize("figures", [unequal_pair, batch_vs_tpu, input_pipeline, data_parallel, conv2d])
+def test_findings_say_what_the_journals_do(figures):
+    missing = [each for each in figures() if each not in FINDINGS]
+    assert not missing
