@@ -202,11 +202,6 @@ class Context:
             self.remark(f"checkpoint {name} is damaged, and was passed over")
         return None if found is None else dict(found.state)
 
-    def forget(self) -> None:
-        """Delete this rank's checkpoints; what starts trials does so for those that have a result."""
-        if self._checkpoints is not None:
-            self._checkpoints.clear()
-
     @functools.cached_property
     def _checkpoints(self) -> Checkpoints | None:
         if self.trial_dir is None:

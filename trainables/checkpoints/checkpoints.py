@@ -55,7 +55,3 @@ class Checkpoints:
     def damaged(self) -> list[str]:
         """Names of files that are not as they were written."""
         return self._generations.damaged()
-
-    def clear(self) -> None:
-        """Delete this rank's."""
-        self._generations.clear()

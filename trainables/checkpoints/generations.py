@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,13 +64,6 @@ class Generations:
     def damaged(self) -> list[str]:
         """Names of files whose content is not what was written."""
         return sorted(path.name for path, _, _ in self._every() if _undamaged(path) is None)
-
-    def clear(self) -> None:
-        """Delete the rank's files, and the folder with its last one."""
-        for path, _ in self._files():
-            path.unlink(missing_ok=True)
-        with suppress(OSError):  # another rank has a file there yet, or was quicker
-            self.folder.rmdir()
 
     def _files(self) -> Iterator[tuple[Path, int]]:
         return ((path, number) for path, number, rank in self._every() if rank == self.rank)
