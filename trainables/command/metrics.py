@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import math
 import re
@@ -166,14 +167,22 @@ class CommandMetrics:
 
 
 def _json_object(line: str) -> dict[str, Any] | None:
+    """Also a dictionary as Python prints it, which is how Hugging Face's Trainer tells its rows: {'epoch': '1'}."""
     text = line.strip()
     if not text.startswith("{") or not text.endswith("}"):
         return None
-    try:
-        value = json.loads(text)
-    except ValueError:
-        return None
-    return value if isinstance(value, dict) else None
+    for read in (json.loads, _literal):
+        try:
+            value = read(text)
+        except (ValueError, SyntaxError, RecursionError, MemoryError):
+            continue
+        return value if isinstance(value, dict) else None
+    return None
+
+
+def _literal(text: str) -> Any:
+    """Of Python's; `nan` and `inf` are names there, and no literals."""
+    return ast.literal_eval(re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda found: repr(found[0]), text))
 
 
 def declared(metrics: Mapping[str, Any]) -> Iterable[str]:

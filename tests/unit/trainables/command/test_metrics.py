@@ -22,6 +22,24 @@ def test_json_lines_with_an_epoch_are_rows_and_only_what_is_declared_is_read():
     assert figures == {"loss": 1.0, "accuracy": 0.9}
 
 
+def test_dictionaries_as_python_prints_them_are_rows_too():
+    """Word for word what transformers 5 prints, and 4 for the last."""
+    rows, figures = read(
+        [
+            "{'loss': '0.4064', 'grad_norm': '0.3372', 'learning_rate': '0.000672', 'epoch': '1'}",
+            "{'eval_loss': '0.04653', 'eval_accuracy': '0.75', 'eval_runtime': '0.418', 'epoch': '1'}",
+            "{'loss': 0.25, 'grad_norm': nan, 'learning_rate': 5e-05, 'epoch': 2.0}",
+            "{'a': open('x')}",
+            "{1, 2}",
+        ],
+        {"loss": None, "val_accuracy": {"json": "eval_accuracy"}},
+    )
+    assert rows == [{"epoch": 1, "loss": 0.4064}, {"epoch": 1, "val_accuracy": 0.75}, {"epoch": 2.0, "loss": 0.25}]
+    assert figures == {"loss": 0.25, "val_accuracy": 0.75}
+    with pytest.raises(DivergedError):
+        read(["{'loss': nan, 'epoch': 2.0}"], {"loss": None})
+
+
 def test_patterns_make_a_row_an_epoch():
     rows, figures = read(
         ["Epoch time: 4.0", "loss 0.5", "Epoch time: 2.0", "loss 0.25", "Epoch time: 3.0", "loss 1e-1", "Top1 93.5%"],
