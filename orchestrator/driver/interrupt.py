@@ -22,7 +22,7 @@ GRACE_S = 8.5
 
 _SAID = "interrupted: what runs is given up, and the tables follow; once more ends at once"
 _OVER = b"\0"
-_TOO_SLOW = "what runs does not end in time: it is killed, and mode=report makes the tables"
+_TOO_SLOW = "this does not end in time, and is killed: the same command continues, mode=report makes the tables"
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 

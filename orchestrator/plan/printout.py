@@ -106,7 +106,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None) -> str:
 def describe(node: Node) -> str:
     """`host: 8 CPUs, 2 × NVIDIA H200`."""
     gpus = f", {node.gpus:g} × {node.gpu_type or 'GPU'}" if node.gpus else ", no GPU"
-    return f"{node.name}: {node.cpus:g} CPUs{gpus}"
+    return f"{node.name}: {node.cpus:g} CPU{'s' * (node.cpus != 1)}{gpus}"
 
 
 def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
