@@ -43,6 +43,16 @@ def test_an_exclusive_trial_has_its_node_to_itself():
     assert started(scheduler) == ["3"]
 
 
+def test_a_gang_that_lost_one_of_its_nodes_holds_nothing_of_the_others():
+    nodes = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
+    scheduler = Scheduler([cores("both", 4, timing="shared"), cores("one", 2, timing="shared")], nodes, unknown)
+    assert started(scheduler) == ["both"]
+    scheduler.moved(nodes[:1])
+    assert started(scheduler) == ["one"]
+    scheduler.ended("both")
+    assert started(scheduler) == []
+
+
 def test_what_is_left_is_what_waits_and_the_rest_of_what_runs():
     scheduler = Scheduler(
         [cores(name, 1, timing="shared") for name in "abc"], (Node(name="a", cpus=2, gpus=0),), lambda each: 10.0

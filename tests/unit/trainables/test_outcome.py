@@ -1,3 +1,5 @@
+import errno
+
 import pytest
 import torch
 
@@ -42,6 +44,28 @@ def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
 )
 def test_a_lost_gpu_is_told_from_an_error(error: Exception, cause: str) -> None:
     assert (Ending.of(error).status, Ending.of(error).cause) == ("failed", cause)
+
+
+@pytest.mark.parametrize(
+    ("error", "cause"),
+    [
+        (torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB."), "device_memory"),
+        (RuntimeError("cuBLAS: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`"), "device_memory"),
+        (RuntimeError("[enforce fail] DefaultCPUAllocator: can't allocate memory: you tried"), "host_memory"),
+        (MemoryError(), "host_memory"),
+    ],
+)
+def test_whose_memory_it_was_is_told(error: Exception, cause: str) -> None:
+    assert (Ending.of(error).status, Ending.of(error).cause) == ("oom", cause)
+
+
+@pytest.mark.parametrize(
+    ("number", "cause"),
+    [(errno.ENOSPC, "disk"), (errno.EDQUOT, "disk"), (errno.EROFS, "disk"), (errno.ENOENT, "error")],
+)
+def test_a_disk_that_takes_nothing_is_told_from_an_error(number: int, cause: str) -> None:
+    for error in (OSError(number, "no"), wrapped(OSError(number, "no"))):
+        assert (Ending.of(error).status, Ending.of(error).cause) == ("failed", cause)
 
 
 def test_a_note_is_one_short_line() -> None:
