@@ -14,7 +14,9 @@ from typing import Any
 from sweeps.mistakes import unknown
 from sweeps.trial import LearningRate
 
-SGD = ("sgd", "unknown")
+UNKNOWN = "unknown"
+"""What an optimizer is called that nobody told of: a command's, or one of the user's own."""
+SGD = ("sgd", UNKNOWN)
 ADAM = ("adam", "adamw")
 
 
@@ -141,7 +143,8 @@ def learning_rate(
     if rule not in RULES:
         raise ValueError(unknown("lr_rule", rule, RULES))
     fits = RULES[rule].optimizers
-    if fits is not None and optimizer["name"] not in fits:
+    kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # of somebody's own, by its dotted path
+    if fits is not None and kind not in fits:
         raise ValueError(f"lr_rule={rule} assumes one of the optimizers {', '.join(fits)}, not {optimizer['name']}")
     scaled = RULES[rule].scale(reference, global_batch_size / reference_batch_size, optimizer)
     return LearningRate(

@@ -68,6 +68,14 @@ def test_a_rule_refuses_optimizers_its_argument_does_not_hold_for(rule, optimize
         rate(rule, 256, {**ADAM, "name": optimizer})
 
 
+@pytest.mark.parametrize(("rule", "times"), [("linear", 2.0), ("sqrt", 2**0.5)])
+def test_an_optimizer_of_ones_own_may_have_the_rules_that_assume_little(rule, times):
+    own = {"name": "mypackage.optim:Mine"}
+    assert rate(rule, 256, own).value == pytest.approx(0.1 * times)
+    with pytest.raises(ValueError, match="lr_rule=lars assumes"):
+        rate("lars", 256, own)
+
+
 def test_an_unknown_rule_is_told_with_the_nearest_right_one():
     with pytest.raises(ValueError, match="did you mean 'linear'"):
         rate("linaer", 256)
