@@ -13,7 +13,7 @@ class Measure:
     """An objective, measured. Series are by the trials' index, NaN where a trial has none."""
 
     told: str
-    """In words: `time to a validation accuracy of 0.97`."""
+    """In words: `time to the target (validation accuracy 0.97)`."""
     unit: str
     values: pd.Series[Any]
     why: str = ""
@@ -34,7 +34,7 @@ def time_s(trials: pd.DataFrame, target: float | None) -> Measure:
     if reached.any():
         vain = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
         hits = reached.groupby(trials["cell_id"]).transform("sum")
-        told = "time to the target" if target is None else f"time to a validation accuracy of {target:g}"
+        told = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
         return Measure(told=told, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
     steady = trials["samples"] / trials["samples_per_s"]
     why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"

@@ -50,7 +50,7 @@ class Recommendation:
     objective: str
     """As asked: one of OBJECTIVES."""
     measure: str
-    """What was minimised, in words: `time to a validation accuracy of 0.97`."""
+    """What was minimised, in words: `time to the target (validation accuracy 0.97)`."""
     margin: float
     """By how much validation accuracy may fall short of the baseline's."""
     cell_id: str | None = None

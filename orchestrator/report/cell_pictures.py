@@ -126,10 +126,17 @@ def _why_no_speedup(cells: pd.DataFrame) -> str:
 
 
 def _ideal(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
-    """From each baseline's GPUs at 1 up to the panel's most."""
-    most = float(cells["gpus"].max())
+    """From each baseline's GPUs at 1 up to the panel's most, by way of the counts between, as measured lines go.
+
+    Over a logarithmic axis the ideal is no straight line: one from end to end would be too high at those counts.
+    """
+    counts = sorted(map(float, cells["gpus"].unique()))
     baselines = cells[cells["cell_id"] == cells["baseline_cell_id"]]["gpus"].unique()
-    return [((float(least), most), (1.0, most / float(least))) for least in sorted(baselines) if least < most]
+    return [_multiples([each for each in counts if each >= least]) for least in sorted(baselines) if least < counts[-1]]
+
+
+def _multiples(counts: Sequence[float]) -> tuple[Points, Points]:
+    return tuple(counts), tuple(count / counts[0] for count in counts)
 
 
 def _all(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:

@@ -97,7 +97,7 @@ def _compared_with(cells: pd.DataFrame) -> str:
 
 def _by_chance(count: int) -> str:
     """How many of so many intervals leave out 0 where nothing differs: one in 20."""
-    return f": about {count / 20:.0f} would be marked if nothing differed" if count >= 10 else ""
+    return ": about one in 20 would be marked if nothing differed" if count >= 10 else ""
 
 
 def _worse(cells: pd.DataFrame, differing: list[str]) -> list[str]:

@@ -112,7 +112,7 @@ def test_time_to_target_counts_what_was_spent_in_vain(record_of: RecordOf) -> No
     records = [trial(1, s, 15) for s in range(3)] + [trial(2, s, t) for s, t in enumerate([5, 5, None])]
     found = decided(records, target=0.95)
     assert found.cell_id == "1-32-none"
-    assert found.measure == "time to a validation accuracy of 0.95"
+    assert found.measure == "time to the target (validation accuracy 0.95)"
     assert {p.cell_id: p.time_s for p in found.front} == pytest.approx({"1-32-none": 15})
 
 
