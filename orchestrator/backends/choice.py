@@ -33,11 +33,16 @@ def check_extensions(request: Request) -> None:
 
 
 def check_reachable(request: Request) -> None:
-    """MistakesError if nothing listens at a `host:port` that was given; `auto` is for Ray to find."""
+    """MistakesError if the address is none of a head, or nothing listens there; `auto` is for Ray to find."""
     key = "cluster.address" if request.address else "RAY_ADDRESS"
     address = request.address or os.environ.get("RAY_ADDRESS") or ""
+    if request.backend != "ray":
+        return
+    if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
+        told = "no address of a cluster's head: give HOST:6379, or auto on the head itself; `ray job submit` needs none"
+        raise MistakesError([f"{key}={address} is {told}"])
     host, _, port = address.rpartition(":")
-    if request.backend != "ray" or "/" in host or not host or not port.isdigit():
+    if not host or not port.isdigit():
         return
     try:
         socket.create_connection((host, int(port)), timeout=REACH_S).close()

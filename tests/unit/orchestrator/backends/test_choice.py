@@ -22,7 +22,17 @@ def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_und
             check_reachable(request)
 
 
-@pytest.mark.parametrize("address", [None, "auto", "ray://nowhere:10001"])
+@pytest.mark.parametrize("address", ["ray://nowhere:10001", "http://127.0.0.1:8265"])
+def test_what_is_no_heads_address_is_refused(address, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(
+        MistakesError, match=f"^RAY_ADDRESS={address} is no address of a cluster's head: give HOST:6379"
+    ):
+        check_reachable(SimpleNamespace(backend="ray", address=None))
+    check_reachable(SimpleNamespace(backend="inprocess", address=None))
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
 def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     check_reachable(SimpleNamespace(backend="ray", address=address))
