@@ -88,7 +88,9 @@ class Choice:
     p_within: Array
     p_best: Array
     tied: int
-    """How many cells within the margin are within TIE of the least objective; accuracy chose among them."""
+    """How many cells within the margin are within TIE of the least objective."""
+    by_accuracy: bool
+    """Whether the chosen one is the most accurate of those; else it is of those that are SURE to be as good as any."""
     all_tie: bool
     """Whether those are all that are within the margin, and several."""
     behind: float = math.nan
@@ -99,10 +101,10 @@ class Choice:
 def choose(contest: Contest, generator: np.random.Generator) -> Choice:
     """The cell of least objective among those more likely than not to be within the margin of the baseline.
 
-    Of cells within TIE of the least, which are as good, the most accurate: it loses nothing, and is less likely to miss
-    the margin (docs/results/statistics.md). That leaves out more than those shown to be worse: a cell whose mean misses
-    the margin is named as what further seeds may bring in, but not recommended. NaN probabilities where no cell has a
-    second seed.
+    Of cells within TIE of the least, which are as good, the most accurate of those that are SURE to be so, or of all:
+    it loses nothing, and is less likely to miss the margin. That leaves out more than those shown to be worse: a cell
+    whose mean misses the margin is named as what further seeds may bring in, but not recommended. NaN probabilities
+    where no cell has a second seed.
     """
     level, shortfall = _levels(contest.objective), shortfalls(contest)
     times, losses = level.draws(generator), shortfall.draws(generator)
@@ -120,6 +122,7 @@ def choose(contest: Contest, generator: np.random.Generator) -> Choice:
             p_within=p_within,
             p_best=np.full(len(standing), np.nan),
             tied=0,
+            by_accuracy=False,
             all_tie=False,
         )
     least = np.where(within & ~np.isnan(level.point), times, np.inf)
@@ -128,7 +131,8 @@ def choose(contest: Contest, generator: np.random.Generator) -> Choice:
     points = np.where(standing, level.point, np.inf)
     tied = points <= points.min() + math.log1p(TIE)
     loss = -Moments.of(contest.accuracy).mean if compared.any() else np.zeros(len(points))
-    chosen = int(np.lexsort((points, np.where(tied, loss, np.inf)))[0])
+    unsure = np.where(compared.any(), ~(p_best >= SURE), False)
+    chosen = int(np.lexsort((points, loss, unsure, ~tied))[0])
     return Choice(
         chosen=chosen,
         level=level,
@@ -136,6 +140,7 @@ def choose(contest: Contest, generator: np.random.Generator) -> Choice:
         p_within=p_within,
         p_best=p_best,
         tied=int(tied.sum()),
+        by_accuracy=bool(loss[chosen] == loss[tied].min()),
         all_tie=bool(tied.sum() > 1 and tied.sum() == standing.sum()),
         behind=math.nan if np.isnan(p_best[chosen]) else _at_most(times[:, chosen] - least.min(axis=1)),
     )

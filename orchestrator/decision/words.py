@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, is_sure
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, is_sure
 from orchestrator.statistics.means import Moments
 from orchestrator.text import figures
 
@@ -109,17 +109,19 @@ def reasons(found: Contenders) -> Iterator[str]:
     compared = found.contest.baseline is not None
     among = ", of those whose accuracy is more likely than not within the margin" if compared else ""
     count = len(found.candidates)
+    sure = "" if choice.by_accuracy else f" that are as good as any with {SURE:.0%} probability"
+    of_them = f"most accurate of {'those' if sure else 'them'}{sure}"
     if count == 1:
         yield "It is the only cell with a figure to compare."
     elif choice.all_tie and compared:
         yield (
             "The cells whose accuracy is more likely than not within the margin are within"
-            f" {TIE:.0%} of each other in {found.measure.told}: it is the most accurate of them."
+            f" {TIE:.0%} of each other in {found.measure.told}: it is the {of_them}."
         )
     elif choice.tied > 1 and compared:
         yield (
             f"Of {count} cells {choice.tied} are within {TIE:.0%} of the least {found.measure.told}{among}: it is the"
-            " most accurate of them."
+            f" {of_them}."
         )
     else:
         yield f"Of {count} cells it has the least {found.measure.told}{among}."
