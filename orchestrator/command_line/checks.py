@@ -16,6 +16,7 @@ from orchestrator.plan.search import search_mistakes
 from orchestrator.storage.cloud import is_uri, uri_mistakes
 from orchestrator.trackers.tracking import tracker_mistakes
 from sweeps.axes import Axes
+from sweeps.lr_rule import RULES
 from sweeps.mistakes import nearest, unknown
 
 
@@ -121,6 +122,9 @@ def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         section = axis.partition(".")[0]
         if section in OWN_SECTIONS and section not in IDENTIFYING:
             yield f"axis {axis!r} changes no trial"
+    for rule in axes.get("lr_rule") or ():
+        if isinstance(rule, str) and rule not in RULES:
+            yield unknown("lr_rule", rule, RULES)
 
 
 def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:

@@ -60,6 +60,11 @@ def test_an_unknown_key_hides_no_mistake_of_another_whose_name_begins_alike(caps
     assert unknown.startswith("'lr=3'") and "lr_rule" in wrong
 
 
+def test_a_setting_that_is_wrong_hides_no_wrong_rule(capsys: pytest.CaptureFixture[str]) -> None:
+    lines = told(capsys, "sweep=batch_scaling", "resources.timing=fast", "sweep.axes.lr_rule=[nope]")
+    assert len(lines) == 2 and "'fast'" in "".join(lines) and "'nope'" in "".join(lines)
+
+
 def test_what_does_not_compose_hides_no_other_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "sweep=batch_scaling", "modle=mlp", "retries=-1", "sweep.axes.seed=[a]", "sweep.axes.gpus=1,2")
     assert [line.split(":")[0] for line in lines[:2]] == ["'modle=mlp'", "'sweep.axes.gpus=1,2'"]
