@@ -3,6 +3,7 @@
 import errno
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from orchestrator.driver.session import Session
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.journal import Journal, replay, terminal
 from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.spending import with_earlier
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
 from sweeps.mistakes import MistakesError
@@ -69,6 +71,26 @@ def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: La
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
     assert terminal(replay(layout.journal).records)["t"].attempt == 2
+
+
+def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 107.5])
+    monkeypatch.setattr("orchestrator.driver.attempts.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    interrupted = session(layout)
+    interrupted.started(TRIAL)
+    interrupted.cut_off()
+    interrupted.cut_off()
+    cut_off = replay(layout.journal).records[-1].value
+    assert cut_off == {"trial_id": "t", "attempt": 1, "gpus_held": TRIAL.gpus_held, "wall_s": 7.5}
+    assert kinds(layout) == ["started", "cut_off"]
+    monkeypatch.undo()
+    next_one = session(layout)
+    next_one.started(TRIAL)
+    next_one.finished(TRIAL, OK)
+    next_one.cut_off()
+    assert kinds(layout) == ["started", "cut_off", "started", "finished"]
+    (end,) = with_earlier(terminal(replay(layout.journal).records), replay(layout.journal).records).values()
+    assert (end.attempt, end.wall_s, end.earlier_s) == (2, 1.0, 7.5)
 
 
 @pytest.mark.parametrize(
