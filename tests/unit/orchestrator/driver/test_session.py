@@ -74,7 +74,7 @@ def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: La
 
 
 def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = iter([100.0, 107.5])
+    clock = iter([100.0, 107.5, 120.0])
     monkeypatch.setattr("orchestrator.driver.attempts.time", SimpleNamespace(monotonic=lambda: next(clock)))
     interrupted = session(layout)
     interrupted.started(TRIAL)
