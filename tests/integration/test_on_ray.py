@@ -38,7 +38,7 @@ def test_batch_scaling_with_one_and_two_workers(tmp_path):
     summary = pd.read_csv(tables / "summary.csv")
     assert list(summary.columns[: len(COLUMNS)]) == COLUMNS
     assert summary.gpus.tolist() == [1, 2] and (summary.n_ok == 1).all() and (summary.device == "cpu").all()
-    assert summary.speedup.tolist()[0] == 1 and summary.speedup.tolist()[1] > 0.2
+    assert summary.speedup.tolist() == pytest.approx((summary.samples_per_s / summary.samples_per_s[0]).tolist())
     assert summary.global_batch_size.tolist() == [256, 512] and summary.strategy.tolist() == ["single", "ddp"]
     trials = pd.read_csv(tables / "trials.csv")
     assert trials["provenance.torch"].notna().all() and trials["provenance.host"].notna().all()

@@ -18,13 +18,15 @@ def test_a_pause_before_every_pass_and_the_same_batches(monkeypatch: pytest.Monk
         assert torch.equal(ours, theirs[1])
 
 
-def test_a_slow_device_computes_longer_and_waits_no_longer_for_data() -> None:
-    watch, batches = Stopwatch("cpu"), source(shares=(8,), accum=1).epoch(1)
+def test_a_slow_device_computes_longer_and_waits_no_longer_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
+    slept_s: list[float] = []
+    monkeypatch.setattr(time, "sleep", slept_s.append)
+    watch, batches = Stopwatch("cpu", lambda: sum(slept_s)), source(shares=(8,), accum=1).epoch(1)
     slowed = paused(watch.fetching(batches), pause("cpu", 0.05))
     for _ in range(3):
         watch.step(lambda: next(slowed))
     parts = watch.parts()
-    assert parts.compute_s >= 0.15 and parts.data_s < 0.05
+    assert parts.compute_s == pytest.approx(0.15) and parts.data_s == 0
 
 
 @pytest.mark.gpu
