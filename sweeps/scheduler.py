@@ -14,6 +14,7 @@ from sweeps.order import Expected, Stretch, stretches
 from sweeps.placement import Placement, Shape, weight
 from sweeps.reservation import Reservation, reserve
 from sweeps.trial import TrialSpec
+from sweeps.upcoming import Upcoming, upcoming
 
 HURRY = 1.5
 """A trial starts before its turn once the rest of the sweep is expected to take less than this times as long as it.
@@ -147,6 +148,15 @@ class Scheduler:
             if trial.timing != "exclusive" and (seconds := self._expected_s(trial)) is not None
         ]
         self._by_length = deque(sorted(by_length, key=lambda each: -each[0]))
+
+    def upcoming(self) -> Upcoming | None:
+        """The gangs that start next, of those that wait for room, where that takes further processes."""
+        if self._first is None:
+            return None
+        shape, running = self._first.shape, list(self._running.values())
+        self._kept = self._kept or reserve(self._room, shape, running)
+        waiting = sum(len(stretch.trials) for _, stretch in self._queues[shape])
+        return upcoming(self._room, shape, waiting, self._kept, running)
 
     def _candidates(self, now_s: float) -> Iterator[tuple[Stretch, TrialSpec]]:
         """What may be next: the one that room is kept for, what is urgent, then shape by shape in order."""

@@ -17,6 +17,7 @@ from sweeps.scheduler import Scheduler, Start
 from sweeps.seats import seats
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
+from sweeps.upcoming import Upcoming
 
 REVISIONS = 100
 """How often a sweep's schedule takes the durations of finished trials into account; each time takes O(trials)."""
@@ -180,6 +181,15 @@ class Agenda:
         worth = self._placed().left_s(now_s) > WORTH_S
         waiting = [each for each in self._placed().waiting() if worth or each.trial_id in self._homeless_since_s]
         return [Shape.of(trial) for trial in waiting[:AHEAD]]
+
+    @property
+    def threads(self) -> set[int]:
+        """Of each rank, over all trials so far."""
+        return {shape.gang.cpus_per_rank for shape in self._shapes}
+
+    def upcoming(self) -> Upcoming | None:
+        """The gangs that start next, where that takes processes that nobody has."""
+        return self._placed().upcoming()
 
     @property
     def needs_gangs(self) -> bool:

@@ -66,6 +66,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     conduct = Conduct(
         early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
         workers=request.workers,
+        start_ahead=request.start_ahead,
         limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
         sampling=Sampling(hz=request.telemetry_hz),
     )

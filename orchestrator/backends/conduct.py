@@ -27,6 +27,8 @@ class Conduct:
 
     workers: str = "warm"
     """warm: a gang's processes serve trial after trial; fresh: every trial gets new ones."""
+    start_ahead: bool = False
+    """Whether processes may start before their gang's GPUs are free, where that spoils no timing."""
     limits: Limits = NO_LIMITS
     sampling: Sampling = field(default_factory=Sampling)
     early_stopping: EarlyStopping | None = None

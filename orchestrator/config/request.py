@@ -72,6 +72,8 @@ class Request:
     """Figures of others, as `orchestrator.config.published` reads them."""
     address: str | None
     dashboard: bool
+    start_ahead: bool
+    """Whether a gang's processes may start before its GPUs are free."""
     price_per_gpu_hour: float | None
     reference_batch_size: int | None
     """The batch that accuracies are compared with; None where the trainable has none."""
@@ -145,6 +147,7 @@ class Request:
             published=sweep.get("published"),
             address=config["cluster"]["address"],
             dashboard=config["cluster"]["dashboard"],
+            start_ahead=config["cluster"]["start_ahead"],
             price_per_gpu_hour=config["report"]["price_per_gpu_hour"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
             plan_format=config["plan"]["format"],

@@ -25,6 +25,8 @@ from typing import Any
 import psutil
 
 from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.conduct import Conduct
+from orchestrator.backends.on_ray import ahead
 from orchestrator.backends.on_ray.backend import RayBackend
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
@@ -32,20 +34,6 @@ from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.benchmarks.figures import machine, tell
 from tests.contract.trials import trial
-from trainables.context import Context
-
-
-def train(config: Mapping[str, Any], context: Context) -> None:
-    """Import torch, use the device, sleep; tell when."""
-    told = {"born": psutil.Process().create_time(), "called": time.time()}
-    import torch
-
-    told["imported"] = time.time()
-    torch.ones(1000, device=context.device).sum().item()
-    told["computes"] = time.time()
-    time.sleep(config["seconds"])
-    context.report({"epoch": 1})
-    context.summarize(told)
 
 
 class Clock:
@@ -77,7 +65,7 @@ def trials(device: str, seconds: float, cpus_per_rank: int) -> list[TrialSpec]:
     for number, (ranks, each) in enumerate(((4, 1), (2, 2), (1, 4), (3, 1), (1, 3))):
         one = trial(f"{number}", "quick", ranks=ranks, timing="device", seconds=seconds)
         gang = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus_per_rank)
-        target = "tests.benchmarks.gang_start:train"
+        target = "tests.benchmarks.sleeping_training:train"
         axes = {"gpus": ranks * each, "cell": number}
         one = dataclasses.replace(one, gpus=ranks * each, gang=gang, axes=axes, device=device, trainable=target)
         made.append(one)
@@ -100,10 +88,10 @@ def phases(clock: Clock) -> list[dict[str, Any]]:
                 "ranks": one.gang.ranks,
                 "idle_s": began - ended,
                 "held_until_it_computes_s": at["computes"] - began,
-                "of_it_until_called_s": at["called"] - began,
-                "of_it_import_s": at["imported"] - at["called"],
-                "of_it_device_s": at["computes"] - at["imported"],
+                "of_it_processes_and_imports_s": at["called"] - began,
+                "of_it_device_s": at["computes"] - at["called"],
                 "rank_0_was_there_for_s": began - at["born"],
+                "and_had_imported_for_s": began - at["imported"],
             }
         )
     return told
@@ -114,14 +102,18 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--trial-s", type=float, default=6.0, help="how long a trial computes")
+    parser.add_argument("--gangs", type=int, default=5, help="at most 5; the first one's start is not told")
     parser.add_argument("--cpus", type=int, default=os.cpu_count(), help="cores that Ray is told of")
+    parser.add_argument("--no-ahead", action="store_true", help="start no process before its GPUs are free")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     each = max(1, given.cpus // 4)
-    todo, clock, known = trials(given.device, given.trial_s, each), Clock(), Durations()
+    todo, clock, known = trials(given.device, given.trial_s, each)[-given.gangs :], Clock(), Durations()
     for one in todo:
         known.add(one.cell_id, one.axes, given.trial_s)
-    backend = RayBackend(dashboard=False, cpus=max(4, given.cpus), gpus=4)
+    ahead.OWN_CODE = (ahead.OWN_CODE, "tests.benchmarks.")
+    conduct = Conduct(start_ahead=not given.no_ahead)
+    backend = RayBackend(dashboard=False, cpus=max(4, given.cpus), gpus=4, conduct=conduct)
     try:
         before_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:

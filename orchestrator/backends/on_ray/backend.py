@@ -56,7 +56,10 @@ class RayBackend:
         self._conduct = conduct or Conduct()
         self._extensions = extensions or Extensions()
         self._verbose = verbose
-        self._cluster = Cluster(address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus)
+        ahead = self._conduct.start_ahead
+        self._cluster = Cluster(
+            address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus, start_ahead=ahead
+        )
         self._labels = labels or {}
         self._quarantine = Quarantine()
         self._demand = Demand(self._labels, self._quarantine) if asks else None
@@ -91,7 +94,7 @@ class RayBackend:
         early_stop = EarlyStop(rule, agenda.is_timed) if rule else None
         with (
             tempfile.TemporaryDirectory() as scratch,
-            plain_tune(verbose=self._verbose, gangs_needed=queue.gangs_needed),
+            plain_tune(verbose=self._verbose),
         ):
             try:
                 with handler_kept(signal.SIGUSR1), HeadWatch():

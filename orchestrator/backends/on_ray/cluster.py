@@ -22,8 +22,11 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.job_config import JobConfig
 
 from orchestrator.backends.backend import NotStartedError
+from orchestrator.backends.on_ray.ahead import at_once
 from orchestrator.backends.on_ray.code import CODE, stage
+from orchestrator.backends.on_ray.environment import environment
 from orchestrator.backends.on_ray.notice import leaving
+from orchestrator.backends.on_ray.prepared import PREPARE, preloading
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from sweeps.feasibility import Node
 
@@ -39,7 +42,17 @@ _ACCELERATOR = "accelerator_type:"
 class Cluster:
     """A connection to Ray. `address` None starts a cluster on this machine, unless RAY_ADDRESS names one."""
 
-    def __init__(self, *, address: str | None, dashboard: bool, verbose: bool, cpus: int | None, gpus: int | None):
+    def __init__(
+        self,
+        *,
+        address: str | None,
+        dashboard: bool,
+        verbose: bool,
+        cpus: int | None,
+        gpus: int | None,
+        start_ahead: bool = False,
+    ):
+        """`start_ahead`: whether processes may be started before they are needed, and be told what to import."""
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:  # Ray prints every process that dies, log_to_driver or not
             ray_logging.stdout_deduplicator.skip_re = re.compile("")
@@ -52,10 +65,10 @@ class Cluster:
         address = address or os.environ.get("RAY_ADDRESS")
         with handler_kept(signal.SIGTERM), _signals_left_to_us():
             if address:
-                context = _connect(address, shared)
+                context = _connect(address, shared, start_ahead)
             else:
                 local = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": dashboard}
-                context = _start(local | shared)
+                context = _start(local | shared, start_ahead and bool(at_once(cpus or os.cpu_count() or 1, ())))
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
         self._started = set(psutil.Process().children()) - before
 
@@ -92,17 +105,21 @@ def _read_authentication_again() -> None:
         AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _connect(address: str, options: Mapping[str, Any]) -> Any:
+def _connect(address: str, options: Mapping[str, Any], start_ahead: bool = False) -> Any:
+    hook = {"worker_process_setup_hook": PREPARE} if start_ahead else {}
     with tempfile.TemporaryDirectory() as staged:
-        return ray.init(address=address, runtime_env=stage(Path(staged), Path.cwd(), os.environ), **options)
+        travels = stage(Path(staged), Path.cwd(), os.environ) | hook
+        return ray.init(address=address, runtime_env=travels, **options)
 
 
-def _start(options: Mapping[str, Any]) -> Any:
+def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
     os.environ.update(_LOCAL)
     keep_token_private(token_file())
     imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
+    preload = preloading(os.environ, str(CODE)) if start_ahead else {}
     try:
-        return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+        with environment(preload):
+            return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
     except Exception as error:  # Ray has no narrower class for a node that takes too long
         ray.shutdown()
         told = " ".join(str(error).split())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import ray
@@ -15,6 +15,7 @@ from ray.util import placement_group_table
 from orchestrator.backends.on_ray.attempt import Attempt
 from orchestrator.backends.on_ray.gang import Supervisor
 from orchestrator.backends.on_ray.kept import KeptGangs
+from orchestrator.backends.on_ray.queue import TrialQueue
 
 LOOK_EVERY_S = 0.2
 """How often the queue is asked for a trial where nothing runs."""
@@ -32,11 +33,12 @@ class GangController(TuneController):  # type: ignore[misc]
     A gang that has ended a trial is kept by our rule.
     """
 
-    def __init__(self, *given: Any, gangs_needed: Callable[[], bool] = lambda: True, **named: Any) -> None:
-        """`gangs_needed`: whether gangs that idle are kept; the rest is Tune's."""
-        super().__init__(*given, resource_manager_factory=Bundles, **named)
+    def __init__(self, *given: Any, search_alg: TrialQueue, **named: Any) -> None:
+        """What is given is Tune's own."""
+        super().__init__(*given, search_alg=search_alg, resource_manager_factory=Bundles, **named)
         self._supervisor = ray.remote(Supervisor)
-        self._actor_cache = KeptGangs(gangs_needed)
+        self._actor_cache = KeptGangs(search_alg.gangs_needed)
+        search_alg.is_kept = self._actor_cache.has_cached_object
 
     def _schedule_trial_actor(self, trial: Attempt) -> None:
         """Give the trial a gang that is kept, or a new one as soon as Ray has its bundles."""

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import logging
-import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from ray.air._internal import usage
 from ray.tune import tune
 
 from orchestrator.backends.on_ray.controller import GangController
+from orchestrator.backends.on_ray.environment import environment
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -25,33 +24,15 @@ _TUNE = {
 
 
 @contextmanager
-def plain_tune(*, verbose: bool, gangs_needed: Callable[[], bool] = lambda: True) -> Iterator[None]:
-    """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`.
-
-    `gangs_needed`: whether gangs that idle are kept.
-    """
+def plain_tune(*, verbose: bool) -> Iterator[None]:
+    """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`."""
     with (
-        _environment(_TUNE),
+        environment(_TUNE),
         _quiet("ray.tune", not verbose),
         _callbacks_uncounted(),
-        _gangs_of_ours(gangs_needed),
+        _gangs_of_ours(),
     ):
         yield
-
-
-@contextmanager
-def _environment(variables: Mapping[str, str]) -> Iterator[None]:
-    """Set these environment variables for a while."""
-    before = {name: os.environ.get(name) for name in variables}
-    os.environ.update(variables)
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
 
 
 @contextmanager
@@ -78,10 +59,10 @@ def _callbacks_uncounted() -> Iterator[None]:
 
 
 @contextmanager
-def _gangs_of_ours(needed: Callable[[], bool]) -> Iterator[None]:
+def _gangs_of_ours() -> Iterator[None]:
     """Controllers that are made meanwhile are ours; there is no setting for it."""
     theirs = tune.TuneController
-    tune.TuneController = partial(GangController, gangs_needed=needed)
+    tune.TuneController = GangController
     try:
         yield
     finally:

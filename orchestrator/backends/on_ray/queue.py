@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from ray.tune import Experiment
+from ray.tune import Experiment, PlacementGroupFactory
 from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.on_ray.ahead import Ahead
 from orchestrator.backends.on_ray.attempt import Attempt, Starting
 from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.demand import Demand
@@ -56,6 +58,9 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._several = False
         self._alive: Sequence[Node] = ()
         self._asked = False
+        self._ahead = Ahead(wanted=starting.conduct.start_ahead)
+        self.is_kept: Callable[[Any], bool] = lambda request: False
+        """Whether there is a gang with such bundles that waits for a trial; Tune's controller knows."""
         self._tell_nodes()
 
     def __getstate__(self) -> dict[str, object]:
@@ -84,8 +89,13 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         next_start = self._agenda.next(now_s)
         if next_start is None:
             self._ask(now_s)
+            self._ahead.settle(self._agenda.upcoming, now_s)
             return None
-        trial = self._trial(next_start)
+        asked = self._bundles(next_start)
+        self._ahead.prepare_for(next_start.trial.trainable, self._agenda.threads)
+        if not self.is_kept(asked):
+            self._ahead.begins(next_start.nodes, now_s)
+        trial = self._trial(next_start.trial, asked)
         self._given.append((trial, next_start))
         self._count += 1
         return trial
@@ -132,11 +142,14 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._several = self._several or len(self._alive) > 1
         self._agenda.on(self._alive, self._looked_s)
 
-    def _trial(self, start: Start) -> Attempt:
-        spec = start.trial
-        warm = self._starting.conduct.workers == "warm"
-        place = self._agenda.seats(start) if warm else spec.gang
-        nodes = start.nodes[:1] * place.ranks if place != spec.gang else start.nodes
+    def _bundles(self, start: Start) -> PlacementGroupFactory:
+        """Of the gang that the trial takes, which may be larger than its own."""
+        own, warm = start.trial.gang, self._starting.conduct.workers == "warm"
+        place = self._agenda.seats(start) if warm else own
+        nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
+        return bundles(place, nodes if self._several else ())
+
+    def _trial(self, spec: TrialSpec, asked: PlacementGroupFactory) -> Attempt:
         return Attempt(
             self._experiment.spec["run"],
             spec,
@@ -144,5 +157,5 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             shown=plain_config(spec, self._starting.secrets),
             trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
             storage=self._experiment.storage,
-            placement_group_factory=bundles(place, nodes if self._several else ()),
+            placement_group_factory=asked,
         )

@@ -18,6 +18,7 @@ from typing import Any
 import ray
 
 from orchestrator.backends.backend import RANK_ENTRY
+from orchestrator.backends.on_ray.prepared import limit_threads
 from orchestrator.backends.quarantine import of_node, take
 from orchestrator.journal.cause import Cause
 from orchestrator.telemetry.readings import Readings
@@ -32,7 +33,6 @@ With it, Ray calls every other method in one further thread, always the same, wh
 PROCESS_GROUP = "trainables.process_group"
 """Who connects a trial's ranks; where no trial has imported it there is nothing to leave."""
 
-_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 _RENDEZVOUS_PORTS = range(20_000, 30_000)
 """Outside of what the kernel and Ray give out by themselves, so that nothing takes the port before rank 0 listens."""
 
@@ -41,7 +41,7 @@ class Rank:
     """The actor's class; it imports nothing that computes before its environment is as it should be."""
 
     def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
-        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
+        limit_threads(threads)
         self._gpus = _take_gpus(lost) if gpus >= 1 else []
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none

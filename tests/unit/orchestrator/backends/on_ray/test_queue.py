@@ -58,7 +58,7 @@ def alive() -> list[Node]:
 def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TrialQueue:
     agenda = Agenda([trial("0", "quick"), trial("1", "quick")])
     queue = TrialQueue(agenda, lambda: list(alive), Starting(results_dir=tmp_path))
-    monkeypatch.setattr(queue, "_trial", lambda start: Tried(int(start.trial.trial_id)))
+    monkeypatch.setattr(queue, "_trial", lambda spec, asked: Tried(int(spec.trial_id)))
     return queue
 
 

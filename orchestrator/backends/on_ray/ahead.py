@@ -1,0 +1,134 @@
+"""Processes that start before their gang's GPUs are free, so that the GPUs do not wait for Python.
+
+Ray keeps processes that nobody needs yet, and a gang takes those first. Each raylet is asked for as many as the next
+gangs need, and what they import while they wait is everything but the user's own code: see `prepared`. A process that
+was asked for in vain ends by itself.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+import grpc
+import ray
+from ray._private.grpc_utils import init_grpc_channel
+from ray.core.generated.common_pb2 import Language
+from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest
+from ray.core.generated.node_manager_pb2_grpc import NodeManagerServiceStub
+
+from orchestrator.backends.on_ray.prepared import ask_for
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU
+from sweeps.feasibility import Node
+from sweeps.upcoming import Upcoming
+
+BATCH_S = 10.0
+"""How long the processes of a batch may take to start, before others start beside the same trials."""
+KEEP_S = 900
+"""How long a process waits for its gang."""
+OWN_CODE: str | tuple[str, ...] = "trainables."
+"""What is the user's is not imported before its process has its devices."""
+ANSWER_S = 5.0
+
+_log = logging.getLogger("ray.orchestrator")
+
+
+def at_once(cores: float, beside: Collection[str]) -> int:
+    """THE rule: how many processes may start at a time on a node with so many cores, beside trials of these timings.
+
+    Each computes on one core for some seconds. Beside timed trials they may take no more of the cores than the timing
+    gate lets pass of anybody's work: nodes of fewer than 20 cores start nothing ahead. Beside `exclusive` trials, whose
+    node is to be quiet, nothing starts. Timings of `shared` trials do not count.
+    """
+    if "exclusive" in beside:
+        return 0
+    allowed = int(FOREIGN_CPU * cores)
+    return int(cores) if allowed and set(beside) <= {"shared"} else allowed
+
+
+class Ahead:
+    """Of one run. Ray does not say how many processes wait: it is counted what was asked for and not taken since."""
+
+    def __init__(self, *, wanted: bool) -> None:
+        """`wanted`: whether anything is to be started ahead at all."""
+        self._wanted = wanted
+        self._asked_for: tuple[Sequence[str], int] | None = None
+        self._spare: dict[str, int] = {}
+        self._asked_s: dict[str, float] = {}
+
+    def prepare_for(self, trainable: str, threads: Collection[int]) -> None:
+        """Of the ranks to come; where they differ in their threads nothing can start before it is known for which."""
+        self._wanted = self._wanted and len(threads) == 1
+        modules = [trainable.partition(":")[0]] if trainable.startswith(OWN_CODE) else []
+        asked = (modules, max(threads))
+        if self._wanted and asked != self._asked_for:
+            ask_for(*asked)
+            self._asked_for = asked
+
+    def settle(self, foreseen: Callable[[], Upcoming | None], now_s: float) -> None:
+        """Have what the foreseen gangs need start, a batch at a time."""
+        upcoming = foreseen() if self._wanted else None
+        if upcoming is None:
+            return
+        for node in upcoming.nodes:
+            missing = upcoming.ranks_a_node + upcoming.gangs - self._left(node.node_id, now_s)
+            count = min(missing, at_once(node.cpus, upcoming.beside))
+            if count > 0 and now_s - self._asked_s.get(node.node_id, -BATCH_S) >= BATCH_S:
+                self._start(node.node_id, count, now_s)
+
+    def begins(self, nodes: Sequence[Node], now_s: float) -> None:
+        """A gang starts on its own cores, its ranks on these nodes: what was not started ahead starts at once."""
+        if not self._wanted:
+            return
+        needed = Counter(nodes)
+        needed[nodes[0]] += 1  # its supervisor's
+        for node, count in needed.items():
+            missing = count - self._left(node.node_id, now_s)
+            if missing > 0 and at_once(node.cpus, ()):
+                self._start(node.node_id, missing, now_s)
+            self._spare[node.node_id] = max(0, self._left(node.node_id, now_s) - count)
+
+    def _left(self, node_id: str, now_s: float) -> int:
+        if now_s - self._asked_s.get(node_id, -KEEP_S) >= KEEP_S:
+            self._spare[node_id] = 0
+        return self._spare.get(node_id, 0)
+
+    def _start(self, node_id: str, count: int, now_s: float) -> None:
+        self._spare[node_id] = self._left(node_id, now_s) + count
+        self._asked_s[node_id] = now_s
+        start_processes(node_id, count, self._failed)
+
+    def _failed(self, why: str) -> None:
+        """A gang starts all its processes by itself, then."""
+        self._wanted = False
+        _log.warning("no processes are started ahead any more: %s", why)
+
+
+def start_processes(node_id: str, count: int, failed: Callable[[str], None]) -> None:
+    """Ask the node's raylet for so many processes of this driver's; `failed` is told why it does not start them."""
+    address = next((_address(each) for each in ray.nodes() if each["NodeID"] == node_id and each["Alive"]), None)
+    if address is None:  # it is lost, and then nothing starts there
+        return
+    context = ray.get_runtime_context()
+    asked = PrestartWorkersRequest(
+        language=Language.PYTHON,
+        job_id=bytes.fromhex(context.get_job_id()),
+        num_workers=count,
+        keep_alive_duration_secs=KEEP_S,
+    )
+    asked.runtime_env_info.serialized_runtime_env = context.get_runtime_env_string()
+    channel = init_grpc_channel(address)
+    answer = NodeManagerServiceStub(channel).PrestartWorkers.future(asked, timeout=ANSWER_S)
+
+    def heard(answer: Any) -> None:
+        channel.close()
+        if answer.code() is not grpc.StatusCode.OK:
+            failed(f"{answer.code().name}: {answer.details()}")
+
+    answer.add_done_callback(heard)
+
+
+def _address(node: Mapping[str, Any]) -> str:
+    return f"{node['NodeManagerAddress']}:{node['NodeManagerPort']}"

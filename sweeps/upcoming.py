@@ -1,0 +1,53 @@
+"""Gangs whose start can be foreseen, because it takes processes that nobody there has."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sweeps.feasibility import Node
+from sweeps.placement import Occupancy, Placement, Shape
+from sweeps.reservation import Reservation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upcoming:
+    """Gangs of one shape that start on these nodes once others have left."""
+
+    shape: Shape
+    gangs: int
+    nodes: tuple[Node, ...]
+    beside: frozenset[str]
+    """The timing of those who are on the nodes now."""
+
+    @property
+    def ranks_a_node(self) -> int:
+        """Processes that each of the nodes needs, at most."""
+        return math.ceil(self.gangs * self.shape.gang.ranks / len(self.nodes))
+
+
+def upcoming(
+    room: Occupancy,
+    shape: Shape,
+    waiting: int,
+    reserved: Reservation,
+    running: Iterable[tuple[Placement, float]],
+) -> Upcoming | None:
+    """The gangs of the first shape that waits, `waiting` trials of it, where nodes are `reserved` for it.
+
+    None where one of its own shape is the first to leave: its processes serve the next trial.
+    """
+    nodes = sorted(reserved.nodes)
+    there = [(until_s, placement) for placement, until_s in running if not set(nodes).isdisjoint(placement.nodes)]
+    first_s = min((until_s for until_s, _ in there), default=math.inf)
+    if not there or any(until_s == first_s and placement.shape == shape for until_s, placement in there):
+        return None
+    leaving = [placement for until_s, placement in there if until_s <= reserved.from_s]
+    gangs = 1 if len(nodes) > 1 else room.ranks_without(shape, nodes[0], leaving) // shape.gang.ranks
+    return Upcoming(
+        shape=shape,
+        gangs=max(1, min(gangs, waiting)),
+        nodes=tuple(room.nodes[node] for node in nodes),
+        beside=frozenset(placement.shape.timing for _, placement in there),
+    )
