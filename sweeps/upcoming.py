@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from sweeps.feasibility import Node
-from sweeps.placement import Occupancy, Placement, Shape
+from sweeps.occupancy import Occupancy
+from sweeps.placement import Placement, Shape
 from sweeps.reservation import Reservation
 
 
@@ -44,10 +45,11 @@ def upcoming(
     if not there or any(until_s == first_s and placement.shape == shape for until_s, placement in there):
         return None
     leaving = [placement for until_s, placement in there if until_s <= reserved.from_s]
-    gangs = 1 if len(nodes) > 1 else room.ranks_without(shape, nodes[0], leaving) // shape.gang.ranks
+    as_one = replace(shape, gang=replace(shape.gang, ranks=shape.gang.ranks * waiting))
+    gangs = 1 if len(nodes) > 1 else room.ranks_without(as_one, nodes[0], leaving) // shape.gang.ranks
     return Upcoming(
         shape=shape,
-        gangs=max(1, min(gangs, waiting)),
+        gangs=max(1, gangs),
         nodes=tuple(room.nodes[node] for node in nodes),
         beside=frozenset(placement.shape.timing for _, placement in there),
     )

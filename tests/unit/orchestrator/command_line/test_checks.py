@@ -44,7 +44,7 @@ CONFIG = {
     "uneven_batch": False,
     "warmup_epochs": 5,
     "resources": {"device": "auto", "gpus_per_worker": "auto", "cpus_per_worker": "auto", "timing": "auto"},
-    "cluster": {"address": None, "dashboard": True, "gpu_type": None, "labels": {}, "wait_s": 0},
+    "cluster": {"address": None, "dashboard": True, "start_ahead": False, "gpu_type": None, "labels": {}, "wait_s": 0},
     "report": {"html": True, "price_per_gpu_hour": None, "objective": "time", "margin": 0.01},
     "plan": {"format": "table"},
     "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
