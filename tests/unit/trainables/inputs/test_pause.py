@@ -21,7 +21,7 @@ def test_a_pause_before_every_pass_and_the_same_batches(monkeypatch: pytest.Monk
 def test_a_slow_device_computes_longer_and_waits_no_longer_for_data(monkeypatch: pytest.MonkeyPatch) -> None:
     slept_s: list[float] = []
     monkeypatch.setattr(time, "sleep", slept_s.append)
-    watch, batches = Stopwatch("cpu", lambda: sum(slept_s)), source(shares=(8,), accum=1).epoch(1)
+    watch, batches = Stopwatch("cpu", lambda: sum(slept_s, 0.0)), source(shares=(8,), accum=1).epoch(1)
     slowed = paused(watch.fetching(batches), pause("cpu", 0.05))
     for _ in range(3):
         watch.step(lambda: next(slowed))
