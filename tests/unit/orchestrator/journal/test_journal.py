@@ -234,6 +234,15 @@ def test_a_value_that_is_no_json_changes_nothing(path: Path) -> None:
         journal.append(Kind.STARTED, {"trial_id": "next"})
 
 
+def test_a_link_to_somewhere_else_is_not_written_through(path: Path, tmp_path: Path) -> None:
+    outside = tmp_path / "outside"
+    outside.touch()
+    path.symlink_to(outside)
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        Journal.open(path)
+    assert outside.read_bytes() == b""
+
+
 WRITER = """
 import sys
 from pathlib import Path
