@@ -12,6 +12,7 @@ from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.report.axes import clipped_axis, power_axis, seconds_axis, speedup_axis
 from orchestrator.report.lines import Lines, with_lines, word
 from orchestrator.report.picture import Axis, Picture, Points
+from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, name, varying
 
@@ -35,7 +36,8 @@ def speedup(cells: pd.DataFrame) -> Picture:
         f" ({scaling} scaling). Dashed: ideal, as many times faster as there are more {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    return picture if picture.absent else _over_gpus(picture, cells, "speedup", speedup_axis(cells))
+    told = replace(picture, remarks=one_process(cells))
+    return picture if picture.absent else _over_gpus(told, cells, "speedup", speedup_axis(cells))
 
 
 def efficiency(cells: pd.DataFrame) -> Picture:

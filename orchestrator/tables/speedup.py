@@ -52,14 +52,19 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     ]
     if cells["speedup_paired"].eq(False).any():
         about.append(_NOT_PAIRED)
-    if count := int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum()):
-        about.append(f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}")
+    about += one_process(cells)
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
     if (~cells["timing_valid"].astype("boolean")).any():
         about.append("† This timing is not valid; the note says why.")
     return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_below(cells)])
+
+
+def one_process(cells: pd.DataFrame) -> list[str]:
+    """A sentence where intervals over seeds do not hold how processes differ."""
+    count = int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum())
+    return [f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
 
 
 def _below(cells: pd.DataFrame) -> list[str]:

@@ -151,3 +151,16 @@ def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -
     assert drawn([0.90, 0.91, 0.92], [0.80, 0.80, 0.80]).remarks == []  # .91 ± .025; the picture ends at .965
     told = "1 interval goes on beyond the picture: the data have the ends."
     assert drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85]).remarks == [told]  # .897 ± .226
+
+
+def test_a_picture_of_cells_that_one_process_timed_says_so(record_of: RecordOf) -> None:
+    def remarks(process: Callable[[int], str]) -> str:
+        records = [
+            record_of(g, s, metrics={"samples_per_s": 100.0 * g}, provenance={"process": process(s)})
+            for g in (1, 2)
+            for s in (0, 1)
+        ]
+        return " ".join(speedup(collect(records, scaling="weak")[1]).remarks)
+
+    assert "In 2 cells one process timed all seeds" in remarks(lambda seed: "7")
+    assert "one process" not in remarks(str)
