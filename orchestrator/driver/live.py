@@ -102,7 +102,7 @@ class Display:
             self._told_idle = True
             who = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
             told = f"{who} for processes that start slowly, or for room that others use"
-            self._console.print(f"nothing has started for {IDLE_S} s: {told}", soft_wrap=True)
+            self._console.print(f"nothing has started for {IDLE_S} s: {told}", soft_wrap=not self._live)
         if self._live:
             self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)
 
