@@ -9,8 +9,8 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ _LOCAL = {
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the coming default, and else a warning in every log
 }
 _END_S = 5.0
+STARTS = 2
+"""How often a Ray of our own may take longer to start than the half minute that Ray gives itself."""
+_TOO_LATE = "timed out during startup"
 _ACCELERATOR = "accelerator_type:"
 
 
@@ -117,13 +120,28 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
     keep_token_private(token_file())
     imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
     preload = preloading(os.environ, str(CODE)) if start_ahead else {}
-    try:
-        with environment(preload):
-            return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
-    except Exception as error:  # Ray has no narrower class for a node that takes too long
-        ray.shutdown()
-        told = " ".join(str(error).split())
-        raise NotStartedError(f"Ray could not be started here: {told} (a busy machine may do it later)") from error
+    before = set(psutil.Process().children())
+    for _ in range(STARTS):
+        try:
+            with environment(preload):
+                return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+        except Exception as error:  # Ray has no narrower class for a node that takes too long
+            ray.shutdown()
+            _end(set(psutil.Process().children()) - before)
+            failure = error
+            if _TOO_LATE not in str(error):
+                break
+    told = " ".join(str(failure).split())
+    raise NotStartedError(f"Ray could not be started here: {told} (a busy machine may do it later)") from failure
+
+
+def _end(started: Collection[psutil.Process]) -> None:
+    """End what a start has left: these processes and theirs."""
+    left = [each for one in started for each in _family(one)]
+    for process in left:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(left, timeout=_END_S)
 
 
 def _own_folders() -> list[str]:

@@ -3,7 +3,7 @@ import sys
 
 import pytest
 
-CODE = """
+NO_SUCH_NODE = """
 from orchestrator.backends.on_ray import cluster
 from orchestrator.backends.backend import NotStartedError
 
@@ -12,11 +12,38 @@ try:
 except NotStartedError as error:
     print(error)
 """
+TOO_LATE_ONCE = """
+import psutil
+import ray
+from ray._private import services
+from orchestrator.backends.on_ray.cluster import Cluster
+
+found, asked = services.get_node, []
+
+
+def get_node(*given):
+    asked.append(given)
+    if len(asked) == 1:
+        raise Exception("The current node timed out during startup. Ray says more.")
+    return found(*given)
+
+
+services.get_node = get_node
+cluster = Cluster(address=None, dashboard=False, verbose=False, cpus=1, gpus=0)
+heads = [each for each in psutil.Process().children(recursive=True) if each.name().startswith("gcs_server")]
+print(len(cluster.nodes({})), len(heads))
+cluster.close()
+"""
 
 
 @pytest.mark.slow
-def test_a_ray_that_does_not_start_is_told_in_a_line() -> None:
-    """In a process of its own, which ends what Ray has left of its start."""
-    ended = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=120, check=True)
-    (told,) = ended.stdout.splitlines()
-    assert told.startswith("Ray could not be started here: ")
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [(NO_SUCH_NODE, "Ray could not be started here: "), (TOO_LATE_ONCE, "1 1")],
+    ids=["never", "too late once"],
+)
+def test_a_ray_that_does_not_start(code: str, told: str) -> None:
+    """In a process of its own, because Ray leaves the one in which it did not start as it is."""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    (line,) = ended.stdout.splitlines()
+    assert line.startswith(told)
