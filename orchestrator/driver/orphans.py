@@ -22,6 +22,10 @@ MARK = "ORCHESTRATOR_DRIVER"
 """The environment variable that says to which driver a process belongs: `<pid>.<start>:<results directory>`."""
 
 LOOK_EVERY_S = 5.0
+YOUNG_S, LOOK_AT_YOUNG_S = 60.0, 0.5
+"""So long after a driver's start most of its processes come, and Ray's agents, once their raylet has died with the
+driver, are known only to who has seen them below it.
+"""
 CLEAN_UP_S = 8.0
 """How long what is left is killed again and again: new processes may come from ones that are just ending."""
 
@@ -159,7 +163,8 @@ def watch(mark: str) -> None:
     try:
         waiting = select.poll()
         waiting.register(os.pidfd_open(driver.pid), select.POLLIN)
-        while not waiting.poll(LOOK_EVERY_S * 1000):
+        young_until = time.monotonic() + YOUNG_S
+        while not waiting.poll(1000 * (LOOK_AT_YOUNG_S if time.monotonic() < young_until else LOOK_EVERY_S)):
             known = descendants([driver]) - strangers
     except ProcessLookupError:  # it was faster than this process' start
         pass
