@@ -12,12 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-import grpc
 import ray
-from ray._private.grpc_utils import init_grpc_channel
-from ray.core.generated.common_pb2 import Language
-from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest
-from ray.core.generated.node_manager_pb2_grpc import NodeManagerServiceStub
 
 from orchestrator.backends.on_ray.prepared import ask_for
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
@@ -108,6 +103,12 @@ class Ahead:
 
 def start_processes(node_id: str, count: int, failed: Callable[[str], None]) -> None:
     """Ask the node's raylet for so many processes of this driver's; `failed` is told why it does not start them."""
+    import grpc  # which Ray by itself does without
+    from ray._private.grpc_utils import init_grpc_channel
+    from ray.core.generated.common_pb2 import Language
+    from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest
+    from ray.core.generated.node_manager_pb2_grpc import NodeManagerServiceStub
+
     address = next((_address(each) for each in ray.nodes() if each["NodeID"] == node_id and each["Alive"]), None)
     if address is None:  # it is lost, and then nothing starts there
         return
