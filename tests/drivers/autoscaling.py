@@ -5,6 +5,7 @@ does not have.
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +13,8 @@ from typing import Any
 
 from tests.drivers.ray_head import RayHead, free_port
 
-_PROVIDER = "ray.autoscaler._private.fake_multi_node.node_provider.FakeMultiNodeProvider"
+_PROVIDER = "own_folders.Provider"
+_PROVIDERS = Path(__file__).parent / "fake_nodes"
 _COMMANDS = [f"{part}_commands" for part in ("initialization", "setup", "head_setup", "worker_setup")] + [
     "head_start_ray_commands",
     "worker_start_ray_commands",
@@ -57,6 +59,7 @@ def autoscaling(
     file = folder / "autoscaler.json"
     file.write_text(json.dumps(config))
     environment = {
+        "PYTHONPATH": os.pathsep.join(filter(None, [str(_PROVIDERS), os.environ.get("PYTHONPATH")])),
         "AUTOSCALER_UPDATE_INTERVAL_S": "1",
         "RAY_FAKE_CLUSTER": "1",
         "RAY_enable_autoscaler_v2": "1",

@@ -98,7 +98,7 @@ def test_a_signal_ends_a_driver_that_has_lost_a_node(raylets: Any, noticed: bool
     assert process.returncode == 143 and took_s < 10.0, err
     assert not noticed or "does not end in time" not in err
     assert len(raylets.executed()) == 2
-    raylets.cluster.add_node(num_cpus=1)
+    raylets.cluster.add_node(num_cpus=1, runtime_env_dir_name="new_runtime_resources")
     raylets.release.touch()
     out, err = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90").communicate(timeout=180)
     assert raylets.trials().status.tolist() == ["ok"], out + err

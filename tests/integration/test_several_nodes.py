@@ -142,7 +142,9 @@ def raylets(tmp_path, monkeypatch, request):
     cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": head, "include_dashboard": False})
     try:
         nodes.cluster = cluster
-        nodes.other = cluster.add_node(num_cpus=other)
+        nodes.other = cluster.add_node(
+            num_cpus=other, runtime_env_dir_name="other_runtime_resources"
+        )  # as hosts have it
         yield nodes
     finally:
         nodes.close()
@@ -194,7 +196,7 @@ def test_a_gang_that_lost_a_node_goes_on_where_another_comes(raylets):
     until(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
     until(lambda: raylets.journal("retried"), process)
-    new = raylets.cluster.add_node(num_cpus=1)
+    new = raylets.cluster.add_node(num_cpus=1, runtime_env_dir_name="new_runtime_resources")
     until(lambda: len(raylets.executed()) == 4, process)
     raylets.release.touch()
     out, err = process.communicate(timeout=400)
