@@ -11,12 +11,12 @@ from packaging.requirements import Requirement
 from packaging.version import Version
 
 FLOORS = {
-    "ray": "2.56",  # CVE-2026-57516
+    "ray": "2.59",  # up to 2.58 no gang starts on a cluster that is joined; CVE-2026-57516 alone wants 2.56
     "torch": "2.10",  # torch.load(weights_only=True) could be led astray before
     "hydra-core": "1.3.8",
     "filelock": "3.20.1",  # CVE-2025-68146
 }
-"""The first version without the hole that made it a floor."""
+"""The first version without what made it a floor."""
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
