@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -94,11 +94,10 @@ class Cluster:
 
     def close(self) -> None:
         """Leave the cluster, and end it where it was started here: afterwards none of its processes is left."""
-        ours = {child for started in self._started for child in _family(started)}
+        ours = _families(self._started)
         ray.shutdown()
-        _, alive = psutil.wait_procs(list(ours), timeout=_END_S)
-        for process in alive:
-            process.kill()
+        _, alive = psutil.wait_procs(ours, timeout=_END_S)
+        _kill(alive)
 
 
 def _read_authentication_again() -> None:
@@ -127,21 +126,12 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
                 return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
         except Exception as error:  # Ray has no narrower class for a node that takes too long
             ray.shutdown()
-            _end(set(psutil.Process().children()) - before)
+            _kill(_families(set(psutil.Process().children()) - before))
             failure = error
             if _TOO_LATE not in str(error):
                 break
     told = " ".join(str(failure).split())
     raise NotStartedError(f"Ray could not be started here: {told} (a busy machine may do it later)") from failure
-
-
-def _end(started: Collection[psutil.Process]) -> None:
-    """End what a start has left: these processes and theirs."""
-    left = [each for one in started for each in _family(one)]
-    for process in left:
-        with suppress(psutil.NoSuchProcess):
-            process.kill()
-    psutil.wait_procs(left, timeout=_END_S)
 
 
 def _own_folders() -> list[str]:
@@ -179,8 +169,20 @@ def _gpu_type(resources: Mapping[str, float]) -> str:
     return next((name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)), "")
 
 
+def _families(started: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """These processes, and all that they started."""
+    return [each for process in started for each in _family(process)]
+
+
 def _family(process: psutil.Process) -> list[psutil.Process]:
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:
         return []
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=_END_S)
