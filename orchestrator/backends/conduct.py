@@ -26,7 +26,7 @@ class Conduct:
     """What a back end keeps to in all attempts."""
 
     workers: str = "warm"
-    """warm: a gang's processes serve trial after trial; fresh: every trial gets new ones."""
+    """Which trials a gang's processes serve, one after another. warm: all; per_seed: those of one seed; fresh: one."""
     start_ahead: bool = False
     """Whether processes may start before their gang's GPUs are free, where that spoils no timing."""
     limits: Limits = NO_LIMITS

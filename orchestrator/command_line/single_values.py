@@ -49,7 +49,7 @@ _OR_AUTO = ("auto",)
 OF_REQUEST: Values = {
     "mode": (*MODES, *WITHOUT_SWEEP),
     "backend": ("ray", "inprocess"),
-    "workers": ("warm", "fresh"),
+    "workers": ("warm", "per_seed", "fresh"),
     "rerun": ("none", "failed", "all"),
     "retries": Number(at_least=0, whole=True),
     "equal_failures": Number(at_least=2, whole=True, beside=_OR_NULL),

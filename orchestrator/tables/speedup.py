@@ -25,7 +25,7 @@ _NOT_PAIRED = (
 )
 _ONE_PROCESS = (
     "one process timed all seeds: by how much it is quicker or slower than others would be is in all of them alike, and"
-    " not in their intervals (workers=fresh has a new process for every trial)."
+    " not in their intervals (workers=per_seed has other processes for every seed)."
 )
 _WHY_EMPTY = {
     "samples_per_s": "not reported",

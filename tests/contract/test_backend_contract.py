@@ -331,13 +331,17 @@ def test_rays_own_metrics_tell_of_the_trials(ray_backend: RayBackend, tmp_path: 
 
 
 @pytest.mark.slow
-def test_fresh_workers_are_new_for_every_trial(
-    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("workers", "processes"), [("warm", 1), ("per_seed", 2), ("fresh", 3)])
+def test_workers_serve_all_trials_or_those_of_a_seed_or_one(
+    ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, processes: int
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", Conduct(workers="fresh"))
+    monkeypatch.setattr(ray_backend, "_conduct", Conduct(workers=workers))
     recorder = Recorder()
-    ray_backend.run([trial("one", "quick"), trial("two", "quick")], tmp_path, recorder)
-    assert recorder.outcomes["one"].metrics["pid"] != recorder.outcomes["two"].metrics["pid"]
+    trials = [trial("one", "quick"), trial("other", "quick"), replace(trial("one again", "quick"), seed=1)]
+    ray_backend.run(trials, tmp_path, recorder)
+    pids = {trial_id: outcome.metrics["pid"] for trial_id, outcome in recorder.outcomes.items()}
+    assert len(set(pids.values())) == processes
+    assert (pids["one"] == pids["other"]) is (workers != "fresh")
 
 
 def _processes(title: str) -> list[psutil.Process]:

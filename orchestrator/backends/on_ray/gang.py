@@ -52,7 +52,7 @@ class Supervisor:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Start the first trial."""
-        self._seats = Seats(kept=config["conduct"].workers == "warm")
+        self._seats = Seats(config["conduct"].workers)
         self._notice = Notice()
         self._told_s = 0.0
         self._start(config)

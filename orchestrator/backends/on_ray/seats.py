@@ -23,9 +23,10 @@ PART_S = 10.0
 class Seats:
     """Rank actors, rank i in bundle i: a supervisor's empty bundle is not part of the placement group."""
 
-    def __init__(self, *, kept: bool = True) -> None:
-        """`kept`: whether they serve several trials."""
-        self._kept = kept
+    def __init__(self, workers: str = "warm") -> None:
+        """`workers`: as of the back end's conduct."""
+        self._workers = workers
+        self._seed: int | None = None
         self._actors: dict[int, Any] = {}
         self._connected = 0
         self.gang_id = ""
@@ -35,6 +36,9 @@ class Seats:
 
     def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
         """The trial's ranks; they talk to one another and to no one else, and use no GPU that is `lost`."""
+        if self._workers == "per_seed" and trial.seed != self._seed:
+            self.close()
+        self._seed = trial.seed
         ranks = range(trial.gang.ranks)
         if len(ranks) != self._connected:
             self._part()
@@ -60,7 +64,7 @@ class Seats:
 
     def _name(self, trial: TrialSpec, rank: int) -> str:
         """For people who look at Ray's dashboard, where every call of it has the name of its own trial."""
-        return f"{trial.label}{' and following' if self._kept else ''}/rank{rank}/{uuid4().hex[:6]}"
+        return f"{trial.label}{'' if self._workers == 'fresh' else ' and following'}/rank{rank}/{uuid4().hex[:6]}"
 
     def _part(self) -> None:
         """Give up the connection, all ranks at once: a rank that left alone would leave the others waiting for it."""
