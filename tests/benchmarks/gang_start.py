@@ -1,12 +1,12 @@
 """What does a gang's start cost, and when is it paid? Trials that each need processes of their own, one after another.
 
-    python -m tests.benchmarks.gang_start [--device cuda] [--trial-s 6] [--cpus 64] [--out FILE.json]
+    python -m tests.benchmarks.gang_start [--device cuda] [--gpus 4] [--trial-s 6] [--cpus 64] [--out FILE.json]
 
-Of four GPUs (logical ones, unless `--device cuda`) every trial holds three or four, each in another shape. So none
-takes the processes of the one before, and every start but the first can be foreseen. For each start: how long the GPUs
-were held by nobody since the last trial's end, how long by processes that do not compute yet, and what those did; and
-the CPU seconds for each gang, of the whole machine, which should be quiet. A trial imports torch, makes a context on
-its device, and sleeps. It takes a minute.
+Every trial holds all GPUs (logical ones, unless `--device cuda`), each in another shape. So none takes the processes of
+the one before, and every start but the first can be foreseen. For each start: how long the GPUs were held by nobody
+since the last trial's end, how long by processes that do not compute yet, and what those did; and the CPU seconds for
+each gang, of the whole machine, which should be quiet. A trial imports torch, makes a context on its device, and
+sleeps. It takes a minute.
 """
 
 from __future__ import annotations
@@ -59,15 +59,16 @@ class Clock:
         return False
 
 
-def trials(device: str, seconds: float, cpus_per_rank: int) -> list[TrialSpec]:
-    """Each in another shape, ranks × GPUs a rank."""
+def trials(device: str, seconds: float, gpus: int, cpus: int, count: int) -> list[TrialSpec]:
+    """As many processes as GPUs, then one process with all of them, then again so with fewer cores for each."""
     made = []
-    for number, (ranks, each) in enumerate(((4, 1), (2, 2), (1, 4), (3, 1), (1, 3))):
+    for number in range(count):
+        ranks, each = ((gpus, 1), (1, gpus))[number % 2]
         one = trial(f"{number}", "quick", ranks=ranks, timing="device", seconds=seconds)
-        gang = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus_per_rank)
+        gang = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus // gpus - number // 2)
         target = "tests.benchmarks.sleeping_training:train"
-        axes = {"gpus": ranks * each, "cell": number}
-        one = dataclasses.replace(one, gpus=ranks * each, gang=gang, axes=axes, device=device, trainable=target)
+        axes = {"gpus": gpus, "cell": number}
+        one = dataclasses.replace(one, gpus=gpus, gang=gang, axes=axes, device=device, trainable=target)
         made.append(one)
     return made
 
@@ -102,18 +103,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--trial-s", type=float, default=6.0, help="how long a trial computes")
-    parser.add_argument("--gangs", type=int, default=5, help="at most 5; the first one's start is not told")
+    parser.add_argument("--gpus", type=int, default=4)
+    parser.add_argument("--gangs", type=int, default=5, help="the first one's start is not told")
     parser.add_argument("--cpus", type=int, default=os.cpu_count(), help="cores that Ray is told of")
     parser.add_argument("--no-ahead", action="store_true", help="start no process before its GPUs are free")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    each = max(1, given.cpus // 4)
-    todo, clock, known = trials(given.device, given.trial_s, each)[-given.gangs :], Clock(), Durations()
+    cpus = max(given.cpus, given.gpus * (1 + given.gangs // 2))
+    todo = trials(given.device, given.trial_s, given.gpus, cpus, given.gangs)
+    clock, known = Clock(), Durations()
     for one in todo:
         known.add(one.cell_id, one.axes, given.trial_s)
     ahead.OWN_CODE = (ahead.OWN_CODE, "tests.benchmarks.")
     conduct = Conduct(start_ahead=not given.no_ahead)
-    backend = RayBackend(dashboard=False, cpus=max(4, given.cpus), gpus=4, conduct=conduct)
+    backend = RayBackend(dashboard=False, cpus=cpus, gpus=given.gpus, conduct=conduct)
     try:
         before_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:
