@@ -56,20 +56,21 @@ class RayHead:
 
     def end(self) -> None:
         """As Ctrl-C does."""
-        children = self._children()
+        children = self.processes()
         self._process.terminate()
         self._process.communicate()
         psutil.wait_procs(children, timeout=30)
 
     def kill(self) -> None:
         """It and all below it, at once, as if the machine had gone."""
-        children = self._children()
+        children = self.processes()
         for process in [*children, self._process]:
             process.kill()
         self._process.communicate()
         psutil.wait_procs(children, timeout=30)
 
-    def _children(self) -> list[psutil.Process]:
+    def processes(self) -> list[psutil.Process]:
+        """All below it."""
         return psutil.Process(self._process.pid).children(recursive=True)
 
 

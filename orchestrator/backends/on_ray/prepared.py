@@ -1,7 +1,8 @@
 """What a process of Ray's that was started ahead does before anybody needs it: it imports what takes long.
 
 What that is the driver says, in the cluster's key-value store; where it says nothing the process does nothing. No
-device is touched: which ones the process will have is not known yet.
+device is touched: which ones the process will have is not known yet. Nor is anything imported where memory is short:
+that can only be seen on the process' own node, and a trial that is beside it needs it more.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import import_module
 
+from ray._private.utils import estimate_available_memory
 from ray.experimental import internal_kv
 from ray.runtime_context import get_runtime_context
 
@@ -21,6 +23,9 @@ PREPARE = f"{__name__}.prepare"
 PRELOAD = "orchestrator.backends.on_ray.preload"
 ADDED_PATH = "ORCHESTRATOR_ADDED_PATH"
 """Names what PYTHONPATH begins with only so that this module is found."""
+
+PROCESS_GB = 1.0
+"""What a process that has imported torch takes, generously."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
@@ -51,13 +56,18 @@ def prepare() -> None:
     _forget_added_path()
     # Before its first call a process knows only from its environment whose it is, if it is anybody's.
     told = internal_kv._internal_kv_get(_key(os.environ.get("RAY_JOB_ID", "")), namespace=SPACE)
-    if not told:
+    if not told or not has_room(estimate_available_memory() / 2**30, os.cpu_count() or 1):
         return
     asked = json.loads(told)
     limit_threads(asked["threads"])
     with suppress(Exception):
         for module in ("orchestrator.backends.on_ray.rank", *asked["modules"]):
             import_module(module)
+
+
+def has_room(free_gb: float, cores: int) -> bool:
+    """Whether a node with so much free memory has enough for as many processes as may start at a time: one a core."""
+    return free_gb >= PROCESS_GB * cores
 
 
 def _key(driver: str) -> bytes:

@@ -97,3 +97,18 @@ def test_what_leads_to_the_preloaded_module_is_gone_from_the_environment(monkeyp
         prepared._forget_added_path()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         assert kept == before
+
+
+@pytest.mark.parametrize(("free_gb", "imported"), [(63.9, []), (64.0, ["orchestrator.backends.on_ray.rank", "mine"])])
+def test_nothing_is_imported_where_memory_is_short(
+    free_gb: float, imported: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found: list[str] = []
+    told = b'{"modules": ["mine"], "threads": 2}'
+    monkeypatch.setattr(prepared.internal_kv, "_internal_kv_get", lambda key, namespace: told)
+    monkeypatch.setattr(prepared, "estimate_available_memory", lambda: free_gb * 2**30)
+    monkeypatch.setattr(prepared, "limit_threads", lambda threads: None)
+    monkeypatch.setattr(prepared, "import_module", found.append)
+    monkeypatch.setattr(os, "cpu_count", lambda: 64)
+    prepared.prepare()
+    assert found == imported
