@@ -31,6 +31,7 @@ FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
+    *("val_accuracy_lo", "val_accuracy_hi"),
 )
 """Columns behind those; then the further axes."""
 
@@ -39,7 +40,7 @@ MARGIN = 0.01
 
 _TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s")
 _MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
-_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy")
+_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy")
 _ORDER = {status.value: order for order, status in enumerate(Status)}
 
 

@@ -12,6 +12,7 @@ from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.report.axes import clipped_axis, power_axis, seconds_axis, speedup_axis
 from orchestrator.report.lines import Lines, with_lines, word
 from orchestrator.report.picture import Axis, Picture, Points
+from orchestrator.tables.accuracy import only_validation
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, name, varying
@@ -56,18 +57,24 @@ def efficiency(cells: pd.DataFrame) -> Picture:
 
 
 def accuracy(cells: pd.DataFrame) -> Picture:
-    """Test accuracy against the batch, a line for each LR rule."""
+    """Accuracy against the batch, a line for each LR rule: on the test set, or else on the validation split."""
+    chosen_by = only_validation(cells)
+    column = "val_accuracy" if chosen_by else "accuracy"
+    told = (
+        "Validation accuracy, by which cells are chosen (no trial reported one on a test set),"
+        if chosen_by
+        else "Accuracy on the test set, which nothing chooses by,"
+    )
     picture = Picture(
         name="accuracy",
         title="Accuracy against batch",
-        about="Accuracy on the test set, which nothing chooses by, against the global batch: how far each"
-        f" learning-rate rule carries. {_BAND}",
+        about=f"{told} against the global batch: how far each learning-rate rule carries. {_BAND}",
         x=power_axis("global batch", cells["global_batch_size"].tolist()),
-        y=clipped_axis(cells, "accuracy"),
-        absent="" if cells["accuracy"].notna().any() else "No cell reported an accuracy.",
+        y=replace(clipped_axis(cells, column), label="validation accuracy" if chosen_by else "accuracy"),
+        absent="" if cells[column].notna().any() else "No cell reported an accuracy.",
     )
     facets = [*varying(cells), "gpus"]
-    lines = Lines(x="global_batch_size", y="accuracy", colour="lr_rule", facets=facets, told=_accuracy_told(cells))
+    lines = Lines(x="global_batch_size", y=column, colour="lr_rule", facets=facets, told=_accuracy_told(cells, column))
     return with_lines(picture, cells, lines)
 
 
@@ -173,11 +180,11 @@ def _speed_told(cells: pd.DataFrame) -> Callable[[Row], str]:
     return told
 
 
-def _accuracy_told(cells: pd.DataFrame) -> Callable[[Row], str]:
+def _accuracy_told(cells: pd.DataFrame, column: str) -> Callable[[Row], str]:
     differing = varying(cells)
 
     def told(row: Row) -> str:
-        reached = figures.plus_minus(row["accuracy"], row["accuracy_lo"], row["accuracy_hi"])
+        reached = figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
         return f"{name(row, differing)}: {reached}, {row['n_ok']} seeds"
 
     return told

@@ -153,6 +153,16 @@ def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -
     assert drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85]).remarks == [told]  # .897 ± .226
 
 
+def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_drawn(record_of: RecordOf) -> None:
+    known = [record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)]
+    drawn = accuracy(collect(known, scaling="weak")[1])
+    assert drawn.is_drawn and drawn.y.label == "validation accuracy" and "by which cells are chosen" in drawn.about
+    series = drawn.panels[0].series[0]
+    assert series.y == pytest.approx((0.91,)) and series.lo == pytest.approx((0.91 - 0.02484,), abs=1e-5)
+    on_test = [record_of(1, metrics={"val_accuracy": 0.9, "accuracy": 0.8})]
+    assert accuracy(collect(on_test, scaling="weak")[1]).panels[0].series[0].y == (0.8,)
+
+
 def test_a_picture_of_cells_that_one_process_timed_says_so(record_of: RecordOf) -> None:
     def remarks(process: Callable[[int], str]) -> str:
         records = [

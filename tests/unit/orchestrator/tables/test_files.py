@@ -122,6 +122,8 @@ def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_shown(reco
     text = accuracy_markdown(collect(told, scaling="weak")[1])
     assert "No trial reported an accuracy on a test set. This is val_accuracy" in text
     assert "0.910" in text and "0.920" in text
+    seeds = [record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)]
+    assert "0.910 ± 0.025" in accuracy_markdown(collect(seeds, scaling="weak")[1])  # t(2) = 4.303, s = .01
 
 
 def test_the_largest_loss_stands_beside_the_efficiency_and_what_helps_below(record_of: RecordOf) -> None:
