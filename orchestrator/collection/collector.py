@@ -24,7 +24,7 @@ from sweeps.sweep import STANDARD_AXES
 MEASURED = (
     *("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "window_s", "window_steps"),
     *("accuracy", "val_accuracy", "loss", "time_to_target_s", "epochs", "samples", "steps"),
-    *("energy_j", "energy_j_per_sample", "peak_memory_gb", "gpu_util", "power_w", "n_params", "mfu"),
+    *("energy_j", "energy_j_per_sample", "peak_memory_gb", "gpu_util", "gpu_util_spread", "power_w", "n_params", "mfu"),
 )
 """Metrics that are columns of every sweep, measured or not."""
 

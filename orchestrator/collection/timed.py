@@ -9,7 +9,7 @@ import pandas as pd
 from sweeps.status import Status
 
 _RATES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s", "mfu")
-_DRAWS = ("energy_j", "energy_j_per_sample", "gpu_util", "power_w")
+_DRAWS = ("energy_j", "energy_j_per_sample", "gpu_util", "gpu_util_spread", "power_w")
 _STEP = "step_"
 """The parts of a step begin so, and end in the unit of seconds."""
 

@@ -39,8 +39,8 @@ def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: 
     """Columns of the row of a trial with these ranks and these metrics of its own; energy only where it was `alone`.
 
     `energy_j` is that of the whole training, `power_w` and `energy_j_per_sample` are of the timed part, all of them of
-    all devices together; `gpu_util` and `cpu_util` are shares of 1. On machines without GPUs energy and power are the
-    processors'.
+    all devices together; `gpu_util` and `cpu_util` are shares of 1, and `gpu_util_spread`, of several GPUs, is that of
+    the busiest less that of the idlest. On machines without GPUs energy and power are the processors'.
     """
     found = _of_cpus(readings) | _of_gpus(readings) | _company(readings)
     if alone and not _disturbed(found):
@@ -83,8 +83,10 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
     for each, device in seen:
         flags |= device.bits("throttle_reasons", timed(each))
     told = [name for bit, name in {**THROTTLING, POWER_CAP: "power cap"}.items() if flags & bit]
+    used = [device.mean("gpu_util", timed(each)) for each, device in seen]
     return {
-        "gpu_util": _mean([device.mean("gpu_util", timed(each)) for each, device in seen]),
+        "gpu_util": _mean(used),
+        "gpu_util_spread": max(used) - min(used) if len(used) > 1 and not any(map(math.isnan, used)) else math.nan,
         "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(each)) for each, device in seen),
         "temperature_c": max(device.largest("temperature_c") for _, device in seen),
         "peak_memory_gb": max(device.largest("memory_used_gb") for _, device in seen),

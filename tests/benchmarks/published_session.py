@@ -128,7 +128,7 @@ def _without_unet() -> tuple[str, ...]:
     ]
     batches = "sweep.axes.global_batch_size=[128,256,512,1024,2048,4096,8192]"
     models = ("sweep.axes.model=[mnist_cnn]", "sweep.axes.data=[mnist]")
-    return (*models, batches, f"sweep.exclude=[{','.join(excluded)}]")
+    return (*models, batches, "sweep.axes.seed=[0]", f"sweep.exclude=[{','.join(excluded)}]")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -149,7 +149,13 @@ def input_pipeline() -> list[str]:
 
     same = ratio(pace("same_batch", 4), pace("same_batch", 2))
     one_loader = [pace("shared_loader", gpus, batch) for gpus in (2, 4) for batch in (128, 512)]
+    busy = {
+        (way, gpus): 100 * pace(way, gpus, 128, "gpu_util") for way in ("loader", "shared_loader") for gpus in (2, 4)
+    }
+    more = {gpus: interval(busy["loader", gpus] - busy["shared_loader", gpus]) for gpus in (2, 4)}
     return [
+        f"busy {busy['loader', 4].mean():.1f}% of the time against {busy['shared_loader', 4].mean():.1f}% under one"
+        f" loader: +{told(more[4], 1, ' points')}; on two +{told(more[2], 1, '')}",
         f"{2 * same[0]:.2f} times the examples as the post counts them, but **{told(same, sign='')} of the distinct"
         " ones**:"
         f" {thousand(mean(pace('same_batch', 2)))} and {thousand(mean(pace('same_batch', 4)))} a second",

@@ -98,6 +98,15 @@ def test_ranks_add_up_and_the_slowest_clock_counts() -> None:
     assert found["throttle_reasons"] == "power cap"  # the thermal one was before the window
 
 
+def test_how_unlike_the_gpus_of_a_trial_are_used() -> None:
+    ranks = [seen({"gpu0": {"gpu_util": [share] * 9, "power_w": POWER}}, rank=i) for i, share in enumerate((0.9, 0.2))]
+    found = figures(ranks, {}, alone=True)
+    assert found["gpu_util"] == pytest.approx(0.55) and found["gpu_util_spread"] == pytest.approx(0.7)
+    assert "gpu_util_spread" not in figures(ranks[:1], {}, alone=True)
+    unseen = seen({"gpu0": {"gpu_util": [math.nan] * 9, "power_w": POWER}}, rank=2)
+    assert "gpu_util_spread" not in figures([*ranks, unseen], {}, alone=True)
+
+
 def test_without_a_window_the_epochs_from_the_second_on_are_timed() -> None:
     found = figures([seen(gpu(energy_j=COUNTER), phases=PHASES[:4])], {}, alone=True)
     assert found["power_w"] == pytest.approx(300) and found["energy_j"] == pytest.approx(600)
