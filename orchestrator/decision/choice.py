@@ -68,10 +68,10 @@ class Means:
     error: Array
     freedom: Array
 
-    def draws(self, generator: np.random.Generator) -> Array:
+    def draws(self, generator: np.random.Generator, most: int = DRAWS) -> Array:
         """Shape (draws, cells)."""
         known = self.error > 0
-        shape = (max(1_000, min(DRAWS, _MOST_DRAWN // max(1, len(known)))), len(known))
+        shape = (max(1_000, min(most, _MOST_DRAWN // max(1, len(known)))), len(known))
         freedom = np.where(known, np.minimum(self.freedom, _NORMAL), _NORMAL)
         return self.point + np.where(known, self.error, 0.0) * generator.standard_t(freedom, shape)
 
@@ -98,16 +98,16 @@ class Choice:
     best one is of those within the margin. NaN where one seed a cell tells nothing."""
 
 
-def choose(contest: Contest, generator: np.random.Generator) -> Choice:
+def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
     """The cell of least objective among those more likely than not to be within the margin of the baseline.
 
     Of cells within TIE of the least, which are as good, the most accurate of those that are SURE to be so, or of all:
     it loses nothing, and is less likely to miss the margin. That leaves out more than those shown to be worse: a cell
     whose mean misses the margin is named as what further seeds may bring in, but not recommended. NaN probabilities
-    where no cell has a second seed.
+    where no cell has a second seed. Of 20,000 `draws` a probability is known to ± 0.7%, of 2,000 to ± 2.2%.
     """
     level, shortfall = _levels(contest.objective), shortfalls(contest)
-    times, losses = level.draws(generator), shortfall.draws(generator)
+    times, losses = level.draws(generator, draws), shortfall.draws(generator, draws)
     compared = ~np.isnan(shortfall.point)
     within = np.where(compared, losses >= -contest.margin, True)
     unknown = compared & np.isnan(shortfall.error)

@@ -1,12 +1,16 @@
 """Runs every simulation in full and writes docs/results/statistics.{json,md}: python -m tests.simulation.report
 
-python -m tests.simulation.report 2000 300 recommendation rules     # so many simulations, of these parts again
+python -m tests.simulation.report 10000 1000 recommendation rules     # so many simulations, of these parts again
+
+It says what it has done, and in how many seconds. What chance leaves is in the tables: ± is two standard errors, of a
+share of N simulations at most 1/√N.
 """
 
 from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -26,7 +30,12 @@ def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
     two = {"clean": CLEAN, "heavy tails": next(iter(CONTAMINATED.values()))}
 
     def by_seeds(noises: dict[str, Noise], seeds: Sequence[int], rate: Callable[[Noise, int], object]) -> dict:
-        return {told: {str(n): rate(noise, n) for n in seeds} for told, noise in noises.items()}
+        return {
+            told: {str(n): said(f"{told}, n = {n}", rate, noise, n) for n in seeds} for told, noise in noises.items()
+        }
+
+    def by_n(seeds: Sequence[int], rate: Callable[[int], dict]) -> dict:
+        return {str(n): said(f"n = {n}", rate, n) for n in seeds}
 
     return {
         "interval coverage": lambda g: by_seeds(
@@ -36,17 +45,25 @@ def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
             noises, (2, *SEEDS), lambda noise, n: yardstick.shrunken_coverage(noise, n, few // 4, g)
         ),
         "median time coverage": lambda g: {
-            f"{share:.0%} unreached": {str(n): yardstick.median_coverage(share, n, few, g) for n in SEEDS}
+            f"{share:.0%} unreached": by_n(SEEDS, lambda n, share=share: yardstick.median_coverage(share, n, few, g))
             for share in (0.0, 0.1, 0.3)
         },
         "false equivalence": lambda g: by_seeds(
             noises, SEEDS, lambda noise, n: yardstick.false_equivalence(noise, n, 30 * sims, g, MARGIN)
         ),
         "recommendation": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.recommendations(noise, n, few, g)),
-        "followed": lambda g: {str(n): yardstick.followed(CLEAN, n, few, g) for n in SEEDS[:2]},
-        "rules": lambda g: by_rule({str(n): yardstick.rules(CLEAN, n, few, g) for n in SEEDS}),
+        "followed": lambda g: by_n(SEEDS[:2], lambda n: yardstick.followed(CLEAN, n, few, g)),
+        "rules": lambda g: by_rule(by_n(SEEDS, lambda n: yardstick.rules(CLEAN, n, few, g))),
         "usl coverage": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.usl_coverage(noise, n, few, g)),
     }
+
+
+def said(what: str, rate: Callable, *given: object) -> object:
+    """What the call gives, once it has been said how long that took."""
+    began = time.perf_counter()
+    found = rate(*given)
+    print(f"  {what}: {time.perf_counter() - began:.1f} s", flush=True)
+    return found
 
 
 def by_rule(found: dict) -> dict:
@@ -81,60 +98,79 @@ def section(title: str, about: str, found: dict, first: str = "noise") -> list[s
     return [f"## {title}", *([about] if about else []), body]
 
 
+def counts(sims: int, few: int) -> dict[str, int]:
+    """By name how often each part simulates."""
+    return dict.fromkeys(parts(sims, few), few) | {
+        "interval coverage": sims,
+        "shrunken coverage": few // 4,
+        "false equivalence": 30 * sims,
+    }
+
+
+def by_chance(rate: float, simulations: int) -> str:
+    """Two standard errors of a share."""
+    return f"± {2 * (rate * (1 - rate) / simulations) ** 0.5:.1%} by chance"
+
+
 def markdown(found: dict) -> str:
-    counts = found["simulations"]
-    many, few = counts["intervals, equivalence"], counts["the others"]
+    n = found["simulations"]
     parts = [
         "# Statistics against simulated sweeps",
         "Written by `python -m tests.simulation.report`. The simulator (`tests/simulation/worlds.py`) shares no code"
         " with the estimators: log-normal times with what a seed does to all cells (sd 3%) and what is left (2%),"
         " contaminated as named. n is the number of seeds.",
         *section(
-            f"Coverage of the 95% intervals ({many} simulations, ± 1% by chance)",
+            f"Coverage of the 95% intervals ({n['interval coverage']} simulations,"
+            f" {by_chance(0.95, n['interval coverage'])})",
             "Student's t below 10 seeds, the expanded percentile bootstrap from there on. Drift over the order of"
             " running spoils what is not paired by seed, hence interleaved repeats and paired comparisons.",
             found["interval coverage"],
         ),
         *section(
-            f"Coverage with variances shrunk over 18 cells ({few // 4} sweeps of 17 comparisons)",
+            f"Coverage with variances shrunk over 18 cells ({n['shrunken coverage']} sweeps of 17 comparisons)",
             "The variances behind the recommendation's probabilities.",
             found["shrunken coverage"],
         ),
         *section(
-            f"Median time to the target, unreached ones censored ({few} simulations)",
+            f"Median time to the target, unreached ones censored ({n['median time coverage']} simulations,"
+            f" {by_chance(0.95, n['median time coverage'])})",
             "Coverage where there is an interval: with fewer than two reached times there is none.",
             found["median time coverage"],
             "unreached",
         ),
         *section(
-            f"A difference that is exactly the margin, called equivalent ({30 * many} simulations)",
+            f"A difference that is exactly the margin, called equivalent ({n['false equivalence']} simulations)",
             f"At a margin of {MARGIN}, which is about one standard deviation of a pair's difference.",
             found["false equivalence"],
         ),
         *section(
-            f"Recommendation ({counts.get('recommendation', few)} random sweeps of 18 cells)",
+            f"Recommendation ({n['recommendation']} random sweeps of 18 cells; shares"
+            f" {by_chance(0.5, n['recommendation'])} at most)",
             "Regret: how much longer the chosen cell truly takes than the best cell truly within the margin, of the"
             " choices that truly are within it. Its tail is of sweeps in which a faster cell's accuracy lies so near"
             " the margin that these seeds do not tell on which side; the report tells how far behind the best the"
-            " choice may be (95%).",
+            " choice may be (95%). ±: two standard errors of the percentile before it, by chance.",
             found["recommendation"],
         ),
         *section(
-            f"Where the seeds are run that it asks for ({counts.get('followed', few)} clean sweeps for each n)",
+            f"Where the seeds are run that it asks for ({n['followed']} clean sweeps for each n)",
             "The chosen cell, its baseline and its rivals have as many seeds as the report's command gives them, and"
             " the choice is made again. Where 30 seeds would not settle it, it asks for none, and says so.",
             {f"begun with {n} seeds": rates for n, rates in found["followed"].items()},
             "",
         ),
         *section(
-            f"Other rules of choosing ({counts.get('rules', few)} clean sweeps for each n)",
+            f"Other rules of choosing ({n['rules']} clean sweeps for each n)",
             "They exchange misses of the margin for regret: none has less of both, at every n, than the"
             " rule that is used (p ≥ 0.5, and of cells within 2% of the least time the most accurate).",
             found["rules"],
             "rule",
         ),
         *section(
-            f"Universal Scalability Law on 1, 2, 4, 8 GPUs: coverage ({few} simulations)", "", found["usl coverage"]
+            f"Universal Scalability Law on 1, 2, 4, 8 GPUs: coverage ({n['usl coverage']} simulations,"
+            f" {by_chance(0.95, n['usl coverage'])})",
+            "",
+            found["usl coverage"],
         ),
     ]
     return "\n\n".join(parts) + "\n"
@@ -142,16 +178,14 @@ def markdown(found: dict) -> str:
 
 def main() -> None:
     folder = Path(__file__).parents[2] / "docs" / "results"
-    sims, few = (int(argument) for argument in sys.argv[1:3]) if len(sys.argv) > 2 else (2000, 300)
+    sims, few = (int(argument) for argument in sys.argv[1:3]) if len(sys.argv) > 2 else (10_000, 1000)
     known = parts(sims, few)
     asked = sys.argv[3:] or list(known)
-    found = json.loads((folder / "statistics.json").read_text()) if sys.argv[3:] else {}
-    if not sys.argv[3:]:
-        found["simulations"] = {"intervals, equivalence": sims, "the others": few}
+    found = json.loads((folder / "statistics.json").read_text()) if sys.argv[3:] else {"simulations": {}}
     for name in asked:
+        print(name, flush=True)
         found[name] = known[name](np.random.default_rng(2026))
-        if sys.argv[3:]:
-            found["simulations"][name] = few
+        found["simulations"][name] = counts(sims, few)[name]
         if all(part in found for part in known):
             (folder / "statistics.json").write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n")
             (folder / "statistics.md").write_text(markdown(found))

@@ -75,6 +75,8 @@ CELLS = 18
 """Of a recommendation's sweep."""
 MARGIN, ACCURACY_NOISE = 0.01, 0.2
 """Of the recommendation's contests: accuracies vary by this part of what times do."""
+DRAWS = 2_000
+"""Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""
 
 
 def contest(noise: Noise, seeds: int, generator: np.random.Generator) -> tuple[Contest, np.ndarray, np.ndarray]:
@@ -93,7 +95,7 @@ def recommendations(noise: Noise, seeds: int, sims: int, generator: np.random.Ge
     rows = []
     for _ in range(sims):
         measured, regret, truly = contest(noise, seeds, generator)
-        found = choose(measured, generator)
+        found = choose(measured, generator, DRAWS)
         chosen, behind = found.chosen, found.behind
         right = truly[chosen] and regret[chosen] <= 0.02
         holds = regret[chosen] <= behind + 1e-9
@@ -102,7 +104,7 @@ def recommendations(noise: Noise, seeds: int, sims: int, generator: np.random.Ge
     kept, sure = regret[truly > 0], told >= 0.9
     return {
         "median regret": float(np.median(kept)),
-        "90th percentile of the regret": float(np.quantile(kept, 0.9)),
+        **_tail(kept, generator),
         "behind by no more than told (95%)": float(holds.mean()),
         "told, in the median": float(np.median(behind)),
         "truly within the margin": float(truly.mean()),
@@ -112,6 +114,12 @@ def recommendations(noise: Noise, seeds: int, sims: int, generator: np.random.Ge
         "right where it was over 90% sure": float(right[sure].mean()) if sure.any() else np.nan,
         "over 90% sure": float(sure.mean()),
     }
+
+
+def _tail(regrets: np.ndarray, generator: np.random.Generator) -> dict[str, float]:
+    """The 90th percentile, and two standard errors of it by the bootstrap."""
+    again = np.quantile(generator.choice(regrets, (200, len(regrets))), 0.9, axis=1)
+    return {"90th percentile of the regret": float(np.quantile(regrets, 0.9)), "±": float(2 * again.std())}
 
 
 ROUNDS, MOST_SEEDS = 3, 40
@@ -130,13 +138,14 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
         for number in range(ROUNDS + 1):
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
             values = [np.where(left_out, np.nan, each)[:, : ran.max()] for each in (objective, accuracy)]
-            found = choose(Contest(objective=values[0], accuracy=values[1], baseline=0, margin=MARGIN), generator)
+            measured = Contest(objective=values[0], accuracy=values[1], baseline=0, margin=MARGIN)
+            found = choose(measured, generator, DRAWS)
             asked, needed = further_seeds(_contenders(found, ran), found.chosen)
             chosen = found.chosen
             sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
             rows.setdefault(number, []).append((regret[chosen], truly[chosen], ran.sum(), bool(asked), sure))
             ran[asked] = np.minimum(needed, MOST_SEEDS)
-    return {_times(number): _followed(outcomes) for number, outcomes in rows.items()}
+    return {_times(number): _followed(outcomes, generator) for number, outcomes in rows.items()}
 
 
 def _contenders(found: Choice, ran: np.ndarray) -> SimpleNamespace:
@@ -153,7 +162,7 @@ def _times(number: int) -> str:
     return "as it begins" if number == 0 else f"after {number} round{'s' * (number > 1)}"
 
 
-def _followed(outcomes: list[tuple[float, ...]]) -> dict[str, float]:
+def _followed(outcomes: list[tuple[float, ...]], generator: np.random.Generator) -> dict[str, float]:
     regret, truly, trials, asked, sure = np.array(outcomes, dtype=float).T
     kept = regret[truly > 0]
     return {
@@ -161,7 +170,7 @@ def _followed(outcomes: list[tuple[float, ...]]) -> dict[str, float]:
         "truly best (within 2%)": float(((regret <= 0.02) & (truly > 0)).mean()),
         "median regret": float(np.median(kept)),
         "mean regret": float(kept.mean()),
-        "90th percentile of the regret": float(np.quantile(kept, 0.9)),
+        **_tail(kept, generator),
         "over 90% sure": float(sure.mean()),
         "asks for more": float(asked.mean()),
         "trials a cell": f"{trials.mean() / CELLS:.1f}",
@@ -173,7 +182,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     chosen: dict[str, list[tuple[float, float]]] = {}
     for _ in range(sims):
         measured, regret, truly = contest(noise, seeds, generator)
-        found = choose(measured, generator)
+        found = choose(measured, generator, DRAWS)
         level, p = found.level.point, found.p_within
         picks = {
             f"least time where within with p ≥ {least}": np.where(p >= least, level, np.inf)
@@ -192,13 +201,13 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
         rows[rule] = {
             "truly within the margin": float(within.mean()),
             "mean regret": float(kept.mean()),
-            "90th percentile of the regret": float(np.quantile(kept, 0.9)),
+            **_tail(kept, generator),
         }
     return rows
 
 
 def _opportunity_cost(found: Choice, generator: np.random.Generator) -> np.ndarray:
-    times, within = found.level.draws(generator), found.shortfall.draws(generator) >= -MARGIN
+    times, within = found.level.draws(generator, DRAWS), found.shortfall.draws(generator, DRAWS) >= -MARGIN
     least = np.where(within, times, np.inf).min(axis=1, keepdims=True)
     cost = (np.maximum(times - least, 0.0) + np.log(2) * ~within).mean(axis=0)
     return np.where(found.p_within >= 0.05, cost, np.inf)
