@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Collection, Iterable, Sequence
-from typing import Protocol
+from collections.abc import Iterable, Sequence
 
-from orchestrator.backends.arrival import can_run, patience_s
 from orchestrator.backends.equal_failures import EqualFailures
+from orchestrator.backends.homeless import Homeless, Patience
+from orchestrator.backends.rounds import OneRound, Rounds
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
-from sweeps.feasibility import Node, why_infeasible
+from sweeps.feasibility import Node
 from sweeps.limit import Allowance
 from sweeps.placement import Shape
 from sweeps.scheduler import Scheduler, Start
@@ -22,34 +21,11 @@ from sweeps.upcoming import Upcoming
 REVISIONS = 100
 """How often a sweep's schedule takes the durations of finished trials into account; each time takes O(trials)."""
 
-
 AHEAD = 64
 """Gangs that a cluster is asked to make room for at a time: as their nodes come, it is asked for the next ones."""
 
 WORTH_S = 120.0
 """What is expected to be done sooner anyway asks for no further nodes: they would take about as long to come."""
-
-
-class Rounds(Protocol):
-    """Where further trials come from while an agenda lasts."""
-
-    def again(self) -> Sequence[TrialSpec]:
-        """Trials whose attempt has ended since this was asked last, and which are to have another at once."""
-
-    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
-        """Nothing runs or waits: the next round; empty where there is none. `left_out` did not start in the last."""
-
-
-class OneRound:
-    """The trials that an agenda has are all."""
-
-    def again(self) -> Sequence[TrialSpec]:
-        """No trial has another attempt."""
-        return ()
-
-    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
-        """There is no other round."""
-        return ()
 
 
 class Agenda:
@@ -64,34 +40,25 @@ class Agenda:
         *,
         durations: Durations | None = None,
         allowance: Allowance | None = None,
-        wait_s: float = 0.0,
-        waited_s: float = 0.0,
+        patience: Patience | None = None,
         rounds: Rounds | None = None,
         equal_failures: int | None = None,
     ) -> None:
-        """`wait_s`: how long trials that fit no nodes wait for some; those that fit none at first have, for `waited_s`.
-
-        `equal_failures`: how many cells may fail alike before the rest is left alone; None: all.
-        """
+        """`equal_failures`: how many cells may fail alike before the rest is left alone; None: all."""
         self._trials = list(trials)
         self._durations = durations or Durations()
         self._allowance = allowance or Allowance()
         self._gpu_s = self._allowance.gpu_s
-        self._wait_s = wait_s
-        self._waited_s = waited_s
+        self._patience = patience or Patience()
+        self._homeless = Homeless(self._patience)
         self._rounds = rounds or OneRound()
         self._failures = EqualFailures(equal_failures)
-        self._held: list[TrialSpec] = []
         self._again: list[TrialSpec] = []
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler: Scheduler | None = None
         self._shapes: set[Shape] = set()
         self._nodes: Sequence[Node] = ()
         self._began_s = 0.0
-        self._homeless_since_s: dict[str, float] = {}
-        self._reasons: dict[Gang, str] = {}
-        """Why a gang fits no nodes, of those that there were last; else empty."""
-        self._last_node_s: float | None = None
         self._ends = 0
         self._told = 0
         self.left_out: list[tuple[TrialSpec, Outcome]] = []
@@ -105,7 +72,7 @@ class Agenda:
 
     def __len__(self) -> int:
         """How many trials wait for their start."""
-        return len(self._trials) if self._scheduler is None else len(self._scheduler) + len(self._held)
+        return len(self._trials) if self._scheduler is None else len(self._scheduler) + self._failures.held
 
     def on(self, nodes: Sequence[Node], now_s: float) -> None:
         """These nodes there are now; call it again when they change, or to let a wait for nodes end."""
@@ -117,11 +84,8 @@ class Agenda:
         elif list(nodes) != list(self._nodes):
             self._scheduler.moved(nodes)
         self._nodes = nodes
-        if can_run(nodes) or self._last_node_s is None:
-            self._last_node_s = now_s
-        self.deserted = now_s - self._last_node_s >= patience_s(self._wait_s)
+        self.deserted = self._homeless.deserted(nodes, now_s)
         self._give_up_homeless(now_s)
-        self._waited_s = 0.0
 
     def next(self, now_s: float) -> Start | None:
         """The trial to start now, if any; where there is none for good, this is `over`."""
@@ -142,7 +106,7 @@ class Agenda:
             if start := scheduler.next(now_s):
                 self._running[start.trial.trial_id] = (start.trial, now_s)
                 return start
-            if self._running or len(scheduler) or self._again or self._held:
+            if self._running or len(scheduler) or self._again or self._failures.held:
                 return None
             self._begin_round(now_s)
         return None
@@ -176,10 +140,10 @@ class Agenda:
 
         Those that fit no nodes there are, and those that others keep from starting, unless all is done soon.
         """
-        if not self._wait_s:
+        if not self._patience.wait_s:
             return []
         worth = self._placed().left_s(now_s) > WORTH_S
-        waiting = [each for each in self._placed().waiting() if worth or each.trial_id in self._homeless_since_s]
+        waiting = [each for each in self._placed().waiting() if worth or each in self._homeless]
         return [Shape.of(trial) for trial in waiting[:AHEAD]]
 
     @property
@@ -194,7 +158,7 @@ class Agenda:
     @property
     def needs_gangs(self) -> bool:
         """Whether a trial waits that could run on the nodes there are, and perhaps on a gang that idles."""
-        return len(self) > len(self._homeless_since_s)
+        return len(self) > len(self._homeless)
 
     def untold(self) -> Sequence[tuple[TrialSpec, Outcome]]:
         """What was left out since the last round began; where none begins any more somebody has to ask."""
@@ -224,21 +188,20 @@ class Agenda:
 
     def _doubt(self) -> None:
         """Where all fails alike, hold the others back until some that are unlike those have been tried, too."""
-        scheduler, doubted = self._placed(), self._failures.doubted
-        if not doubted:
+        scheduler, failures = self._placed(), self._failures
+        if not failures.doubted:
             self._let_go()
-        if doubted and not self._held and len(scheduler):
-            self._held = scheduler.take_back()
-        if doubted and not self._running and not len(scheduler):
-            tried = self._failures.witnesses(self._held)
-            self._held = [trial for trial in self._held if trial not in tried]
+            return
+        if not failures.held and len(scheduler):
+            failures.hold(scheduler.take_back())
+        if not self._running and not len(scheduler):
+            tried = failures.witnesses()
             scheduler.add(tried)
-            self.hopeless = "" if tried or not self._held else self._failures.reason
+            self.hopeless = "" if tried or not failures.held else failures.reason
 
     def _let_go(self) -> None:
         """Those that were held back wait like all others."""
-        held, self._held = self._held, []
-        if held:
+        if held := self._failures.let_go():
             self._placed().add(held)
 
     def _begin_round(self, now_s: float) -> None:
@@ -248,31 +211,13 @@ class Agenda:
         self._give_up_homeless(now_s)
 
     def _give_up_homeless(self, now_s: float) -> None:
-        """Trials that fit no nodes there are, as after a loss, wait for others only so long.
-
-        That counts from when nothing runs: until then others have what an autoscaler could exchange for their nodes.
-        Where there is no node at all that tells nothing of the trials: who waited goes on, for the reason of before.
-        """
-        waiting = self._placed().waiting()
-        if can_run(self._nodes):
-            self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
-            known = {} if self._running else self._homeless_since_s
-            homeless = [each.trial_id for each in waiting if self._reasons[each.gang]]
-            self._homeless_since_s = {each: known.get(each, now_s - self._waited_s) for each in homeless}
-        waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
-        since = self._homeless_since_s
-        in_vain = [each for each in waiting if now_s - since.get(each.trial_id, math.inf) >= self._wait_s]
-        self._leave_out(
-            (trial, Outcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0))
-            for trial in [*in_vain, *self._take_held({trial.gang for trial in in_vain})]
-        )
-
-    def _take_held(self, gangs: Collection[Gang]) -> list[TrialSpec]:
-        """Those of such gangs that are held back: what one of them waited for would not come for the others either."""
-        taken = [trial for trial in self._held if trial.gang in gangs]
-        self._held = [trial for trial in self._held if trial.gang not in gangs]
-        self._placed().add(taken)
-        return taken
+        """Leave out what waited in vain, and what is held back of such gangs: for that nothing would come either."""
+        in_vain = self._homeless.in_vain(self._placed().waiting(), now_s, running=bool(self._running))
+        if not in_vain:
+            return
+        alike = self._failures.let_go({trial.gang for trial in in_vain})
+        self._placed().add(alike)
+        self._leave_out((trial, self._homeless.end(trial)) for trial in [*in_vain, *alike])
 
     def _leave_out(self, trials: Iterable[tuple[TrialSpec, Outcome]]) -> None:
         for trial, outcome in list(trials):

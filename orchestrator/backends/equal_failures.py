@@ -1,15 +1,18 @@
-"""Whether all trials of a sweep fail for one reason that has nothing to do with what tells them apart."""
+"""Whether all trials of a sweep fail for one reason that has nothing to do with what tells them apart.
+
+While that is open trials are held back, until a few that are unlike those that failed have been tried.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
-from sweeps.trial import TrialSpec
+from sweeps.trial import Gang, TrialSpec
 
 _OWN = (Cause.ERROR, Cause.CRASH)
 """What a trial can be blamed for; nodes, GPUs and their like fail by themselves."""
@@ -31,6 +34,12 @@ class EqualFailures:
         self._cells = cells
         self._failed: dict[str, tuple[str, TrialSpec]] = {}
         self._off = cells is None
+        self._held: list[TrialSpec] = []
+
+    @property
+    def held(self) -> int:
+        """How many trials are held back."""
+        return len(self._held)
 
     def ended(self, trial: TrialSpec, outcome: Outcome | None) -> None:
         """The trial is over; None where nobody knows how."""
@@ -58,13 +67,26 @@ class EqualFailures:
         """Of them all, once they are doubted."""
         return next(iter(self._failed.values()))[0]
 
-    def witnesses(self, waiting: Sequence[TrialSpec]) -> list[TrialSpec]:
-        """Those to try before all others, few: once they have failed, too, each value of each axis of theirs has."""
+    def hold(self, trials: Sequence[TrialSpec]) -> None:
+        """Keep these until it is known."""
+        self._held += trials
+
+    def let_go(self, gangs: Collection[Gang] | None = None) -> list[TrialSpec]:
+        """All that were held back, or those of such gangs; they are not any more."""
+        held, self._held = self._held, []
+        if gangs is None:
+            return held
+        self._held = [trial for trial in held if trial.gang not in gangs]
+        return [trial for trial in held if trial.gang in gangs]
+
+    def witnesses(self) -> list[TrialSpec]:
+        """Those held back to try before all others, few: once they have failed, too, each value of each axis has."""
         seen = {value for _, trial in self._failed.values() for value in _values(trial)}
-        unseen, found = {value for trial in waiting for value in _values(trial)} - seen, list[TrialSpec]()
+        unseen, found = {value for trial in self._held for value in _values(trial)} - seen, list[TrialSpec]()
         while unseen:
-            found.append(max(waiting, key=lambda trial: len(unseen & _values(trial))))
+            found.append(max(self._held, key=lambda trial: len(unseen & _values(trial))))
             unseen -= _values(found[-1])
+        self._held = [trial for trial in self._held if trial not in found]
         return found
 
 

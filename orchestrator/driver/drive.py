@@ -15,6 +15,7 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.arrival import NOWHERE, arrived, first_shape, has_come
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.choice import known_nodes, make_backend
+from orchestrator.backends.homeless import Patience
 from orchestrator.backends.on_ray.token import token_file
 from orchestrator.config.request import Request
 from orchestrator.driver.ending import Ending
@@ -155,7 +156,7 @@ class Drive:
         return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
 
     def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
-        allowed = self.request.equal_failures
+        allowed, wait_s = self.request.equal_failures, self.request.wait_s
         spent = Allowance(
             limit=self.request.limit,
             gpu_s=spent_gpu_s(self.journal.records),
@@ -165,8 +166,7 @@ class Drive:
             rounds.first,
             durations=planned.durations,
             allowance=spent,
-            wait_s=self.request.wait_s,
-            waited_s=0.0 if has_come(planned.nodes, self.request) else self.request.wait_s,
+            patience=Patience(wait_s=wait_s, waited_s=0.0 if has_come(planned.nodes, self.request) else wait_s),
             rounds=rounds,
             equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
         )

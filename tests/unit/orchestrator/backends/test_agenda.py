@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.arrival import ARRIVAL_S
+from orchestrator.backends.homeless import Patience
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node
@@ -78,7 +79,7 @@ def test_what_runs_counts_for_the_budget():
 
 
 def test_a_trial_without_nodes_waits_only_so_long():
-    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0), ONE)
+    agenda = on(Agenda(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     assert agenda.next(0.0) is None and len(agenda) == 1
     assert len(on(agenda, ONE, now_s=9.0)) == 1
     assert len(on(agenda, ONE, now_s=10.0)) == 0
@@ -86,7 +87,7 @@ def test_a_trial_without_nodes_waits_only_so_long():
 
 
 def test_a_trial_starts_when_its_nodes_have_come():
-    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0), ONE)
+    agenda = on(Agenda(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     start = on(agenda, ONE, TWO, now_s=9.0).next(9.0)
     assert start is not None and {node.name for node in start.nodes} == {"a", "b"}
 
@@ -168,7 +169,7 @@ def test_without_any_node_nothing_is_infeasible_and_after_a_while_all_is_left_fo
 
 
 def test_a_node_that_comes_back_in_time_goes_on_and_waiting_for_a_long_time_is_up_to_the_user():
-    agenda = on(Agenda(trials(1), wait_s=100.0), ONE)
+    agenda = on(Agenda(trials(1), patience=Patience(wait_s=100.0)), ONE)
     on(agenda, now_s=99.0)
     assert agenda.next(99.0) is None and not agenda.over
     assert on(agenda, TWO, now_s=99.5).next(99.5) is not None
@@ -190,7 +191,7 @@ def sizes(shapes):
 def test_nodes_are_wanted_for_what_waits_and_by_whoever_may_wait_only():
     mixed = [trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4), trial("next", "quick", ranks=2)]
     assert on(Agenda(mixed), ONE).wanted(0.0) == []
-    agenda = on(Agenda(mixed, wait_s=60.0), ONE)
+    agenda = on(Agenda(mixed, patience=Patience(wait_s=60.0)), ONE)
     assert agenda.next(0.0).trial.trial_id == "pair" and agenda.next(0.0) is None
     assert sorted(sizes(agenda.wanted(0.0))) == [2, 4]  # one fits no node, another waits for the first
     assert agenda.needs_gangs
@@ -203,24 +204,26 @@ def test_what_is_done_soon_wants_no_nodes_but_what_fits_none_does():
     mixed = [*trials(3, ranks=2), trial("four", "quick", ranks=4)]
     for each in mixed:
         durations.add(each.cell_id, each.axes, 10.0)
-    agenda = on(Agenda(mixed, wait_s=60.0, durations=durations), ONE)
+    agenda = on(Agenda(mixed, patience=Patience(wait_s=60.0), durations=durations), ONE)
     assert agenda.next(0.0) is not None
     assert sizes(agenda.wanted(0.0)) == [4]
     for each in mixed:
         durations.add(each.cell_id, each.axes, 1000.0)
-    long = on(Agenda(mixed, wait_s=60.0, durations=durations), ONE)
+    long = on(Agenda(mixed, patience=Patience(wait_s=60.0), durations=durations), ONE)
     assert long.next(0.0) is not None and sorted(sizes(long.wanted(0.0))) == [2, 2, 4]
 
 
 def test_gangs_that_idle_are_needed_only_by_what_could_start_there():
-    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], wait_s=60.0), ONE)
+    agenda = on(
+        Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], patience=Patience(wait_s=60.0)), ONE
+    )
     assert agenda.needs_gangs
     assert agenda.next(0.0).trial.trial_id == "pair"
     assert not agenda.needs_gangs and sizes(agenda.wanted(0.0)) == [4]
 
 
 def test_who_waits_in_vain_is_told_how_long():
-    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0), ONE)
+    agenda = on(Agenda(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     on(agenda, ONE, now_s=10.0)
     ((_, outcome),) = agenda.left_out
     assert outcome.note.endswith("; no node for it came within cluster.wait_s=10")
@@ -230,13 +233,15 @@ def test_who_waits_in_vain_is_told_how_long():
 
 def test_who_has_waited_before_the_plan_waits_no_more_and_later_comers_do():
     source = Source([trial("late", "quick", ranks=5)])
-    agenda = on(Agenda(trials(1, ranks=3), wait_s=10.0, waited_s=10.0, rounds=source), ONE)
+    agenda = on(Agenda(trials(1, ranks=3), patience=Patience(wait_s=10.0, waited_s=10.0), rounds=source), ONE)
     assert agenda.next(0.0) is None and source.left_out == [[("0", Status.INFEASIBLE)]]
     assert not agenda.over and len(on(agenda, ONE, now_s=9.0)) == 1 and len(on(agenda, ONE, now_s=10.0)) == 0
 
 
 def test_the_wait_for_nodes_counts_from_when_nothing_runs():
-    agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], wait_s=10.0), ONE)
+    agenda = on(
+        Agenda([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], patience=Patience(wait_s=10.0)), ONE
+    )
     assert agenda.next(0.0).trial.trial_id == "pair"
     assert len(on(agenda, ONE, now_s=50.0)) == 1
     agenda.ended("pair", 51.0, Outcome(status=Status.OK, wall_s=51.0))
@@ -263,7 +268,9 @@ def test_with_a_budget_no_size_has_its_second_seed_before_each_has_had_one():
 
 
 def test_who_fits_no_nodes_waits_no_longer_when_those_have_gone_too():
-    agenda = on(Agenda([trial("single", "quick"), trial("four", "quick", ranks=4)], wait_s=120.0), ONE)
+    agenda = on(
+        Agenda([trial("single", "quick"), trial("four", "quick", ranks=4)], patience=Patience(wait_s=120.0)), ONE
+    )
     assert agenda.next(0.0).trial.trial_id == "single"
     on(agenda, ONE, now_s=5.0)
     agenda.ended("single", 10.0)

@@ -4,6 +4,7 @@ import pytest
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.equal_failures import EqualFailures
+from orchestrator.backends.homeless import Patience
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node
@@ -82,11 +83,21 @@ def test_a_further_attempt_is_another_chance():
     assert not failures.doubted
 
 
-def test_witnesses_have_every_value_that_has_not_been_tried():
-    failures = told([(one, failed()) for one in GRID[:3]])  # batches 512 and 256, both rules
-    assert [one.axes["batch"] for one in failures.witnesses(GRID[3:])] == [128, 64, 32]
-    assert failures.witnesses([cell(512, "sqrt"), cell(64, "sqrt")]) == [cell(64, "sqrt")]
-    assert failures.witnesses([cell(256, "linear")]) == []
+@pytest.mark.parametrize(
+    ("waiting", "witnesses"),
+    [
+        (GRID[3:], [GRID[4], GRID[6], GRID[8]]),  # batches 512 and 256 have failed, and both rules
+        ([cell(512, "sqrt"), cell(64, "sqrt")], [cell(64, "sqrt")]),
+        ([cell(256, "linear")], []),
+    ],
+)
+def test_witnesses_have_every_value_that_has_not_been_tried(waiting, witnesses):
+    failures = told([(one, failed()) for one in GRID[:3]])
+    failures.hold(waiting)
+    assert failures.witnesses() == witnesses
+    assert failures.held == len(waiting) - len(witnesses)
+    assert [*witnesses, *failures.let_go()] == sorted(waiting, key=lambda one: one not in witnesses)
+    assert failures.held == 0
 
 
 def played(outcome_of, trials=GRID, cells=3, rounds=None):
@@ -150,7 +161,7 @@ def test_a_budget_that_runs_out_meanwhile_leaves_out_what_was_held_back():
 def test_what_is_held_back_waits_for_nodes_no_longer_than_the_first_of_its_size():
     gang = trial("pair", "quick", ranks=2).gang
     pairs = [replace(cell(4096, seed=seed), gang=gang) for seed in range(3)]
-    agenda = Agenda([*GRID[:3], *pairs], equal_failures=3, wait_s=10.0)
+    agenda = Agenda([*GRID[:3], *pairs], equal_failures=3, patience=Patience(wait_s=10.0))
     agenda.on([NODE], 0.0)
     while start := agenda.next(0.0):
         agenda.ended(start.trial.trial_id, 0.0, failed())

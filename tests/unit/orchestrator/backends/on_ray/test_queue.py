@@ -5,6 +5,7 @@ import pytest
 from ray.tune.experiment import Trial
 
 from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.homeless import Patience
 from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.queue import TrialQueue
@@ -93,7 +94,7 @@ def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
 
 def test_a_sweep_that_is_to_end_starts_nothing_and_waits_for_nothing(tmp_path: Path) -> None:
     asked: list[bool] = []
-    agenda = Agenda([trial("0", "quick")], wait_s=1000.0)
+    agenda = Agenda([trial("0", "quick")], patience=Patience(wait_s=1000.0))
     queue = TrialQueue(agenda, lambda: [], Starting(results_dir=tmp_path), stopping=lambda: bool(asked))
     assert queue.next_trial() is None and not queue.is_finished()  # nodes may come
     asked.append(True)
