@@ -25,6 +25,10 @@ class NotStartedError(RuntimeError):
 class Backend(Protocol):
     """Where trials run."""
 
+    @property
+    def dashboard_url(self) -> str:
+        """Where a browser sees what goes on; empty where there is nothing to see."""
+
     def nodes(self) -> tuple[Node, ...]:
         """What there is to run on, now."""
 

@@ -7,6 +7,7 @@ import socket
 
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.conduct import GIVEN_UP, Conduct, EarlyStopping
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.token import require_token, show_token_if_any
 from orchestrator.backends.watch import Limits
 from orchestrator.config.request import Request
@@ -62,14 +63,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are kept from whatever looks on.
     """
-    after = request.early_stop_after
-    conduct = Conduct(
-        early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
-        workers=request.workers,
-        start_ahead=request.start_ahead,
-        limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
-        sampling=Sampling(hz=request.telemetry_hz),
-    )
+    conduct = _conduct(request)
     if request.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
 
@@ -81,18 +75,31 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     from orchestrator.backends.on_ray.backend import RayBackend
     from orchestrator.backends.on_ray.extensions import Extensions
 
-    here = this_machine()
     try:
-        return RayBackend(
-            address=request.address,
-            dashboard=request.dashboard,
-            labels=request.labels,
-            asks=request.wait_s > 0,
-            verbose=request.verbose,
-            cpus=int(here.cpus),
-            gpus=int(here.gpus),
-            conduct=conduct,
-            extensions=Extensions.of(request.tune, secrets),
-        )
+        return RayBackend(_cluster(request), conduct=conduct, extensions=Extensions.of(request.tune, secrets))
     except ConnectionError as error:
         raise MistakesError([f"cluster.address: {error}"]) from error
+
+
+def _conduct(request: Request) -> Conduct:
+    after = request.early_stop_after
+    return Conduct(
+        early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
+        workers=request.workers,
+        start_ahead=request.start_ahead,
+        limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
+        sampling=Sampling(hz=request.telemetry_hz),
+    )
+
+
+def _cluster(request: Request) -> ClusterSpec:
+    here = this_machine()
+    return ClusterSpec(
+        address=request.address,
+        dashboard=request.dashboard,
+        cpus=int(here.cpus),
+        gpus=int(here.gpus),
+        labels=request.labels,
+        asks=request.wait_s > 0,
+        verbose=request.verbose,
+    )

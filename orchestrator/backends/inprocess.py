@@ -38,6 +38,8 @@ class InProcessBackend:
     the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
     """
 
+    dashboard_url = ""
+
     def __init__(self, conduct: Conduct | None = None) -> None:
         self._conduct = conduct or Conduct()
         self._gang_id = uuid4().hex

@@ -178,7 +178,7 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
         console.print("connecting to Ray …" if request.address else "starting Ray …")
     backend = make_backend(request, secrets)
     started.callback(backend.close)
-    if url := getattr(backend, "dashboard_url", ""):
+    if url := backend.dashboard_url:
         console.print(f"Ray dashboard: {url} (it asks for the token in {token_file()})", soft_wrap=True)
     return backend
 

@@ -41,39 +41,50 @@ class Sampling:
         return self.driver_pid if self.driver_host == socket.gethostname() else None
 
 
+@dataclass(frozen=True, kw_only=True)
+class Watched:
+    """What one rank's sampler looks at."""
+
+    rank: int
+    taps: Mapping[str, Tap]
+    process: Process = field(default_factory=Process)
+    gpus: Gpus | None = None
+
+    @staticmethod
+    def of(request: Mapping[str, Any]) -> Watched:
+        """For a rank that is asked for this: its GPUs, or its process and, for rank 0, the node's energy."""
+        process, rank = Process(), request["rank"]
+        if request["device"] == "cpu":
+            rapl = Rapl() if rank == 0 else None
+            return Watched(rank=rank, taps={"cpu": cpu_tap(process, rapl)}, process=process)
+        gpus = Gpus(max(1, int(request["gpus_per_rank"])), os.environ.get("CUDA_VISIBLE_DEVICES"))
+        return Watched(rank=rank, taps={"cpu": cpu_tap(process), **gpus.taps}, process=process, gpus=gpus)
+
+
 class Sampler:
     """The context of one rank's trial. Nothing that it meets reaches the trial: it tells once, and goes without."""
 
     def __init__(
         self,
         sampling: Sampling,
+        watched: Watched,
         *,
-        rank: int,
-        taps: Mapping[str, Tap],
-        process: Process | None = None,
-        gpus: Gpus | None = None,
         count: Callable[[float], Census] = census,
         now: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._sampling, self._rank, self._taps, self._gpus = sampling, rank, taps, gpus
-        self._process, self._count, self._now = process or Process(), count, now
-        self._series = {device: Series() for device in taps}
+        self._sampling, self._rank, self._taps, self._gpus = sampling, watched.rank, watched.taps, watched.gpus
+        self._now = now
+        self._series = {device: Series() for device in self._taps}
         self._phases: list[tuple[float, str]] = []
-        self._company = TimedCompany(count, self._process)
+        self._company = TimedCompany(count, watched.process)
         self._failure, self._ticks, self._last, self._counted = "", 0, -math.inf, -math.inf
         self._ends, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
 
     @staticmethod
     def on(sampling: Sampling, request: Mapping[str, Any]) -> Sampler:
-        """For a rank that is asked for this: its GPUs, or its process and, for rank 0, the node's energy."""
-        process = Process()
-        if request["device"] == "cpu":
-            rapl = Rapl() if request["rank"] == 0 else None
-            return Sampler(sampling, rank=request["rank"], taps={"cpu": cpu_tap(process, rapl)}, process=process)
-        gpus = Gpus(max(1, int(request["gpus_per_rank"])), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        taps = {"cpu": cpu_tap(process), **gpus.taps}
-        return Sampler(sampling, rank=request["rank"], taps=taps, process=process, gpus=gpus)
+        """For a rank that is asked for this."""
+        return Sampler(sampling, Watched.of(request))
 
     def __enter__(self) -> Sampler:
         self._began = self._now()

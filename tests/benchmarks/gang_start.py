@@ -28,6 +28,7 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.on_ray import ahead
 from orchestrator.backends.on_ray.backend import RayBackend
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
@@ -116,7 +117,7 @@ def main() -> None:
         known.add(one.cell_id, one.axes, given.trial_s)
     ahead.OWN_CODE = (ahead.OWN_CODE, "tests.benchmarks.")
     conduct = Conduct(start_ahead=not given.no_ahead)
-    backend = RayBackend(dashboard=False, cpus=cpus, gpus=given.gpus, conduct=conduct)
+    backend = RayBackend(ClusterSpec(dashboard=False, cpus=cpus, gpus=given.gpus), conduct=conduct)
     try:
         before_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:

@@ -35,6 +35,7 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from orchestrator.backends.agenda import Agenda  # noqa: E402
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec  # noqa: E402
 from orchestrator.journal.durations import Durations  # noqa: E402
 from orchestrator.journal.outcome import Outcome  # noqa: E402
 from sweeps.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
@@ -132,7 +133,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
         cluster.add_node(**each)
-    backend = RayBackend(address=cluster.address, dashboard=False)
+    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False))
     ends = Ends()
     try:
         nodes = backend.nodes()

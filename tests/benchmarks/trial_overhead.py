@@ -30,6 +30,7 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 from ray import tune  # noqa: E402
 
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec  # noqa: E402
 from orchestrator.journal.outcome import Outcome  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import TrialSpec  # noqa: E402
@@ -135,7 +136,7 @@ def main() -> None:
     arguments.add_argument("--tune-trials", type=int, default=20, help="through plain Tune, which is slow")
     arguments.add_argument("--torchrun-trials", type=int, default=10, help="through torchrun, which is slow")
     given = arguments.parse_args()
-    backend = RayBackend(dashboard=False, cpus=CPUS)
+    backend = RayBackend(ClusterSpec(dashboard=False, cpus=CPUS))
     figures: dict[str, Any] = {"about": about()}
     try:
         for ranks in (1, 2):

@@ -18,6 +18,7 @@ from orchestrator.backends.backend import Backend
 from orchestrator.backends.conduct import Conduct, EarlyStopping
 from orchestrator.backends.inprocess import InProcessBackend
 from orchestrator.backends.on_ray.backend import RayBackend
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.extensions import Extensions
 from orchestrator.backends.watch import Limits
 from sweeps.feasibility import why_infeasible
@@ -53,7 +54,7 @@ OVERHEARD = Overheard()
 def ray_backend() -> Iterator[RayBackend]:
     before = set(psutil.Process().children(recursive=True))
     handler = signal.getsignal(signal.SIGTERM)
-    backend = RayBackend(dashboard=False, cpus=2, extensions=Extensions(callbacks=[OVERHEARD]))
+    backend = RayBackend(ClusterSpec(dashboard=False, cpus=2), extensions=Extensions(callbacks=[OVERHEARD]))
     assert signal.getsignal(signal.SIGTERM) is handler
     yield backend
     backend.close()

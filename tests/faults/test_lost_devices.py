@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.backends.on_ray.backend import RayBackend
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.journal.cause import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
@@ -17,7 +18,7 @@ pytestmark = [pytest.mark.faults, pytest.mark.timeout(600)]
 
 @pytest.fixture
 def backend() -> Iterator[RayBackend]:
-    found = RayBackend(dashboard=False, cpus=2, gpus=2)
+    found = RayBackend(ClusterSpec(dashboard=False, cpus=2, gpus=2))
     yield found
     found.close()
 

@@ -21,12 +21,11 @@ show_token_if_any()
 from orchestrator.backends.on_ray import prepared
 from orchestrator.backends.on_ray.ahead import start_processes
 from orchestrator.backends.on_ray.cluster import Cluster
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 
-cluster = Cluster(
-    address=sys.argv[1], dashboard=False, verbose=False, cpus=None, gpus=None, start_ahead=True
-)
+cluster = Cluster(ClusterSpec(address=sys.argv[1]), start_ahead=True)
 prepared.ask_for(["trainables.supervised.training"], 1)
-(node,) = cluster.nodes({{}})
+(node,) = cluster.nodes()
 start_processes(node.node_id, {COUNT}, print)
 print("asked", flush=True)
 input()

@@ -16,6 +16,7 @@ from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.hearing import Hearing
 from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.cluster import Cluster, handler_kept
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.controller import Gang
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
@@ -33,36 +34,20 @@ from sweeps.trial import TrialSpec
 
 
 class RayBackend:
-    """Runs trials on a Ray cluster: the one at `address` (or RAY_ADDRESS), else one started here until `close`.
+    """Runs trials on a Ray cluster, until `close`.
 
-    `cpus` and `gpus` overrule what Ray counts on this machine. Of a cluster only nodes with all `labels` are used.
-    Callbacks of the `extensions` are told after the listener; what they raise ends the sweep. `asks`: whether a
-    cluster's autoscaler is asked for the nodes that trials wait for.
+    Callbacks of the `extensions` are told after the listener; what they raise ends the sweep.
     """
 
     def __init__(
-        self,
-        *,
-        address: str | None = None,
-        dashboard: bool = True,
-        verbose: bool = False,
-        cpus: int | None = None,
-        gpus: int | None = None,
-        labels: Mapping[str, str] | None = None,
-        asks: bool = False,
-        conduct: Conduct | None = None,
-        extensions: Extensions | None = None,
+        self, cluster: ClusterSpec, *, conduct: Conduct | None = None, extensions: Extensions | None = None
     ) -> None:
         self._conduct = conduct or Conduct()
         self._extensions = extensions or Extensions()
-        self._verbose = verbose
-        ahead = self._conduct.start_ahead
-        self._cluster = Cluster(
-            address=address, dashboard=dashboard, verbose=verbose, cpus=cpus, gpus=gpus, start_ahead=ahead
-        )
-        self._labels = labels or {}
+        self._verbose = cluster.verbose
+        self._cluster = Cluster(cluster, start_ahead=self._conduct.start_ahead)
         self._quarantine = Quarantine()
-        self._demand = Demand(self._labels, self._quarantine) if asks else None
+        self._demand = Demand(cluster.labels, self._quarantine) if cluster.asks else None
 
     @property
     def dashboard_url(self) -> str:
@@ -71,7 +56,7 @@ class RayBackend:
 
     def nodes(self) -> tuple[Node, ...]:
         """The cluster's living nodes that have the labels asked for, with the GPUs that were not lost."""
-        return self._quarantine.without(self._cluster.nodes(self._labels))
+        return self._quarantine.without(self._cluster.nodes())
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Have the autoscaler make nodes for such gangs, beyond those that there are."""

@@ -23,6 +23,7 @@ from ray.job_config import JobConfig
 
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.on_ray.ahead import at_once
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.code import CODE, stage
 from orchestrator.backends.on_ray.environment import environment
 from orchestrator.backends.on_ray.notice import leaving
@@ -43,19 +44,11 @@ _ACCELERATOR = "accelerator_type:"
 
 
 class Cluster:
-    """A connection to Ray. `address` None starts a cluster on this machine, unless RAY_ADDRESS names one."""
+    """A connection to Ray."""
 
-    def __init__(
-        self,
-        *,
-        address: str | None,
-        dashboard: bool,
-        verbose: bool,
-        cpus: int | None,
-        gpus: int | None,
-        start_ahead: bool = False,
-    ):
+    def __init__(self, spec: ClusterSpec, *, start_ahead: bool = False):
         """`start_ahead`: whether processes may be started before they are needed, and be told what to import."""
+        self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:  # Ray prints every process that dies, log_to_driver or not
             ray_logging.stdout_deduplicator.skip_re = re.compile("")
@@ -65,18 +58,19 @@ class Cluster:
         }
         _read_authentication_again()
         before = set(psutil.Process().children())
-        address = address or os.environ.get("RAY_ADDRESS")
+        address = spec.address or os.environ.get("RAY_ADDRESS")
         with handler_kept(signal.SIGTERM), _signals_left_to_us():
             if address:
                 context = _connect(address, shared, start_ahead)
             else:
-                local = {"num_cpus": cpus, "num_gpus": gpus, "include_dashboard": dashboard}
-                context = _start(local | shared, start_ahead and bool(at_once(cpus or os.cpu_count() or 1, ())))
+                local = {"num_cpus": spec.cpus, "num_gpus": spec.gpus, "include_dashboard": spec.dashboard}
+                may_be_ahead = bool(at_once(spec.cpus or os.cpu_count() or 1, ()))
+                context = _start(local | shared, start_ahead and may_be_ahead)
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
         self._started = set(psutil.Process().children()) - before
 
-    def nodes(self, labels: Mapping[str, str]) -> tuple[Node, ...]:
-        """The nodes that are alive, are to stay and have these labels, and all they have."""
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are alive, are to stay and have the labels asked for, and all they have."""
         under_notice = leaving()
         return tuple(
             Node(
@@ -89,7 +83,7 @@ class Cluster:
             for node in ray.nodes()
             if node["Alive"]
             and node["NodeID"] not in under_notice
-            and labels.items() <= (node.get("Labels") or {}).items()
+            and self._labels.items() <= (node.get("Labels") or {}).items()
         )
 
     def close(self) -> None:

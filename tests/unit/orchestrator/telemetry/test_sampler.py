@@ -16,7 +16,7 @@ from orchestrator.telemetry.company import Process as Listed
 from orchestrator.telemetry.cpu import Process, cpu_tap
 from orchestrator.telemetry.device import Device
 from orchestrator.telemetry.figures import timed
-from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.tap import Source, Tap
 
 
@@ -41,7 +41,7 @@ class Stage:
 
     def sampler(self, hz: float = 0) -> Sampler:
         tap = Tap([Source(name="sensor", read=self.read)], (FileNotFoundError,))
-        return Sampler(Sampling(hz=hz), rank=0, taps={"cpu": tap}, count=self.census, now=lambda: self.now_s)
+        return Sampler(Sampling(hz=hz), Watched(rank=0, taps={"cpu": tap}), count=self.census, now=lambda: self.now_s)
 
     def phase(self, sampler: Sampler, name: str, seconds: float) -> None:
         sampler.observe(name)
@@ -69,7 +69,7 @@ def test_counters_are_read_at_borders_and_now_and_then() -> None:
     ]
     stage = Stage()  # whose clock stands still: "now and then" does not come
     taps = {"gpu0": Tap(sources, ())}
-    with Sampler(Sampling(hz=50), rank=0, taps=taps, count=stage.census, now=lambda: stage.now_s) as sampler:
+    with Sampler(Sampling(hz=50), Watched(rank=0, taps=taps), count=stage.census, now=lambda: stage.now_s) as sampler:
         while sampler.readings().ticks < 5:
             time.sleep(0.01)
     columns = sampler.readings().series["gpu0"]
@@ -105,7 +105,7 @@ def test_strangers_on_the_gpu_are_looked_for_at_both_ends_of_the_window(
 ) -> None:
     stage, looks = Stage(), iter(seen)
     gpus: Any = SimpleNamespace(foreign_processes=lambda: next(looks), failure="")
-    watching = Sampler(Sampling(hz=0), rank=0, taps={}, count=stage.census, now=lambda: stage.now_s, gpus=gpus)
+    watching = Sampler(Sampling(hz=0), Watched(rank=0, taps={}, gpus=gpus), count=stage.census, now=lambda: stage.now_s)
     with watching as sampler:
         stage.phase(sampler, "training", 1)
         stage.phase(sampler, "window", 4)
@@ -149,7 +149,7 @@ def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
 
     stage = Stage()
     tap = Tap([Source(name="sensor", read=stage.read)], ())
-    with Sampler(Sampling(hz=0), rank=0, taps={"cpu": tap}, count=broken) as sampler:
+    with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": tap}), count=broken) as sampler:
         stage.phase(sampler, "window", 2)
     assert "/proc is closed" in sampler.readings().failure and sampler.readings().company == {}
 
@@ -162,7 +162,7 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
     """Of a child, and of its child; such a trial names no phases."""
     process = Process()
     process.children = own = sorted(each.pid for each in psutil.Process().children(recursive=True))  # of other tests
-    with Sampler(Sampling(hz=20), rank=0, taps={"cpu": cpu_tap(process)}, process=process) as sampler:
+    with Sampler(Sampling(hz=20), Watched(rank=0, taps={"cpu": cpu_tap(process)}, process=process)) as sampler:
         column = sampler.readings().series["cpu"]["rss_gb"]
         started = [sys.executable, "-c", WORKER, ITS_WORKER]
         with subprocess.Popen(started, start_new_session=True, stdout=subprocess.PIPE) as command:
@@ -185,7 +185,7 @@ def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
     worker = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
     try:
         assert worker.stdout is not None and worker.stdout.readline()
-        with Sampler(Sampling(hz=0), rank=0, taps={"cpu": cpu_tap(process)}, process=process) as sampler:
+        with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": cpu_tap(process)}, process=process)) as sampler:
             sampler.observe("window")
             time.sleep(0.1)
             sampler.observe("")
@@ -202,7 +202,7 @@ def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
 def test_the_thread_keeps_its_pace_and_ends() -> None:
     tap = Tap([Source(name="sensor", read=lambda: {"one": 1.0})], ())
     began = time.monotonic()
-    with Sampler(Sampling(hz=50), rank=0, taps={"cpu": tap}) as sampler:
+    with Sampler(Sampling(hz=50), Watched(rank=0, taps={"cpu": tap})) as sampler:
         while sampler.readings().ticks < 10:
             time.sleep(0.01)
     readings, took_s = sampler.readings(), time.monotonic() - began

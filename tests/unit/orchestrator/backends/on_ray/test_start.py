@@ -17,6 +17,7 @@ import psutil
 import ray
 from ray._private import services
 from orchestrator.backends.on_ray.cluster import Cluster
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 
 found, asked = services.get_node, []
 
@@ -29,9 +30,9 @@ def get_node(*given):
 
 
 services.get_node = get_node
-cluster = Cluster(address=None, dashboard=False, verbose=False, cpus=1, gpus=0)
+cluster = Cluster(ClusterSpec(dashboard=False, cpus=1, gpus=0))
 heads = [each for each in psutil.Process().children(recursive=True) if each.name().startswith("gcs_server")]
-print(len(cluster.nodes({})), len(heads))
+print(len(cluster.nodes()), len(heads))
 cluster.close()
 """
 
