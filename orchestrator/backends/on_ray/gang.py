@@ -55,6 +55,7 @@ class Supervisor:
         self._seats = Seats(config["conduct"].workers)
         self._notice = Notice()
         self._told_s = 0.0
+        self._turn = 0
         self._start(config)
 
     def reset(self, config: Mapping[str, Any]) -> bool:
@@ -104,6 +105,7 @@ class Supervisor:
 
     def _start(self, config: Mapping[str, Any]) -> None:
         self._started = time.monotonic()
+        self._turn += 1
         self._iterations = 0
         self._told_s = 0.0
         self._trial: TrialSpec = config["trial"]
@@ -120,13 +122,13 @@ class Supervisor:
         self._last_row: Mapping[str, Any] = {}
         self._oom_kills = oom_kills()
         self._ranks = self._seats.take(self._trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._conduct.limits)
+        self._watch = RankWatch(self._ranks, self._turn, self._conduct.limits)
         shared = {"gang_id": self._seats.gang_id, "trial_dir": str(self._trial_dir)}
         # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
             actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
-                self._trial.rank_request(rank) | shared, meeting, self._conduct.sampling
+                self._turn, self._trial.rank_request(rank) | shared, meeting, self._conduct.sampling
             ): rank
             for rank, actor in enumerate(self._ranks)
         }
@@ -156,7 +158,7 @@ class Supervisor:
 
     def _ask_to_stop(self) -> None:
         for rank in self._ranks:
-            rank.stop.options(concurrency_group=WATCH).remote()
+            rank.stop.options(concurrency_group=WATCH).remote(self._turn)
 
     def _hear(self, rank: int, answer: Any) -> None:
         """Take down how a rank ended; the first that failed sets the others a deadline."""
@@ -176,13 +178,13 @@ class Supervisor:
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
-        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(), timeout=timeout_s)
+        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)
 
     def _new_rows(self) -> list[dict[str, Any]]:
         if self._rows is not None:
             rows = self._rows[self._seen :]
         else:
-            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._seen)
+            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._turn, self._seen)
             try:
                 rows = ray.get(asked, timeout=POLL_S)
             except RayError:  # too busy to answer, and then asked again; or dead, and then `run` says so

@@ -38,7 +38,11 @@ _RENDEZVOUS_PORTS = range(20_000, 30_000)
 
 
 class Rank:
-    """The actor's class; it imports nothing that computes before its environment is as it should be."""
+    """The actor's class; it imports nothing that computes before its environment is as it should be.
+
+    Its trials are numbered by its supervisor, each attempt anew: what is asked of a `turn` may come while the one
+    before still stands, or when the next one has begun, and is not to be answered with theirs.
+    """
 
     def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
         limit_threads(threads)
@@ -47,6 +51,7 @@ class Rank:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
         os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
         faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
+        self._turn = 0
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
         self._heeded = False
@@ -58,7 +63,7 @@ class Rank:
         return f"tcp://{host}:{_free_port(host)}"
 
     def run(
-        self, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
+        self, turn: int, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
     ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
         """Run one trial; returns the rank's outcome, all its rows, and what was seen of it meanwhile.
 
@@ -69,6 +74,7 @@ class Rank:
         Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
         """
         self._rows, self._moves, self._stopping, self._heeded = [], 0, threading.Event(), False
+        self._turn = turn  # last: from here on others may ask
         with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
@@ -95,9 +101,9 @@ class Rank:
         if PROCESS_GROUP in sys.modules:
             sys.modules[PROCESS_GROUP].leave()
 
-    def moves(self) -> int:
-        """How often the running trial took a step, or reported: it moves as long as this grows."""
-        return self._moves
+    def moves(self, turn: int) -> int:
+        """How often this trial took a step, or reported: it moves as long as this grows."""
+        return self._moves if turn == self._turn else 0
 
     def stacks(self) -> str:
         """Where every thread of this process is."""
@@ -106,13 +112,14 @@ class Rank:
             file.seek(0)
             return file.read()
 
-    def rows(self, since: int) -> list[dict[str, Any]]:
-        """The rows of the running trial from number `since` on."""
-        return self._rows[since:]
+    def rows(self, turn: int, since: int) -> list[dict[str, Any]]:
+        """The rows of this trial from number `since` on."""
+        return self._rows[since:] if turn == self._turn else []
 
-    def stop(self) -> None:
-        """Ask the running trial to end early."""
-        self._stopping.set()
+    def stop(self, turn: int) -> None:
+        """Ask this trial to end early."""
+        if turn == self._turn:
+            self._stopping.set()
 
 
 def _node_id() -> str:

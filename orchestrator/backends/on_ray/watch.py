@@ -19,8 +19,9 @@ STACKS_S = 1.0
 class RankWatch:
     """The watch over one attempt's ranks, from its construction on."""
 
-    def __init__(self, ranks: Sequence[Any], limits: Limits) -> None:
-        self._ranks = ranks
+    def __init__(self, ranks: Sequence[Any], turn: int, limits: Limits) -> None:
+        """`turn`: which of the ranks' trials it is."""
+        self._ranks, self._turn = ranks, turn
         self._watch = Watch(limits, ranks=len(ranks), now=time.monotonic())
         self._asked: dict[int, Any] = {}
         self._ask_at = 0.0
@@ -36,7 +37,7 @@ class RankWatch:
             self._ask_at = now + every_s
             self._watch.told(self._answers(), now)
             for rank in set(range(len(self._ranks))) - set(self._asked):
-                self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote()
+                self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn)
         return self._watch.overdue(now)
 
     def stacks(self, rank: int) -> str:
