@@ -86,16 +86,20 @@ class Drive:
                     started.callback(session.settle)
                     agenda = self._agenda(rounds, planned, began_s)
                     backend.run(agenda, self.layout.root, listener)
-                    session.cut_off()
-                    for trial, outcome in agenda.untold():
-                        session.left_out(trial, outcome)
-                    if agenda.deserted:
-                        self.console.print("there is no node left to run anything on", style="bold red")
-                    if agenda.hopeless:
-                        told = f"none is ok, and all that failed did so alike, whatever its axes: {agenda.hopeless}"
-                        more = "the rest is left alone (equal_failures=null runs it in any case)"
-                        self.console.print(f"{told}; {more}", style="bold red", markup=False, soft_wrap=True)
+                    self._account_for(agenda, session)
         return planned
+
+    def _account_for(self, agenda: Agenda, session: Session) -> None:
+        """Journal what was given up, and what never started; say so where the rest waits in vain."""
+        session.cut_off()
+        for trial, outcome in agenda.untold():
+            session.left_out(trial, outcome)
+        if agenda.deserted:
+            self.console.print("there is no node left to run anything on", style="bold red")
+        if agenda.hopeless:
+            told = f"none is ok, and all that failed did so alike, whatever its axes: {agenda.hopeless}"
+            more = "the rest is left alone (equal_failures=null runs it in any case)"
+            self.console.print(f"{told}; {more}", style="bold red", markup=False, soft_wrap=True)
 
     def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
         """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""

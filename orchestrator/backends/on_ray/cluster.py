@@ -67,7 +67,8 @@ class Cluster:
                 may_be_ahead = bool(at_once(spec.cpus or os.cpu_count() or 1, ()))
                 context = _start(local | shared, start_ahead and may_be_ahead)
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
-        self._started = set(psutil.Process().children()) - before
+        # Of a cluster that runs already nothing is ours, whatever else this program started meanwhile.
+        self._started = set() if address else set(psutil.Process().children()) - before
 
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that are alive, are to stay and have the labels asked for, and all they have."""
