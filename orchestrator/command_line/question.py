@@ -33,16 +33,17 @@ class Question:
     def __init__(self, composition: Composition) -> None:
         self._composition = composition
         self._versions = Versions()
-        self._config = composition.config
+        self.config = composition.config
         self.secrets = composition.secrets
-        _raise(shape_mistakes(self._config, config_dir()))
-        if self._config["sweep"].get("name") in (None, "???"):
+        self._trials: dict[tuple[Node, ...], list[TrialSpec]] = {}
+        _raise(shape_mistakes(self.config, config_dir()))
+        if self.config["sweep"].get("name") in (None, "???"):
             if composition.sweep:
                 told = "its file begins with the line '# @package _global_', and has sweep: {name: …}"
                 raise MistakesError([f"sweep={composition.sweep} gives no sweep.name: {told}"])
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
-        self.request = Request.of(self._config, composition.axes(), composition.arguments)
+        self.request = Request.of(self.config, composition.axes(), composition.arguments)
 
     @staticmethod
     def checked(composition: Composition) -> Question:
@@ -51,14 +52,9 @@ class Question:
         question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
         return question
 
-    @property
-    def config(self) -> dict[str, Any]:
-        """The resolved config."""
-        return self._config
-
     def check(self, nodes: Sequence[Node]) -> None:
         """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
-        mistakes = [*key_mistakes(self._config, config_dir()), *request_mistakes(self._config, self.request.axes)]
+        mistakes = [*key_mistakes(self.config, config_dir()), *request_mistakes(self.config, self.request.axes)]
         if self.request.mode not in READING:
             try:
                 self.trials_on(nodes)
@@ -68,21 +64,27 @@ class Question:
 
     def asked(self) -> dict[str, Any]:
         """What is asked outside the axes, by its content: what a continued sweep must not change."""
-        return asked(self._config, self._versions, self.secrets)
+        return asked(self.config, self._versions, self.secrets)
 
     def trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
-        """The sweep's trials on these nodes; MistakesError with everything that is wrong with any of them."""
+        """The sweep's trials on these nodes, found once; MistakesError with everything that is wrong with any."""
+        there = tuple(nodes)
+        if there not in self._trials:
+            self._trials[there] = self._trials_on(there)
+        return self._trials[there]
+
+    def _trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
         request = self.request
 
         def setup_of(config_axes: Point) -> Setup:
-            config = self._composition.variant(config_axes) if config_axes else self._config
+            config = self._composition.variant(config_axes) if config_axes else self.config
             _raise(self._setup_mistakes(config))
             return setup(config, nodes, self._versions, self.secrets)
 
         # Where keys of the config are axes, only a variant shows whether what the trainable needs is there.
         whole = all(axis in STANDARD_AXES for axis in request.axes)
-        _raise([*axis_mistakes(self._config, request.axes), *self._setup_mistakes(self._config, whole=whole)])
-        axes = with_gpus(request.axes, self._config, nodes)
+        _raise([*axis_mistakes(self.config, request.axes), *self._setup_mistakes(self.config, whole=whole)])
+        axes = with_gpus(request.axes, self.config, nodes)
         return trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
 
     def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:

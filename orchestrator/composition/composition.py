@@ -38,14 +38,10 @@ class Composition:
         self.groups = Groups(self._overrides, primary)
         try:
             self._config = self._composed([], {})
-            resolved(self._config)
+            self.config = resolved(self._config)
+            """The resolved config as plain values."""
         except WRONG as error:
             raise CompositionError(error, primary, self._overrides, self.groups) from None
-
-    @property
-    def config(self) -> dict[str, Any]:
-        """The resolved config as plain values."""
-        return resolved(self._config)
 
     @property
     def sweep(self) -> str:

@@ -6,13 +6,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from orchestrator.config.override_text import alternatives
 from sweeps.sweep import STANDARD_AXES
-
-ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
-    "sweep.axes": ("device_batch_size", "global_batch_size"),
-    "budget": ("epochs", "samples", "steps", "seconds"),
-}
-"""Keys of a section of which one at most is set: whoever sets one means it instead of the others."""
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
 
@@ -31,7 +26,7 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
     result: list[str] = []
     for argument in plain:
         # Beside the override that asks for them, because Hydra's parser wants all overrides in one place.
-        nulls = [key for key in _alternatives(argument.lstrip("+").partition("=")[0]) if key not in given]
+        nulls = [key for key in alternatives(argument.lstrip("+").partition("=")[0]) if key not in given]
         result += [argument, *(f"{key}=null" for key in nulls)]
         given.update(nulls)
     return result
@@ -39,14 +34,7 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
 
 def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
     """{dotted key: value} with the alternatives of what is set added as None."""
-    return {**{key: None for given in values for key in _alternatives(given)}, **values}
-
-
-def _alternatives(dotted: str) -> list[str]:
-    """The keys that this one rules out."""
-    section, _, key = dotted.rpartition(".")
-    keys = ALTERNATIVES.get(section, ())
-    return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
+    return {**{key: None for given in values for key in alternatives(given)}, **values}
 
 
 def _axis(argument: str) -> str:

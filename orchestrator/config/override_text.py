@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,6 +16,12 @@ WHOLE: Mapping[str, str] = {
     "schedule": "name",
 }
 """Sections that are taken as a whole where they have this key: half of another choice's keys would make no sense."""
+
+ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
+    "sweep.axes": ("device_batch_size", "global_batch_size"),
+    "budget": ("epochs", "samples", "steps", "seconds"),
+}
+"""Keys of a section of which one at most is set: whoever sets one means it instead of the others."""
 
 FROM_PROGRAM = "=<of the program>"
 """Behind a section's name: it was given as a whole, as no override can."""
@@ -49,7 +54,7 @@ def literal(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return _number(value)
+        return str(value)  # as numpy's floats are numbers, too, whose repr is a call
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
     if isinstance(value, Mapping):
@@ -59,28 +64,24 @@ def literal(value: Any) -> str:
     raise ValueError(f"{value!r} is a {type(value).__name__}; a config has numbers, strings, lists and mappings")
 
 
-def _number(value: float) -> str:
-    if isinstance(value, int) or math.isfinite(value):
-        return repr(value)
-    return str(value)
-
-
 def _quoted(text: str) -> str:
     """Backslashes are themselves but before a quote, and at the end."""
     escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
     return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
 
 
-_ALTERNATIVE = re.compile(
-    r"(budget|sweep\.axes)\.(?:epochs|samples|steps|seconds|device_batch_size|global_batch_size)=(.*)", re.DOTALL
-)
+def alternatives(dotted: str) -> list[str]:
+    """The keys that this one rules out."""
+    section, _, key = dotted.rpartition(".")
+    keys = ALTERNATIVES.get(section, ())
+    return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
 def shell_command(overrides: Sequence[str]) -> str:
     """The command that says the same, without alternatives that were set to null for the user, as they will be."""
-    found = [(override, _ALTERNATIVE.fullmatch(override)) for override in overrides]
-    chosen = {match[1] for _, match in found if match and match[2] != "null"}
-    typed = [override for override, match in found if not (match and match[2] == "null" and match[1] in chosen)]
+    set_keys = {key for key, _, value in (each.partition("=") for each in overrides) if value != "null"}
+    implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
+    typed = [override for override in overrides if override not in implied]
     return " ".join(["python -m orchestrator", *map(_shell_word, typed)])
 
 

@@ -12,18 +12,8 @@ from sweeps.axes import Axes
 from sweeps.limit import Limit
 
 OWN_SECTIONS = (
-    *(
-        "mode",
-        "backend",
-        "workers",
-        "results_dir",
-        "local_results_dir",
-        "rerun",
-        "allow_changed",
-        "verbose",
-        "sweep",
-        "strategy",
-    ),
+    *("mode", "backend", "workers", "results_dir", "local_results_dir", "rerun", "allow_changed", "verbose", "sweep"),
+    *("strategy",),
     *("retries", "equal_failures", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
     *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),

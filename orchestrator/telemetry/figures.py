@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.telemetry.device import Device, Spans
-from orchestrator.telemetry.gpu import POWER_CAP, THROTTLING
+from orchestrator.telemetry.gpu import THROTTLING
 from orchestrator.telemetry.readings import TRAINING, WINDOW, Readings
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 
@@ -82,7 +82,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
     flags = 0
     for each, device in seen:
         flags |= device.bits("throttle_reasons", timed(each))
-    told = [name for bit, name in {**THROTTLING, POWER_CAP: "power cap"}.items() if flags & bit]
+    told = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(each)) for each, device in seen]
     return {
         "gpu_util": _mean(used),

@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs that this process may use."""
+"""What NVML says of the GPUs of this machine, and of those that this process may use."""
 
 from __future__ import annotations
 
@@ -14,18 +14,20 @@ from orchestrator.telemetry.tap import Source, Tap
 
 GB = 2**30
 
+POWER_CAP = "power cap"
+"""How a device that is kept busy runs: it belongs to what is timed."""
+
 THROTTLING = {
     0x08: "hardware slowdown",
     0x20: "software thermal slowdown",
     0x40: "hardware thermal slowdown",
     0x80: "power brake",
+    0x04: POWER_CAP,
 }
-"""NVML's clock-event reasons that spoil a timing (nvml.h, nvmlClocksEventReasons).
+"""NVML's clock-event reasons that are told (nvml.h, nvmlClocksEventReasons); all but the power cap spoil a timing.
 
-Not among them: an idle device, clocks that somebody chose, and the power cap (`POWER_CAP`), which is how a device that
-is kept busy runs, and belongs to what is timed.
+Not among them: an idle device, and clocks that somebody chose.
 """
-POWER_CAP = 0x04
 
 
 def load_nvml() -> ModuleType:
@@ -36,6 +38,20 @@ def load_nvml() -> ModuleType:
         import pynvml
     module: ModuleType = pynvml
     return module
+
+
+def gpu_models() -> tuple[str, ...]:
+    """The model names of this machine's GPUs in the driver's order; empty without GPUs or without a driver."""
+    nvml = load_nvml()
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError:
+        return ()
+    try:
+        names = [nvml.nvmlDeviceGetName(nvml.nvmlDeviceGetHandleByIndex(at)) for at in range(nvml.nvmlDeviceGetCount())]
+        return tuple(name.decode() if isinstance(name, bytes) else name for name in names)
+    finally:
+        nvml.nvmlShutdown()
 
 
 class Gpus:

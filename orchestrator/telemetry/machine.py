@@ -7,7 +7,8 @@ import os
 import socket
 from pathlib import Path
 
-from orchestrator.telemetry.gpu_models import gpu_models
+from orchestrator.telemetry.cpu import cores
+from orchestrator.telemetry.gpu import gpu_models
 from sweeps.feasibility import Node
 
 _CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
@@ -21,8 +22,7 @@ def this_machine() -> Node:
 
 def cpus() -> int:
     """Cores this process may use: its affinity, and no more than its control group's quota."""
-    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return min(allowed, _quota(_CGROUP_CPU_MAX))
+    return min(len(cores()), _quota(_CGROUP_CPU_MAX))
 
 
 def visible(models: tuple[str, ...], restriction: str | None) -> tuple[str, ...]:

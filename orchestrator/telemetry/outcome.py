@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,8 +10,6 @@ from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.layout import TELEMETRY
 from orchestrator.telemetry.readings import Readings
 from sweeps.trial import TrialSpec
-
-_log = logging.getLogger(__name__)
 
 
 def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:

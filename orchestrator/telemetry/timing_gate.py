@@ -8,6 +8,7 @@ from typing import Any
 
 from orchestrator.journal.outcome import figure
 from orchestrator.journal.record import TrialRecord
+from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 
 SHORTEST_WINDOW_S = 2.0
@@ -18,8 +19,6 @@ SLOW_CLOCK = 0.95
 """Of the device's median over all windows."""
 SWAPPED_PAGES = 256
 """A megabyte on most machines: below it is what any kernel does now and then."""
-
-POWER_CAP = "power cap"
 
 
 def judged(records: Sequence[TrialRecord]) -> dict[str, list[str]]:

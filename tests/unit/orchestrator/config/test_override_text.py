@@ -1,5 +1,6 @@
 import shlex
 
+import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
@@ -45,6 +46,12 @@ def test_nested_and_dotted_keys_are_the_same():
 def test_a_section_with_its_name_is_taken_as_a_whole():
     texts, sections = overrides_of({"model": {"name": "mlp", "hidden": [4]}, "data": {"subset": {"train": 100}}})
     assert sections == {"model": {"name": "mlp", "hidden": [4]}} and texts == ["data.subset.train=100"]
+
+
+def test_numpys_floats_are_told_as_numbers():
+    assert overrides_of({"sweep.axes.lr_multiplier": list(np.array([0.5, 1e-7]))})[0] == [
+        "sweep.axes.lr_multiplier=[0.5,1e-07]"
+    ]
 
 
 def test_what_no_config_has_is_refused():
