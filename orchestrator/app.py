@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
 from typing import TYPE_CHECKING
 
@@ -15,10 +15,10 @@ from omegaconf import DictConfig
 
 from orchestrator.command_line.all_mistakes import composed
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-from orchestrator.command_line.multirun import check_each
+from orchestrator.command_line.multirun import Compositions, check_each
 from orchestrator.command_line.objective import objective_of
 from orchestrator.composition.composition import Composition
-from orchestrator.composition.expansion import is_known
+from orchestrator.composition.expansion import is_known, meaning
 from orchestrator.composition.hydra_section import check_hydra
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.saved_config import saved_without_secrets
@@ -43,22 +43,25 @@ def main(arguments: Sequence[str]) -> int:
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if only_shows or flags.experimental_rerun:
         return _through_hydra(given)
-    overrides, primary = with_search_path(flags.overrides, flags.config_dir), flags.config_name or PRIMARY
+    if flags.config_name not in (None, PRIMARY):
+        told = "a sweep of your own is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
+        return _wrong(MistakesError([f"--config-name={flags.config_name}: there is no such primary config; {told}"]))
+    overrides = with_search_path(flags.overrides, flags.config_dir)
     try:
         if flags.multirun:
-            return _several(given, overrides, primary)
+            return _several(given, overrides)
         if flags.cfg:
-            return _shown(given, overrides, primary)
+            return _shown(given, overrides)
         # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
         with initialised():
-            composition = composed(overrides, primary)
+            composition = composed(overrides)
             if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
                 return alone(composition.config)
             question = _checked(composition)
             if question.request.mode != "run":
                 return MODES[question.request.mode](question)
-            check_hydra(overrides, primary, results_dir=question.request.results_dir)
-        return _through_hydra(given, question)
+            check_hydra(overrides, results_dir=question.request.results_dir)
+        return _through_hydra(given, lambda: question)
     except MistakesError as error:
         return _wrong(error)
 
@@ -73,24 +76,28 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
             yield f"{argument!r}: keys have no dashes here: {key}={value if equals else 'VALUE'}"
 
 
-def _shown(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> int:
+def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     """The config as Hydra shows it; it is composed here, too, only where there are mistakes to tell."""
     with redirect_stderr(io.StringIO()) as told:
         status = _through_hydra(arguments)
     if status:
         with initialised():
-            composed(overrides, primary)
+            composed(overrides)
     sys.stderr.write(told.getvalue())
     return status
 
 
-def _several(arguments: Sequence[str], overrides: Sequence[str], primary: str) -> int:
-    """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code, and that no sweep is refused."""
+def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
+    """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code, and that no sweep is refused.
+
+    Each sweep is checked once more when it is its turn: by then code and data may have changed.
+    """
+    found: Compositions = {}
     with initialised():
-        config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))], primary)
+        config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))])
         if is_known(config):
-            check_each([each for each in overrides if _says_what_to_run(each)])
-    return _through_hydra(arguments)
+            found = check_each([each for each in overrides if _says_what_to_run(each)])
+    return _through_hydra(arguments, lambda: _asked_of_hydra(found))
 
 
 def _says_what_to_run(override: str) -> bool:
@@ -112,25 +119,34 @@ def _checked(composition: Composition) -> Question:
     return Question.checked(composition)
 
 
-def _through_hydra(arguments: Sequence[str], question: Question | None = None) -> int:
-    """Hydra's own main: its flags, its output folder, its multirun; the worst exit status of the sweeps it ran."""
+def _asked_of_hydra(known: Compositions) -> Question:
+    """The question of the one sweep that Hydra runs now; what is known of it already is not composed again."""
+    now = HydraConfig.get().overrides
+    own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
+    return _checked(known.get(meaning(own)) or Composition(own))
+
+
+def _through_hydra(arguments: Sequence[str], ask: Callable[[], Question] = lambda: _asked_of_hydra({})) -> int:
+    """Hydra's own main: its flags, its output folder, its multirun; the worst exit status of the sweeps it ran.
+
+    `ask` gives the question of each.
+    """
     statuses = [0]
     unexpected: list[Exception] = []
 
     def task(config: DictConfig) -> float | None:
-        asked, answered = question, False
+        figure = None  # of a sweep that was refused: what lies in its folder is another one's
         try:
-            asked = asked or _checked(Composition(_multirun_overrides()))
+            asked = ask()
             statuses.append(MODES[asked.request.mode](asked))
-            answered = True
+            figure = objective_of(asked.request.results_dir, asked.request.returned)
         except MistakesError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short
             unexpected.append(error)
         if statuses[-1] in INTERRUPTED:
             raise SystemExit(statuses[-1])  # of several sweeps, the ones to come are interrupted, too
-        # A sweep that was refused has no figure; what lies in its folder is another one's.
-        return objective_of(asked.request.results_dir, asked.request.returned) if asked and answered else None
+        return figure
 
     sys.argv = [sys.argv[0], *arguments]
     try:
@@ -141,12 +157,6 @@ def _through_hydra(arguments: Sequence[str], question: Question | None = None) -
     if unexpected:
         raise unexpected[0]
     return max(statuses)
-
-
-def _multirun_overrides() -> list[str]:
-    """Those of the one sweep of several that Hydra runs now."""
-    given = HydraConfig.get().overrides
-    return [*given.task, *(override for override in given.hydra if is_search_path(override))]
 
 
 def _wrong(error: MistakesError) -> int:

@@ -7,26 +7,23 @@ from typing import Any
 
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.misfits import CompositionError
-from orchestrator.composition.search_path import PRIMARY
 from sweeps.mistakes import MistakesError
 
 
-def composed(
-    overrides: Sequence[str], primary: str = PRIMARY, sections: Mapping[str, Mapping[str, Any]] | None = None
-) -> Composition:
+def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> Composition:
     """The composition; MistakesError, also with what is wrong with the overrides that do fit."""
     try:
-        return Composition(overrides, primary, sections)
+        return Composition(overrides, sections)
     except CompositionError as error:
-        raise MistakesError([*error.mistakes, *_further(error, primary, sections)]) from None
+        raise MistakesError([*error.mistakes, *_further(error, sections)]) from None
 
 
-def _further(error: CompositionError, primary: str, sections: Mapping[str, Mapping[str, Any]] | None) -> Iterator[str]:
+def _further(error: CompositionError, sections: Mapping[str, Mapping[str, Any]] | None) -> Iterator[str]:
     from orchestrator.command_line.question import Question  # not for --help, which is to come quickly
 
     if not any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting):
         return
     try:
-        Question.checked(Composition(error.fitting, primary, sections))
+        Question.checked(Composition(error.fitting, sections))
     except MistakesError as further:
         yield from (each for each in further.mistakes if not error.is_due_to_them(each))

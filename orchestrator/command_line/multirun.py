@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from orchestrator.command_line.all_mistakes import composed
-from orchestrator.composition.expansion import expanded
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.expansion import expanded, meaning
 from sweeps.mistakes import MistakesError
 
 SILENT_S = 2.0
@@ -17,16 +18,20 @@ SILENT_S = 2.0
 COMPOSED_AGAIN = 0.6
 """What Hydra's own composing of all sweeps, before the first, takes beside a check of them, as measured."""
 
+Compositions = dict[frozenset[str], Composition]
+"""By the meaning of each sweep's overrides."""
 
-def check_each(overrides: Sequence[str]) -> None:
-    """MistakesError with whatever is wrong with any of the sweeps, and for those that would share a folder.
+
+def check_each(overrides: Sequence[str]) -> Compositions:
+    """The sweeps; MistakesError with whatever is wrong with any of them, and for those that would share a folder.
 
     What names its own number (`${hydra:job.num}`) is not known before its turn.
     """
     from orchestrator.command_line.question import Question  # not for --help, which is to come quickly
 
+    found: Compositions = {}
     if any("${hydra:" in override for override in overrides):
-        return
+        return found
     mistakes: list[str] = []
     asked: dict[str, tuple[list[str], Any]] = {}
     sweeps = expanded(overrides)
@@ -36,10 +41,12 @@ def check_each(overrides: Sequence[str]) -> None:
         own = [each for each in sweep if each not in overrides]
         whose = f"with {' '.join(own)}: " if own else ""
         try:
-            question = Question.checked(composed(sweep))
+            composition = composed(sweep)
+            question = Question.checked(composition)
         except MistakesError as error:
             mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
             continue
+        found[meaning(sweep)] = composition
         request = question.request
         place = request.store or str(request.results_dir)
         now = question.asked()
@@ -50,7 +57,8 @@ def check_each(overrides: Sequence[str]) -> None:
                 " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"
             )
     if mistakes:
-        raise MistakesError(list(dict.fromkeys(mistakes)))
+        raise MistakesError(mistakes)
+    return found
 
 
 class Patience:

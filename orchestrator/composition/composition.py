@@ -25,23 +25,17 @@ from sweeps.sweep import STANDARD_AXES
 class Composition:
     """One composed config, and the variants of it that a sweep's config axes ask for."""
 
-    def __init__(
-        self,
-        overrides: Sequence[str],
-        primary: str = PRIMARY,
-        sections: Mapping[str, Mapping[str, Any]] | None = None,
-    ) -> None:
+    def __init__(self, overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> None:
         """MistakesError, with a line for every override that does not fit; `sections` replace whole ones."""
         self._sections = dict(sections or {})
         self._overrides = list(overrides)
-        self._primary = primary
-        self.groups = Groups(self._overrides, primary)
+        self.groups = Groups(self._overrides)
         try:
             self._config = self._composed([], {})
             self.config = resolved(self._config)
             """The resolved config as plain values."""
         except WRONG as error:
-            raise CompositionError(error, primary, self._overrides, self.groups) from None
+            raise CompositionError(error, self._overrides, self.groups) from None
 
     @property
     def sweep(self) -> str:
@@ -58,15 +52,14 @@ class Composition:
     @property
     def arguments(self) -> list[str]:
         """A command line that composes the same, but for sections that a program gave as a whole."""
-        primary = [] if self._primary == PRIMARY else [f"--config-name={self._primary}"]
-        return [*primary, *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
+        return [*self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
 
     def axes(self) -> Axes:
         """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
         return axes_of(self.config["sweep"]["axes"])
 
     def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
-        config = compose(self._primary, [*self._overrides, *further])
+        config = compose(PRIMARY, [*self._overrides, *further])
         with open_dict(config):
             for name, section in self._sections.items():
                 if name not in chosen:

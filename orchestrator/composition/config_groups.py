@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 
-from orchestrator.composition.search_path import is_search_path
+from orchestrator.composition.search_path import PRIMARY, is_search_path
 
 
 class Groups:
     """The config groups and their choices, those on the user's own search path included."""
 
-    def __init__(self, overrides: Sequence[str], primary: str) -> None:
+    def __init__(self, overrides: Sequence[str]) -> None:
         self._search_path = [override for override in overrides if is_search_path(override)]
-        self._primary = primary
         self.names = [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
@@ -31,4 +30,4 @@ class Groups:
 
     def _listed(self, group: str, kind: ObjectType) -> list[str]:
         loader = GlobalHydra.instance().config_loader()
-        return loader.get_group_options(group, kind, self._primary, self._search_path)
+        return loader.get_group_options(group, kind, PRIMARY, self._search_path)

@@ -32,3 +32,9 @@ def expanded(overrides: Sequence[str]) -> list[list[str]]:
         for each, given in zip(parsed, overrides, strict=True)
     ]
     return [list(combination) for combination in product(*choices)]
+
+
+def meaning(overrides: Sequence[str]) -> frozenset[str]:
+    """The same for overrides that Hydra has written in its own way: it escapes and spaces values differently."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return frozenset(f"{each.get_key_element()}={each.get_value_element_as_str()}" for each in parsed)

@@ -12,18 +12,19 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from orchestrator.composition.misfits import WRONG, one_line
+from orchestrator.composition.search_path import PRIMARY
 from orchestrator.config.trust import KEY, hydra_mistakes
 from sweeps.mistakes import MistakesError
 
 _PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "run")
 
 
-def check_hydra(overrides: Sequence[str], primary: str, *, results_dir: Path | None = None) -> dict[str, Any]:
+def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) -> dict[str, Any]:
     """Hydra's own part of the config; MistakesError if something in it is not trusted.
 
     With `results_dir`, where the sweep writes, also if that or Hydra's own output cannot be written to.
     """
-    config = _section(overrides, primary)
+    config = _section(overrides)
     mistakes = list(hydra_mistakes(config, _trusted(overrides)))
     if results_dir:
         mistakes += _output_mistakes(config["run"]["dir"])
@@ -33,9 +34,9 @@ def check_hydra(overrides: Sequence[str], primary: str, *, results_dir: Path | N
     return config
 
 
-def _section(overrides: Sequence[str], primary: str) -> dict[str, Any]:
+def _section(overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        hydra = compose(primary, list(overrides), return_hydra_config=True).hydra
+        hydra = compose(PRIMARY, list(overrides), return_hydra_config=True).hydra
         return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in _PARTS if hydra.get(part)}
     except WRONG as error:
         raise MistakesError([one_line(error)]) from None

@@ -8,12 +8,12 @@ from typing import Any, cast
 
 import yaml
 from hydra import compose
-from hydra.errors import HydraException, MissingConfigException, OverrideParseException
+from hydra.errors import HydraException, OverrideParseException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
-from orchestrator.composition.search_path import is_search_path
+from orchestrator.composition.search_path import PRIMARY, is_search_path
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
@@ -29,9 +29,9 @@ def resolved(config: DictConfig) -> dict[str, Any]:
 class CompositionError(MistakesError):
     """Overrides that do not fit; `fitting` are the others, which may be wrong in other ways."""
 
-    def __init__(self, error: Exception, primary: str, overrides: Sequence[str], groups: Groups) -> None:
+    def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
         """Of overrides that composing has failed for, with this error; Hydra itself tells only of the first."""
-        unfit = {} if _has_no_primary(error) else dict(_misfits(primary, overrides, groups))
+        unfit = dict(_misfits(overrides, groups))
         super().__init__(unfit.values() or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in unfit)
         self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
@@ -41,15 +41,15 @@ class CompositionError(MistakesError):
         return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", mistake) for key in self._unfit)
 
 
-def _misfits(primary: str, overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
+def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
     """Add the overrides one by one, and tell each that does not fit, as (override, mistake)."""
     fitting: list[str] = []
     for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
         try:
-            resolved(compose(primary, [*fitting, override]))
+            resolved(compose(PRIMARY, [*fitting, override]))
             fitting.append(override)
         except WRONG as error:
-            yield override, _explained(override, error, primary, fitting, groups)
+            yield override, _explained(override, error, fitting, groups)
 
 
 def _precedence(override: str, groups: Groups) -> int:
@@ -59,7 +59,7 @@ def _precedence(override: str, groups: Groups) -> int:
     return 1 if override.partition("=")[0].lstrip("+~") in groups.names else 2
 
 
-def _explained(override: str, error: Exception, primary: str, fitting: Sequence[str], groups: Groups) -> str:
+def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
     key, equals, value = override.lstrip("+~").partition("=")
     if not equals and not override.startswith("~"):
         return f"{override!r} is no KEY=VALUE; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
@@ -69,7 +69,7 @@ def _explained(override: str, error: Exception, primary: str, fitting: Sequence[
     if options and value not in options:
         return unknown(f"{key} in {override!r}:", value, options)
     if "Could not override" in str(error):
-        known = [*dotted_keys(resolved(compose(primary, list(fitting)))), *groups.names]
+        known = [*dotted_keys(resolved(compose(PRIMARY, list(fitting)))), *groups.names]
         if meant := _sections_with(key, known):
             return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
         return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"
@@ -94,15 +94,8 @@ def _quoting(override: str, error: Exception) -> str:
     return f"; if this is one text, {quoted}" if taken_apart else ""
 
 
-def _has_no_primary(error: BaseException) -> bool:
-    return isinstance(error, MissingConfigException) and "primary config" in str(error)
-
-
 def one_line(error: BaseException) -> str:
     """The error in a line, with its reason, where Hydra says only what failed."""
-    if isinstance(error, MissingConfigException) and _has_no_primary(error):
-        told = f"--config-name={error.missing_cfg_file}: there is no such primary config"
-        return f"{told}; a sweep of your own is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
     told = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     told = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", told)
     why = one_line(error.__cause__) if error.__cause__ else ""

@@ -10,7 +10,7 @@ from hydra import initialize_config_dir
 from hydra.core.global_hydra import GlobalHydra
 
 PRIMARY = "config"
-"""The primary config's name."""
+"""The name of the primary config; there is no other, because all keys of the orchestrator are in it."""
 
 
 def config_dir() -> Path:

@@ -18,7 +18,6 @@ from orchestrator.text import figures
 from orchestrator.text.rows import Row, name, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
-_OF_BASELINE = ("speedup", "efficiency")
 _HOLLOW = "Hollow points: the timing is not valid, for the reason in the table."
 
 
@@ -110,20 +109,16 @@ def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -
         colour=FIXED_SIDE[cells["scaling"].iloc[0]],
         facets=[*varying(cells), "lr_rule"],
         told=_speed_told(cells),
-        guides={"speedup": _ideal, "efficiency": _all}.get(column, _none),
         marks_invalid=True,
-        tells=_compares if column in _OF_BASELINE else _any,
     )
+    if guides := {"speedup": _ideal, "efficiency": _all}.get(column):  # of what is relative to a baseline
+        lines = replace(lines, guides=guides, tells=_compares)
     return with_lines(drawn, cells, lines)
 
 
 def _compares(cells: pd.DataFrame) -> bool:
     """Whether there are others than baselines, each of which is 1 by definition."""
     return bool((cells["cell_id"] != cells["baseline_cell_id"]).any())
-
-
-def _any(_: pd.DataFrame) -> bool:
-    return True
 
 
 def _why_no_speedup(cells: pd.DataFrame) -> str:
@@ -150,10 +145,6 @@ def _multiples(counts: Sequence[float]) -> tuple[Points, Points]:
 
 def _all(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
     return [((float(cells["gpus"].min()), float(cells["gpus"].max())), (1.0, 1.0))]
-
-
-def _none(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
-    return ()
 
 
 def _not_reached(names: Sequence[str]) -> str:

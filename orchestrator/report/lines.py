@@ -85,13 +85,13 @@ def _cut_off(shown: Axis, drawn: pd.DataFrame, y: str) -> list[str]:
     return [f"{many} on beyond the picture: the data have the ends."] if many else []
 
 
-def fewer(values: Sequence[Any], what: str, most: int = MOST_SERIES) -> tuple[list[Any], list[str]]:
+def fewer(values: Sequence[Any], what: str) -> tuple[list[Any], list[str]]:
     """As many of the values as can be told apart, the ends among them; and a remark if these are not all."""
-    if len(values) <= most:
+    if len(values) <= MOST_SERIES:
         return list(values), []
-    step = (len(values) - 1) / (most - 1)
-    kept = [values[round(index * step)] for index in range(most)]
-    return kept, [f"{most} of {len(values)} values of {what} are drawn; the data hold all."]
+    step = (len(values) - 1) / (MOST_SERIES - 1)
+    kept = [values[round(index * step)] for index in range(MOST_SERIES)]
+    return kept, [f"{MOST_SERIES} of {len(values)} values of {what} are drawn; the data hold all."]
 
 
 def grouped(cells: pd.DataFrame, facets: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:

@@ -117,13 +117,11 @@ def _shown(picture: Picture, sheet: StyleSheet) -> _Shown:
     return _Shown(
         picture=picture,
         legend=list(zip(signs, picture.legend, strict=True)),
-        panels=[_bars(picture, sheet)] if picture.bars else _panels(picture, sheet),
+        panels=[_bars(picture, sheet)]
+        if picture.bars
+        else [_panel(picture, at, sheet) for at in range(len(picture.panels))],
         csv=base64.b64encode(csv_bytes(picture.data, most=MOST_EMBEDDED_BYTES)).decode(),
     )
-
-
-def _panels(picture: Picture, sheet: StyleSheet) -> list[tuple[str, Markup]]:
-    return [_panel(picture, index, sheet) for index in range(len(picture.panels))]
 
 
 def _panel(picture: Picture, index: int, sheet: StyleSheet) -> tuple[str, Markup]:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from trainables.clock import Clock, Window
+from trainables.inputs.pause import pause
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Parts, Stopwatch
 
@@ -20,8 +21,6 @@ SPLIT_S = 0.2
 DEVICE_TRIES = 5
 LONGEST_PAUSE_S = 0.2
 """Longer than any step's launches take."""
-_CYCLES_PER_S = 2e9
-"""More than any GPU's clock makes: a pause is rather longer than asked."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,9 +93,10 @@ class StepSplit:
     def _device_step_s(self, step_s: float) -> float:
         """The GPU's time for a step whose kernels were all launched before it may begin: the shortest of a few."""
         times: list[float] = []
+        wait = pause("cuda", min(2 * step_s, LONGEST_PAUSE_S))
         for _ in range(DEVICE_TRIES):
             begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            torch.cuda._sleep(int(min(2 * step_s, LONGEST_PAUSE_S) * _CYCLES_PER_S))
+            wait()
             begin.record()
             self._take()
             end.record()

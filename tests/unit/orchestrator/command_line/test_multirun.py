@@ -2,8 +2,12 @@
 
 import pytest
 
+from orchestrator import app
 from orchestrator.app import main
+from orchestrator.command_line import all_mistakes
+from orchestrator.command_line.modes import MODES
 from orchestrator.command_line.multirun import Patience
+from orchestrator.composition.composition import Composition
 
 
 @pytest.mark.parametrize(("a_sweep_s", "told"), [(0.001, ""), (0.5, "checking 100 sweeps before the first begins")])
@@ -28,3 +32,29 @@ def test_a_primary_config_that_is_not_there_is_one_mistake(multirun, tmp_path, m
     assert main([*multirun, "--config-name=mine", "sweep=batch_scaling", "mode=plan"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert len(told) == 1 and told[0].startswith("--config-name=mine: there is no such primary config; ")
+
+
+def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, monkeypatch, capsys):
+    composed, carried_out = [], []
+
+    class Counted(Composition):
+        def __init__(self, overrides, sections=None):
+            composed.append(overrides)
+            super().__init__(overrides, sections)
+
+    def breaks_the_code(question):
+        carried_out.append(question.request.margin)
+        code.write_text("def train(config, context:")
+        return 0
+
+    code = tmp_path / "breakable_training.py"
+    code.write_text("def train(config, context): pass")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(all_mistakes, "Composition", Counted)
+    monkeypatch.setattr(app, "Composition", Counted)
+    monkeypatch.setattr(app, "MODES", {**MODES, "plan": breaks_the_code})
+    own = ("trainable._target_=breakable_training:train", "trusted_modules=[breakable_training]")
+    assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2", *own]) == 2
+    assert (carried_out, len(composed)) == ([0.1], 2)
+    assert "breakable_training.py, line 1: SyntaxError" in capsys.readouterr().err
