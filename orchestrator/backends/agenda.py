@@ -59,7 +59,7 @@ class Agenda:
         self._shapes: set[Shape] = set()
         self._nodes: Sequence[Node] = ()
         self._began_s = 0.0
-        self._ends = 0
+        self._ends = self._added = 0
         self._told = 0
         self.left_out: list[tuple[TrialSpec, Outcome]] = []
         """Trials that will not start, and why."""
@@ -120,7 +120,7 @@ class Agenda:
             self._durations.add(trial.cell_id, trial.axes, outcome.wall_s)
         self._failures.ended(trial, outcome)
         self._ends += 1
-        if self._ends % max(1, len(self._trials) // REVISIONS) == 0:
+        if self._ends % max(1, self._added // REVISIONS) == 0:
             self._placed().revise()
 
     def again(self, trial: TrialSpec) -> None:
@@ -175,6 +175,7 @@ class Agenda:
         return self._scheduler
 
     def _add(self, trials: Sequence[TrialSpec]) -> None:
+        self._added += len(trials)
         self._shapes.update(map(Shape.of, trials))
         self._placed().add(trials)
 

@@ -2,13 +2,14 @@ import dataclasses
 
 import pytest
 
-from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.agenda import REVISIONS, Agenda
 from orchestrator.backends.arrival import ARRIVAL_S
 from orchestrator.backends.homeless import Patience
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node
 from sweeps.limit import Allowance, Limit
+from sweeps.scheduler import Scheduler
 from sweeps.status import Status
 from tests.contract.trials import trial
 
@@ -290,3 +291,13 @@ def test_what_was_left_out_is_told_once_also_where_no_round_follows():
     assert agenda.deserted and agenda.next(ARRIVAL_S) is None and agenda.over
     assert [(each.trial_id, outcome.status) for each, outcome in agenda.untold()] == [("four", Status.INFEASIBLE)]
     assert agenda.untold() == []
+
+
+def test_a_large_round_after_a_small_one_is_not_planned_anew_at_every_end(monkeypatch):
+    made, revise = [], Scheduler.revise
+    monkeypatch.setattr(Scheduler, "revise", lambda self: made.append(revise(self)))
+    agenda = on(Agenda([trial("first", "quick")], rounds=Source(trials(4 * REVISIONS))), ONE)
+    for now_s in range(4 * REVISIONS + 1):
+        agenda.ended(agenda.next(now_s).trial.trial_id, now_s, Outcome(status=Status.OK, wall_s=1.0))
+    assert agenda.next(now_s) is None and agenda.over
+    assert 0.9 * REVISIONS < len(made) < 1.1 * REVISIONS
