@@ -51,7 +51,7 @@ class Homeless:
         return now_s - self._last_node_s >= patience_s(self._wait_s)
 
     def in_vain(self, waiting: Sequence[TrialSpec], now_s: float, *, running: bool) -> list[TrialSpec]:
-        """Of all trials that wait those that have done so long enough; `running`: whether others run."""
+        """Of all that wait those that have done so long enough, and do no more; `running`: whether others run."""
         if can_run(self._nodes):
             self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
             known = {} if running else self._since_s
@@ -59,7 +59,10 @@ class Homeless:
             self._since_s = {each: known.get(each, now_s - self._waited_s) for each in homeless}
         self._waited_s = 0.0
         since_s = self._since_s
-        return [each for each in waiting if now_s - since_s.get(each.trial_id, math.inf) >= self._wait_s]
+        given_up = [each for each in waiting if now_s - since_s.get(each.trial_id, math.inf) >= self._wait_s]
+        for trial in given_up:
+            del since_s[trial.trial_id]
+        return given_up
 
     def end(self, trial: TrialSpec) -> Outcome:
         """That of one that has waited in vain, or of another of its gang."""

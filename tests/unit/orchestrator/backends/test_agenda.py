@@ -223,6 +223,14 @@ def test_gangs_that_idle_are_needed_only_by_what_could_start_there():
     assert not agenda.needs_gangs and sizes(agenda.wanted(0.0)) == [4]
 
 
+def test_who_was_given_up_is_not_counted_among_those_who_wait():
+    large = [trial(f"large {number}", "quick", ranks=4) for number in range(3)]
+    agenda = on(Agenda([*large, *trials(3)], patience=Patience(wait_s=10.0)), ONE)
+    on(agenda, ONE, now_s=10.0)
+    assert len(agenda.left_out) == 3 and agenda.next(10.0) is not None
+    assert len(agenda) == 2 and agenda.needs_gangs
+
+
 def test_who_waits_in_vain_is_told_how_long():
     agenda = on(Agenda(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     on(agenda, ONE, now_s=10.0)
