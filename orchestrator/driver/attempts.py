@@ -52,9 +52,6 @@ class Attempts:
         self._running.clear()
         return [self._told(trial) | {"wall_s": now_s - began_s} for trial, began_s in running]
 
-    def _told(self, trial: TrialSpec) -> dict[str, Any]:
-        return {"trial_id": trial.trial_id, "attempt": self.number(trial), "gpus_held": trial.gpus_held}
-
     def over(self, trial: TrialSpec) -> None:
         """The trial has ended: a further attempt, where it is asked for, starts from nothing."""
         self._running.pop(trial.trial_id, None)
@@ -64,3 +61,6 @@ class Attempts:
         """The trials that may, since this was asked last."""
         again, self._again = self._again, []
         return again
+
+    def _told(self, trial: TrialSpec) -> dict[str, Any]:
+        return {"trial_id": trial.trial_id, "attempt": self.number(trial), "gpus_held": trial.gpus_held}

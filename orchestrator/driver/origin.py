@@ -29,14 +29,9 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
         "host": platform.node(),
         "python": platform.python_version(),
         "packages": packages,
-        "command": command(arguments),
+        "command": shell_command(arguments),
         "arguments": list(arguments),
     } | {name: value for name, value in commits.items() if value}
-
-
-def command(arguments: Sequence[str]) -> str:
-    """The command that repeats this, for a shell."""
-    return shell_command(arguments)
 
 
 def commit(folder: Path) -> str:

@@ -57,8 +57,9 @@ class Plan:
         ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
         ids = {trial.trial_id for trial in ordered}
         standing = {key: record for key, record in records.items() if key in ids and _stands(record, rerun)}
-        reasons = {t.trial_id: why_infeasible(t.gang, nodes) for t in ordered if t.trial_id not in standing}
-        infeasible = {key: reason for key, reason in reasons.items() if reason}
+        reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in ordered}}
+        without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in standing)
+        infeasible = {trial.trial_id: reasons[trial.gang] for trial in without}
         return Plan(
             trials=ordered,
             finished=standing,

@@ -15,7 +15,7 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.hearing import Hearing
 from orchestrator.backends.on_ray.attempt import Starting
-from orchestrator.backends.on_ray.cluster import Cluster, handler_kept
+from orchestrator.backends.on_ray.cluster import Cluster
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.controller import Gang
 from orchestrator.backends.on_ray.demand import Demand
@@ -26,6 +26,7 @@ from orchestrator.backends.on_ray.order import Order
 from orchestrator.backends.on_ray.plain import plain_tune
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.on_ray.relay import Relay
+from orchestrator.backends.on_ray.signals import handler_kept
 from orchestrator.backends.quarantine import Quarantine
 from orchestrator.journal.listener import Listener
 from sweeps.feasibility import Node

@@ -8,16 +8,14 @@ import re
 import signal
 import sys
 import tempfile
-import threading
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
 from ray._private import ray_logging
-from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
@@ -28,6 +26,7 @@ from orchestrator.backends.on_ray.code import CODE, stage
 from orchestrator.backends.on_ray.environment import environment
 from orchestrator.backends.on_ray.notice import leaving
 from orchestrator.backends.on_ray.prepared import PREPARE, preloading
+from orchestrator.backends.on_ray.signals import handler_kept, signals_left_to_us
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from sweeps.feasibility import Node
 
@@ -59,7 +58,7 @@ class Cluster:
         _read_authentication_again()
         before = set(psutil.Process().children())
         address = spec.address or os.environ.get("RAY_ADDRESS")
-        with handler_kept(signal.SIGTERM), _signals_left_to_us():
+        with handler_kept(signal.SIGTERM), signals_left_to_us():
             if address:
                 context = _connect(address, shared, start_ahead)
             else:
@@ -136,28 +135,6 @@ def _own_folders() -> list[str]:
     """
     installed = (sys.prefix, sys.base_prefix)
     return [path for path in reversed(sys.path) if path and os.path.isdir(path) and not path.startswith(installed)]
-
-
-@contextmanager
-def handler_kept(number: int) -> Iterator[None]:
-    """Undo what Ray does to the driver's handler of this signal; only the main thread can, and there only Ray does."""
-    before = signal.getsignal(number)
-    try:
-        yield
-    finally:
-        if before is not None and threading.current_thread() is threading.main_thread():
-            signal.signal(number, before)
-
-
-@contextmanager
-def _signals_left_to_us() -> Iterator[None]:
-    """Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind."""
-    install = ray_utils.set_sigterm_handler
-    ray_utils.set_sigterm_handler = lambda handler: None
-    try:
-        yield
-    finally:
-        ray_utils.set_sigterm_handler = install
 
 
 def _gpu_type(resources: Mapping[str, float]) -> str:

@@ -3,11 +3,11 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.origin import command, commit, origin
+from orchestrator.driver.origin import commit, origin
 
 
 def test_the_command_repeats_what_was_asked() -> None:
-    told = command(["sweep=demo", "sweep.axes.gpus=[1,2]", "data.path=a b.npz"])
+    told = origin(["sweep=demo", "sweep.axes.gpus=[1,2]", "data.path=a b.npz"])["command"]
     assert told == "python -m orchestrator sweep=demo 'sweep.axes.gpus=[1,2]' 'data.path=a b.npz'"
 
 
