@@ -2,11 +2,11 @@
 
     python -m tests.benchmarks.gang_start [--device cuda] [--gpus 4] [--trial-s 6] [--cpus 64] [--out FILE.json]
 
-Every trial holds all GPUs (logical ones, unless `--device cuda`), each in another shape. So none takes the processes of
-the one before, and every start but the first can be foreseen. For each start: how long the GPUs were held by nobody
-since the last trial's end, how long by processes that do not compute yet, and what those did; and the CPU seconds for
-each gang, of the whole machine, which should be quiet. A trial imports torch, makes a context on its device, and
-sleeps. It takes a minute.
+Every trial holds more than half of the GPUs (logical ones, unless `--device cuda`), each in another shape. So none
+takes the processes of the one before, and every start but the first can be foreseen. For each start: how long the GPUs
+were held by nobody since the last trial's end, how long by processes that do not compute yet, and what those did; and
+the CPU seconds for each gang, of the whole machine, which should be quiet. A trial imports torch, makes a context on
+its device, and sleeps. It takes a minute.
 """
 
 from __future__ import annotations
@@ -60,16 +60,21 @@ class Clock:
         return False
 
 
-def trials(device: str, seconds: float, gpus: int, cpus: int, count: int) -> list[TrialSpec]:
-    """As many processes as GPUs, then one process with all of them, then again so with fewer cores for each."""
+def shapes(gpus: int) -> list[tuple[int, int]]:
+    """Ranks × GPUs a rank, no two of which fit beside one another."""
+    every = [(ranks, each) for ranks in range(1, gpus + 1) for each in range(1, gpus + 1)]
+    return [(ranks, each) for ranks, each in every if gpus < 2 * ranks * each <= 2 * gpus]
+
+
+def trials(device: str, seconds: float, gpus: int, cpus_per_rank: int) -> list[TrialSpec]:
+    """One of each shape."""
     made = []
-    for number in range(count):
-        ranks, each = ((gpus, 1), (1, gpus))[number % 2]
+    for number, (ranks, each) in enumerate(shapes(gpus)):
         one = trial(f"{number}", "quick", ranks=ranks, timing="device", seconds=seconds)
-        gang = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus // gpus - number // 2)
+        gang = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus_per_rank)
         target = "tests.benchmarks.sleeping_training:train"
-        axes = {"gpus": gpus, "cell": number}
-        one = dataclasses.replace(one, gpus=gpus, gang=gang, axes=axes, device=device, trainable=target)
+        axes = {"gpus": ranks * each, "cell": number}
+        one = dataclasses.replace(one, gpus=ranks * each, gang=gang, axes=axes, device=device, trainable=target)
         made.append(one)
     return made
 
@@ -105,13 +110,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--trial-s", type=float, default=6.0, help="how long a trial computes")
     parser.add_argument("--gpus", type=int, default=4)
-    parser.add_argument("--gangs", type=int, default=5, help="the first one's start is not told")
+    parser.add_argument("--gangs", type=int, help="at most so many of them; the first one's start is not told")
     parser.add_argument("--cpus", type=int, default=os.cpu_count(), help="cores that Ray is told of")
     parser.add_argument("--no-ahead", action="store_true", help="start no process before its GPUs are free")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
-    cpus = max(given.cpus, given.gpus * (1 + given.gangs // 2))
-    todo = trials(given.device, given.trial_s, given.gpus, cpus, given.gangs)
+    cpus = max(given.gpus, given.cpus)
+    todo = trials(given.device, given.trial_s, given.gpus, cpus // given.gpus)[: given.gangs]
     clock, known = Clock(), Durations()
     for one in todo:
         known.add(one.cell_id, one.axes, given.trial_s)
