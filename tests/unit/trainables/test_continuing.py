@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
 from trainables import clean_slate, rank
@@ -21,13 +22,14 @@ DIGITS = {"name": "digits", "augment": AUGMENT, "subset": {"train": 300, "test":
 FEW = DIGITS | {"subset": {"train": 60, "test": 20}}
 FEWER = DIGITS | {"subset": {"train": 30, "test": 10}}
 DROPOUT = {"name": "mnist_cnn"}
+NORMED = {"name": f"{__name__}:normed"}
 SMALL = {"data": DIGITS, "budget": {"epochs": 3}, "schedule": {"name": "onecycle"}}
 
 CASES: dict[str, dict[str, Any]] = {
     "momentum": {"config": SMALL},
     "dropout": {"config": SMALL | {"model": DROPOUT, "data": FEW}, "shares": (10,)},
     "batch norm, bf16": {
-        "config": SMALL | {"model": {"name": "cnn10"}, "trainable": OFTEN | {"precision": "bf16"}, "data": FEWER},
+        "config": SMALL | {"model": NORMED, "trainable": OFTEN | {"precision": "bf16"}, "data": FEWER},
         "shares": (12,),
     },
     "adam, accumulation": {"config": SMALL | {"optimizer": {"name": "adam"}}, "shares": (16,), "grad_accum_steps": 3},
@@ -43,6 +45,11 @@ CASES: dict[str, dict[str, Any]] = {
         "config": SMALL | {"model": DROPOUT, "trainable": OFTEN | {"input": "loader", "loader": {"workers": 0}}},
     },
 }
+
+
+def normed(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    body = nn.Sequential(nn.Conv2d(input_shape[0], 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten())
+    return body.append(nn.Linear(4 * (input_shape[1] - 2) * (input_shape[2] - 2), num_classes))
 
 
 class StopAfter:

@@ -58,3 +58,10 @@ def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, mo
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2", *own]) == 2
     assert (carried_out, len(composed)) == ([0.1], 2)
     assert "breakable_training.py, line 1: SyntaxError" in capsys.readouterr().err
+
+
+def test_of_several_sweeps_the_worst_status_counts(tmp_path, monkeypatch):
+    statuses = iter((0, 1, 0))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(app, "MODES", {**MODES, "plan": lambda question: next(statuses)})
+    assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2,0.3"]) == 1

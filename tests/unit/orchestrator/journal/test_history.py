@@ -1,4 +1,4 @@
-from orchestrator.journal.history import difference, ends_under, latest
+from orchestrator.journal.history import difference, ends_under, latest, probes_under
 from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record
 from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
@@ -17,6 +17,17 @@ def test_ends_count_only_where_the_same_was_asked():
     assert set(ends_under(journal, {"epochs": 1})) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
     assert set(ends_under(journal, {"epochs": 2})) == {TRIALS[1].trial_id}
     assert latest(journal) == {"epochs": 1}
+
+
+def test_probes_count_only_where_the_same_was_asked_and_the_last_of_a_speed_does():
+    def probed(speed, wall_s):
+        return Record(kind=Kind.PROBED, value={"speed": speed, "wall_s": wall_s})
+
+    journal = [asked(epochs=1), probed("slow", 9), asked(epochs=2), probed("slow", 1), asked(epochs=1)]
+    journal += [probed("fast", 2), probed("fast", 3)]
+    told = {speed: value["wall_s"] for speed, value in probes_under(journal, {"epochs": 1}).items()}
+    assert told == {"slow": 9, "fast": 3}
+    assert probes_under(journal, {"epochs": 3}) == {}
 
 
 def test_a_fresh_journal_has_no_history():

@@ -295,3 +295,12 @@ def test_any_values_come_back_and_any_garbage_stays_out(
     found = replay(path)
     assert found.records == tuple(Record(kind=Kind.SWEEP, value=value) for value in given_values)
     assert found.damages
+
+
+def test_an_empty_line_is_damage_and_takes_no_record_with_it(path: Path) -> None:
+    whole = fill(path)
+    first, rest = whole.split(b"\n", 1)
+    path.write_bytes(first + b"\n\n" + rest)
+    with Journal.open(path) as journal:
+        assert [damage.line for damage in journal.damages] == [2]
+    assert path.read_bytes() == whole

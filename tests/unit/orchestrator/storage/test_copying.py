@@ -3,8 +3,10 @@
 import os
 from io import StringIO
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from pyarrow.fs import FileInfo, FileSelector, FileType
 from rich.console import Console
 
 from orchestrator.storage.cloud import Cloud
@@ -66,6 +68,10 @@ def test_results_are_copied_but_no_lock_no_link_and_no_half_record(machine: Mach
     with machine.again():
         machine.write("tables/summary.csv", "cpus")
     assert read(store / "demo") == {"journal.jsonl": "first\n", "tables/summary.csv": "cpus"}
+    (machine.layout.root / "tables/summary.csv").unlink()  # by a hand, and not because it is over
+    with machine.again():
+        pass
+    assert "tables/summary.csv" in read(store / "demo")
     assert machine.told.getvalue() == ""
 
 
@@ -112,9 +118,17 @@ def test_a_store_that_takes_nothing_is_told_and_the_next_copy_has_it(
     assert read(store / "demo") == {"journal.jsonl": "first\n", "report.html": "page"}
 
 
-def test_names_that_lead_elsewhere_are_not_fetched(store: Path) -> None:
+def test_names_that_lead_elsewhere_are_not_fetched(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder has such names, but a store of objects may: there they are nothing but text."""
     cloud = Cloud(f"file://{store}", "demo")
     cloud.write("trials/a/rank0.log", b"log")
+    (sound,) = cloud._store.get_file_info(FileSelector(str(store / "demo/trials/a")))
+    names = ("trials/a/rank0.log", "../rank0.log", "trials/../../rank0.log", "trials//rank0.log")
+    infos = [FileInfo(f"{store}/demo/{name}", FileType.File, mtime=sound.mtime, size=3) for name in names]
+    monkeypatch.setattr(cloud, "_store", SimpleNamespace(get_file_info=lambda selector: infos))
     assert list(cloud.files()) == ["trials/a/rank0.log"]
+
+
+def test_a_place_that_no_store_understands_is_refused() -> None:
     with pytest.raises(MistakesError, match="results_dir=s3:"):
         Cloud("s3://lab?colour=red", "demo")

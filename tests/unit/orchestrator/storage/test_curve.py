@@ -16,3 +16,18 @@ def test_a_new_attempt_starts_the_curve_anew(tmp_path: Path) -> None:
     assert rows == [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": None}, {"epoch": 3, "loss": 0.5}]
     curve.begin(path)
     assert path.read_bytes() == b""
+
+
+def test_what_is_no_row_is_told_and_a_line_without_its_end_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"epoch":1}\n[1]\nno JSON\n{"epoch":2}\n{"epoch":3}')
+    rows, damages = curve.read(path)
+    assert rows == [{"epoch": 1}, {"epoch": 2}]
+    assert damages == [f"line {number} is no row ({size} bytes)" for number, size in ((2, 3), (3, 7), (5, 11))]
+
+
+def test_an_attempt_that_continues_takes_back_what_it_will_say_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"epoch":1}\n{"loss":1}\n{"epoch":"2"}\n{"epoch":2}\n{"epoch":1.5}\n{"ep')
+    curve.take_back(path, 2)
+    assert path.read_bytes() == b'{"epoch":1}\n{"epoch":1.5}\n'

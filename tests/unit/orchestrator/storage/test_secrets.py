@@ -102,3 +102,8 @@ def test_a_hidden_value_never_comes_through(value: str, before: str, after: str)
     secrets = Secrets({value: "<hidden>"})
     if value not in "<hidden>" and value not in before + "<hidden>" + after:
         assert value not in secrets.text(before + value + after)
+
+
+def test_a_secret_that_is_a_part_of_another_leaves_nothing_of_it() -> None:
+    secrets = Secrets({"open": "<short>", "open-sesame": "<long>"})
+    assert secrets.text("open-sesame, open") == "<long>, <short>"

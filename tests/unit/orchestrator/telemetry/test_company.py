@@ -55,6 +55,8 @@ def test_what_the_hypervisor_takes_is_foreign() -> None:
     after = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.01, "cron")}, steal_s=0.49)
     found = company(before, after, OURS, 2)
     assert found["foreign_cpu"] == pytest.approx(0.125) and found["foreign_cpu_by"] == "other guests of the host"
+    busier = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.4, "cron")}, steal_s=0.1)
+    assert company(before, busier, OURS, 2)["foreign_cpu_by"] == "cron"
 
 
 def test_throttling_and_swap_are_counted() -> None:

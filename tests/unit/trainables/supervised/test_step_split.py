@@ -11,12 +11,12 @@ from trainables.clock import Clock, Window
 from trainables.inputs.inputs import ResidentInputs
 from trainables.step import flat_exchange, training_step
 from trainables.step.stopwatch import Parts, Stopwatch
-from trainables.supervised import loop
+from trainables.supervised import loop, step_split
 from trainables.supervised.step_split import StepSplit
 
 DELAY_S = 0.04
 TIMED = CONFIG | {
-    "trainable": {"window_s": 0.5, "window_steps": 20, "warmup_steps": 3, "warmup_s": 0.0, "val_fraction": 0.0},
+    "trainable": {"window_s": 0.5, "window_steps": 10, "warmup_steps": 3, "warmup_s": 0.0, "val_fraction": 0.0},
     "budget": {"steps": 5},
 }
 PARTS = ("data", "host", "compute", "communication", "imbalance")
@@ -40,6 +40,7 @@ def delayed(asked: dict[str, Any], place: str) -> dict[str, float]:
         "imbalance": (training_step.TrainingStep, "_loss"),
     }
     patch = pytest.MonkeyPatch()
+    patch.setattr(step_split, "SPLIT_STEPS", 12)
     if place and (place != "imbalance" or asked["rank"] == 1):
         owner, name = places[place]
         patch.setattr(owner, name, slow(getattr(owner, name)))
