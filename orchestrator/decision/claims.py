@@ -75,18 +75,15 @@ class Verdict:
     n: int = 0
     """Seeds that all cells of the claim have."""
     seeds_to_settle: int | None = None
-    """In all; None where it is settled, or where no practical number would do."""
+    """In all; None where it is settled, where no practical number would do, or where fewer than two tell nothing."""
 
 
 def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
-    """The verdict on a claim; `epochs` are the fewest of the trials behind it."""
+    """The verdict on a claim; `epochs` are the fewest of the trials behind it, NaN where one does not tell."""
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests = _tests(order, claim.margin, sides)
     found = _read(order, tests) if n else INCONCLUSIVE
     why = _why(claim, n, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
-    settle = _seeds(tests) if why and n >= 2 and found == INCONCLUSIVE else None
-    if why and n < claim.needs_seeds:
-        settle = max(claim.needs_seeds, settle or 0)
     point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
     return Verdict(
         claim=claim,
@@ -99,7 +96,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
         lo=lo,
         hi=hi,
         n=n,
-        seeds_to_settle=settle,
+        seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
     )
 
 
@@ -111,8 +108,9 @@ def _why(claim: Claim, n: int, epochs: float) -> str:
         return "one seed has no interval"
     if n < claim.needs_seeds:
         return f"it needs {claim.needs_seeds} seeds"
-    if epochs < claim.needs_epochs:
-        return f"it needs {claim.needs_epochs:g} epochs, and the shortest trial had {epochs:g}"
+    if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
+        had = "how many they had the trials do not tell" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
+        return f"it needs {claim.needs_epochs:g} epochs, and {had}"
     return ""
 
 
@@ -141,6 +139,16 @@ def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[f
         return math.nan, math.nan, math.nan
     found = mean_interval(values[None, :]).map(back)
     return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
+
+
+def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
+    """Seeds for an inconclusive claim; as many as it needs where those that there are agree already."""
+    if n < 2:
+        return None
+    if found != INCONCLUSIVE:
+        return claim.needs_seeds if n < claim.needs_seeds else None
+    seeds = _seeds(tests)
+    return None if seeds is None else max(claim.needs_seeds, seeds)
 
 
 def _seeds(tests: Sequence[Array]) -> int | None:

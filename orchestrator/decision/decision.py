@@ -41,14 +41,15 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         return Recommendation(sentence=words.nothing(found), provisional=True, **common)
     doubts = words.doubts(found, chosen)
     asked, needed = further_seeds(found, chosen)
+    alone = len(found.candidates) == 1  # the best of one
     return Recommendation(
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
         sentence=words.sentence(found, chosen, doubts),
         provisional=bool(doubts) or baseline is None,
-        p_best=float(found.choice.p_best[chosen]),
+        p_best=math.nan if alone else float(found.choice.p_best[chosen]),
         p_within_margin=float(found.choice.p_within[chosen]),
-        behind=found.choice.behind,
+        behind=math.nan if alone else found.choice.behind,
         reasons=tuple(words.reasons(found)),
         would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
         more_seeds=tuple(_more_of(found, row, needed) for row in asked),

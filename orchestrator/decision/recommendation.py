@@ -45,7 +45,9 @@ class FrontPoint:
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The decision at the end of a sweep. Probabilities are NaN where one seed a cell tells nothing about chance."""
+    """The decision at the end of a sweep. Probabilities are NaN where one seed a cell tells nothing about chance, and
+    `p_best` and `behind` where there is one cell alone.
+    """
 
     objective: str
     """As asked: one of OBJECTIVES."""

@@ -42,6 +42,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     invalid = not found.candidates["timing_valid"].astype("boolean").fillna(False).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
     told = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
+    told += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
     if not chance_unknown and not is_sure(p_best):
         told.append(f"the probability that it is {_BEST} is {probability(p_best)}")
     if not chance_unknown and compared and not is_sure(p_within):
@@ -98,9 +99,22 @@ def _without_accuracy(found: Contenders, chosen: int, doubts: Sequence[str]) -> 
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
         told += f", at {figures.times(speedup)}× its baseline's throughput"
     told += ". Whether it trains as well as the others is not known: no trial reported a validation accuracy"
-    only = found.cells["accuracy"].notna().any()
-    told += ", and accuracy on the test set chooses nothing: report it as val_accuracy, too." if only else "."
+    told += _on_the_test_set(found, chosen)
     return f"{told} Provisional: {'; '.join(doubts)}." if doubts else told
+
+
+def _on_the_test_set(found: Contenders, chosen: int) -> str:
+    """How accurate it is by what chooses nothing, so that nobody takes the quickest for as good as the best."""
+    accuracy = found.cells["accuracy"]
+    if accuracy.isna().all():
+        return "."
+    told = ", and accuracy on the test set chooses nothing: report it as val_accuracy, too."
+    best, own = int(accuracy.to_numpy().argmax()), float(accuracy[chosen])
+    if best == chosen or math.isnan(own):
+        return told
+    return (
+        f"{told} On the test set its accuracy is {own:.3f}; the highest is {accuracy[best]:.3f} ({found.names[best]})."
+    )
 
 
 def reasons(found: Contenders) -> Iterator[str]:

@@ -89,8 +89,8 @@ class _Values:
         if is_timed(column):
             invalid = self._cells["timing_valid"].astype("boolean").eq(False)
             self.is_doubtful |= bool((invalid & self._cells["cell_id"].isin(cell_ids)).any())
-        if looked_at["epochs"].notna().any():
-            self.fewest_epochs = min(self.fewest_epochs, float(looked_at["epochs"].min()))
+        if len(looked_at):  # NaN where any trial does not tell
+            self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
         table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
         return np.asarray(table.reindex(index=cell_ids, columns=self._seeds).to_numpy(dtype="float64"))
 

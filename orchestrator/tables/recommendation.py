@@ -28,7 +28,9 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
 
 def certainty(found: Recommendation) -> list[tuple[str, str]]:
     """What of the choice is how sure, as (what, probability), where more than one seed tells."""
-    told = [(f"that it is the best cell or within {TIE:.0%} of the best", found.p_best)]
+    best = f"that it is the best cell or within {TIE:.0%} of the best"
+    least = f"that it has the least {found.measure} or is within {TIE:.0%} of it"
+    told = [(best if found.baseline_cell_id else least, found.p_best)]
     if not found.is_baseline:
         told.append(("that its validation accuracy is within the margin", found.p_within_margin))
     return [(what, probability(chance)) for what, chance in told if not math.isnan(chance)]

@@ -124,14 +124,21 @@ def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
     assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds", 5)
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
     assert found.why == "it needs 100 epochs, and the shortest trial had 20"
-    assert of_difference(claim("a() > 0"), [3.0]).why == "one seed has no interval"
-    assert of_difference(claim("a() > 0"), [math.nan]).why == "no seed has a value of both sides"
+    found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=math.nan)
+    assert found.why == "it needs 100 epochs, and how many they had the trials do not tell"
+    assert of_difference(claim("a() > 0"), plain, epochs=math.nan).verdict == "confirmed"
+    one, none = (of_difference(claim("a() > 0", needs_seeds=3), seeds) for seeds in ([3.0], [math.nan]))
+    assert (one.why, one.seeds_to_settle) == ("one seed has no interval", None)
+    assert (none.why, none.seeds_to_settle) == ("no seed has a value of both sides", None)
 
 
 def test_seeds_to_settle():
     # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
     assert of_difference(claim("a() > 0"), [1.0, 2.0, 3.0]).seeds_to_settle == 5
     assert of_difference(claim("a() > 0"), [-1.0, 0.0, 1.0]).seeds_to_settle is None
+    # Fewer than the claim needs: so many where they agree already, none where no practical number would do.
+    assert of_difference(claim("a() > 0", needs_seeds=3), [9.9, 10.0]).seeds_to_settle == 3
+    assert of_difference(claim("a() > 0", needs_seeds=5), [-1.0, 0.0, 1.0]).seeds_to_settle is None
 
 
 def test_rates_are_judged_by_the_logarithm_of_their_ratio():

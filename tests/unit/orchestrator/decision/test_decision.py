@@ -201,7 +201,27 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
         " 1.50× its baseline's throughput. Whether it trains as well as the others is not known: no trial reported a"
         " validation accuracy."
     )
-    assert "in time and cost at once" in recommendation_markdown(found, "demo")
+    told = recommendation_markdown(found, "demo")
+    assert "in time and cost at once" in told
+    assert "Probability that it has the least time for the fixed budget or is within 2% of it: over 99%." in told
+    assert "best cell or within" not in told  # nobody knows which cell is best
+
+
+def test_the_fastest_is_not_taken_for_the_most_accurate_where_only_a_test_set_tells(
+    record_of: RecordOf,
+) -> None:
+    records = [
+        record_of(g, metrics={"samples_per_s": 100.0 * g, "samples": 6000, "accuracy": 0.9 - g / 10}) for g in (1, 2)
+    ]
+    told = decided(records).sentence
+    assert "On the test set its accuracy is 0.700; the highest is 0.800 (gpus=1, device_batch_size=32, " in told
+
+
+def test_of_one_cell_no_chance_of_being_the_best_is_told(records: list[TrialRecord]) -> None:
+    found = decided(records[:3])
+    assert found.sentence.endswith("Provisional: no other cell has a figure to compare it with.") and found.provisional
+    assert math.isnan(found.p_best) and math.isnan(found.behind) and found.more_seeds == ()
+    assert "robability" not in recommendation_markdown(found, "demo")
 
 
 def test_cells_of_different_work_get_no_recommendation(records: list[TrialRecord]) -> None:
