@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -18,6 +18,8 @@ class Measure:
     values: pd.Series[Any]
     why: str = ""
     """Why it is not what was asked for, if it is not."""
+    target_missed: bool = False
+    """Whether there is a target, and no trial reached it."""
 
 
 def time_s(trials: pd.DataFrame, target: float | None) -> Measure:
@@ -38,7 +40,9 @@ def time_s(trials: pd.DataFrame, target: float | None) -> Measure:
         return Measure(told=told, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
     steady = trials["samples"] / trials["samples_per_s"]
     why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"
-    return Measure(told="time for the fixed budget", unit="s", values=steady.fillna(trials["train_s"]), why=why)
+    values = steady.fillna(trials["train_s"])
+    missed = target is not None
+    return Measure(told="time for the fixed budget", unit="s", values=values, why=why, target_missed=missed)
 
 
 def measured(trials: pd.DataFrame, objective: str, target: float | None, price: float | None) -> Measure:
@@ -47,12 +51,12 @@ def measured(trials: pd.DataFrame, objective: str, target: float | None, price: 
     purpose = times.told.removeprefix("time ")
     if objective == "energy":
         power_w = trials["energy_j_per_sample"] * trials["samples_per_s"]
-        return Measure(told=f"energy {purpose}", unit="J", values=power_w * times.values, why=times.why)
+        return replace(times, told=f"energy {purpose}", unit="J", values=power_w * times.values)
     if objective == "cost":
         hours = times.values * trials["gpus_held"] / 3600
         on_cpu = bool((trials["device"] == "cpu").all())
         if price is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
-            return Measure(told=f"{unit} {purpose}", unit=unit, values=hours, why=times.why)
-        return Measure(told=f"cost {purpose}", unit="at your price", values=hours * price, why=times.why)
+            return replace(times, told=f"cost {purpose}", unit=unit, values=hours)
+        return replace(times, told=f"cost {purpose}", unit="at your price", values=hours * price)
     return times

@@ -147,7 +147,7 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     valid_at_baseline = cells["timing_valid"].reindex(cells["baseline_cell_id"]).to_numpy(dtype=object)
     parts = (
         _seed_notes(trials).reindex(cells.index).fillna(""),
-        np.where(cells[MIXED], "seeds ran on different device models", ""),
+        np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
         [
             f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
             for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)

@@ -54,6 +54,8 @@ class Contenders:
     commonest_end: str
     """How most trials ended, in a sentence, where none is ok; else empty."""
     front: tuple[FrontPoint, ...]
+    times_s: Sequence[float]
+    """Of each cell, to the target or for the budget; NaN is not known."""
     costs: Sequence[float]
     """Of each cell, in `cost_unit`; NaN is not known."""
     cost_unit: str
@@ -105,6 +107,7 @@ class Contenders:
             left_out=left_out,
             commonest_end=_commonest_end(trials),
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
+            times_s=[point.time_s for point in points],
             costs=[point.cost for point in points],
             cost_unit=unit,
         )

@@ -22,9 +22,11 @@ _BEST = f"the best, or within {TIE:.0%} of it,"
 def nothing(found: Contenders) -> str:
     """Why no cell is recommended."""
     if len(found.candidates):
+        baseline = found.names[found.contest.baseline or 0]
+        others = f" Not considered: {'; '.join(found.left_out)}." if found.left_out else ""
         return (
-            "No recommendation: every cell's validation accuracy is likely to be more than"
-            f" {found.contest.margin:g} below the baseline's."
+            "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than"
+            f" {found.contest.margin:g} below that of the baseline ({baseline}).{others}"
         )
     told = "; ".join(found.left_out) or "no trial has ended"
     if found.commonest_end:
@@ -48,7 +50,8 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     if not chance_unknown and compared and not is_sure(p_within):
         told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
-    return told + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
+    missed = ["no trial reached the target accuracy"] * found.measure.target_missed
+    return told + missed + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
 
 
 def _seeds_are_alike(found: Contenders) -> bool:
@@ -77,18 +80,24 @@ def sentence(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
         known = not math.isnan(found.choice.level.point[baseline])
         told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
         of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
-        paid = _paid(found, chosen, baseline if known and not math.isnan(found.costs[baseline]) else None)
+        paid = _paid(found, chosen, baseline if known else None)
         told += f"{paid}; {_accuracy(loss, of)} ({found.contest.margin:g} lower is allowed)"
     return f"{told}. Provisional: {'; '.join(doubts)}." if doubts else f"{told}."
 
 
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
-    """What it costs, and another cell, where the objective does not say so already."""
-    cost = found.costs[chosen]
-    if found.measure.unit == found.cost_unit or math.isnan(cost):
-        return ""
-    told = f"{figures.number(cost)} {found.cost_unit}"
-    return f", for {told}" if beside is None else f"; {told}, against {figures.number(found.costs[beside])}"
+    """The time it takes and what it costs, and another cell, as far as the objective does not say so already."""
+    told = ""
+    for values, unit, word in ((found.times_s, "s", "in"), (found.costs, found.cost_unit, "for")):
+        if unit == found.measure.unit or math.isnan(values[chosen]):
+            continue
+        own = f"{figures.number(values[chosen])} {unit}"
+        if beside is None:
+            told += f", {word} {own}"
+        else:
+            other = values[beside]
+            told += f"; {own}" + ("" if math.isnan(other) else f", against {figures.number(other)}")
+    return told
 
 
 def _without_accuracy(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:

@@ -40,8 +40,7 @@ def at_most_behind(found: Recommendation) -> str:
     """How much may be lost by taking the chosen cell; nothing where one seed tells nothing about it."""
     if math.isnan(found.behind) or found.cell_id is None:
         return ""
-    several = found.measure.startswith(("GPU-hours", "worker-hours"))
-    chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} {'are' if several else 'is'}"
+    chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
     best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
     if found.behind < 0.0005:
         return f"{chance} no more than that of {best}."

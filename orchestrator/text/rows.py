@@ -67,7 +67,12 @@ def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
 
 
 def _named(row: Row, columns: Sequence[str]) -> str:
-    return ", ".join(f"{axis(column)}={figures.asked(row[column])}" for column in columns)
+    return ", ".join(f"{axis(column)}={_asked(column, row[column])}" for column in columns)
+
+
+def _asked(column: str, value: Any) -> Any:
+    """As a config has it: beside fractions of a GPU a frame has whole ones as 1.0."""
+    return f"{value:g}" if column == "gpus" else figures.asked(value)
 
 
 def axis(column: str) -> str:

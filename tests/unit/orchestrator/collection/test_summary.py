@@ -207,7 +207,12 @@ def test_other_hardware_is_never_compared(record_of: RecordOf) -> None:
     assert list(summary["device"].fillna("")) == ["A100", "H200", "A100 + H200", ""]
     assert list(summary["baseline_cell_id"].fillna("")) == ["1-32-none", "2-32-none", "", ""]
     assert list(summary["timing_valid"].astype("object").fillna("")) == [True, True, False, ""]
-    assert list(summary["note"]) == ["", "", "seeds ran on different device models", "needs 8 ranks"]
+    assert list(summary["note"]) == [
+        "",
+        "",
+        "seeds ran on different device models (cluster.gpu_type chooses one)",
+        "needs 8 ranks",
+    ]
 
 
 def test_timings_that_do_not_count_are_marked(record_of: RecordOf) -> None:

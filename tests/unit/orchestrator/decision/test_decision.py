@@ -84,6 +84,8 @@ def test_golden_values(records: list[TrialRecord]) -> None:
     assert (found.measure, found.cost_unit, found.provisional) == ("cost for the fixed budget", "at your price", False)
     assert found.cell_id in ("1-32-none", "2-32-none") and found.baseline_cell_id == "1-32-none"
     assert found.p_best > 0.99
+    by_time = decided(records, objective="cost", price_per_gpu_hour=3.0).sentence
+    assert "cost for the fixed budget 0.0500 at your price" in by_time and ("60.0 s" in by_time or "30.0 s" in by_time)
     assert {(p.cell_id, round(p.cost, 6)) for p in found.front} == {
         ("4-32-none", round(4 * 20 / 3600 * 3, 6)),
         ("2-32-none", 0.05),
@@ -119,7 +121,30 @@ def test_time_to_target_counts_what_was_spent_in_vain(record_of: RecordOf) -> No
 def test_a_target_that_nobody_reached_falls_back_and_says_so(records: list[TrialRecord]) -> None:
     found = decided(records, target=0.99)
     assert found.measure == "time for the fixed budget"
+    assert found.provisional and "Provisional: no trial reached the target accuracy." in found.sentence
+    assert "no trial reached" not in decided(records).sentence
     assert "Not the time to a target accuracy: no trial reached the target." in found.reasons
+
+
+def test_without_a_price_the_cost_is_in_gpu_hours_and_the_time_beside_it(record_of: RecordOf) -> None:
+    records = [record_of(g, s, metrics=measured(100 * g**0.5, 0.9)) for g in (1, 2) for s in range(3)]
+    told = decided(records, objective="cost").sentence
+    assert "cost for the fixed budget 0.0167 GPU-hours, the baseline itself, in 60.0 s" in told
+
+
+def test_whole_gpus_beside_fractions_of_one_are_told_as_a_config_has_them(record_of: RecordOf) -> None:
+    found = decided([record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (0.5, 1) for s in range(3)])
+    assert found.sentence.startswith("Use gpus=1, ") and "gpus=1.0" not in recommendation_markdown(found, "demo")
+
+
+def test_cells_that_could_not_be_chosen_are_told_where_none_is(record_of: RecordOf) -> None:
+    good = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": f"GPU {s}"}) for s in range(3)]
+    bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
+    assert decided([*good, *bad]).sentence == (
+        "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than 0.01"
+        " below that of the baseline (gpus=1, device_batch_size=32, lr_rule=none, device=GPU 0 + GPU 1 + GPU 2)."
+        " Not considered: 1 cell has no valid timing."
+    )
 
 
 def test_energy_that_was_not_measured_recommends_nothing(records: list[TrialRecord]) -> None:
