@@ -15,6 +15,9 @@ from typing import Any
 from orchestrator.storage import json_line
 from orchestrator.storage.durable import append, write_whole
 
+TORN = "torn"
+"""What the word about a last line begins with that has no end: its writer is at it, or was killed."""
+
 
 def begin(path: Path) -> None:
     """Start the curve of a new attempt: rows of the one before are gone."""
@@ -31,15 +34,17 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
     """The rows that are whole, and a line about each that is not; FileNotFoundError without a curve."""
     rows, damages = [], []
     *lines, tail = path.read_bytes().split(b"\n")
-    for number, line in enumerate([*lines, tail] if tail else lines, start=1):
+    for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
         except ValueError:
             row = None
-        if isinstance(row, dict) and not (tail and number > len(lines)):
+        if isinstance(row, dict):
             rows.append(row)
         else:
             damages.append(f"line {number} is no row ({len(line)} bytes)")
+    if tail:
+        damages.append(f"{TORN}: line {len(lines) + 1} has no end ({len(tail)} bytes)")
     return rows, damages
 
 

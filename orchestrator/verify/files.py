@@ -53,7 +53,8 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
                 yield f"{layout.config(trial_id)}: no YAML ({str(error).splitlines()[0]})"
         if layout.metrics(trial_id).exists():
             _, damages = curve.read(layout.metrics(trial_id))
-            yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in damages[:-1])
+            whole = (damage for damage in damages if not damage.startswith(curve.TORN))
+            yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in whole)
 
 
 def of_checkpoints(layout: Layout) -> Iterator[str]:

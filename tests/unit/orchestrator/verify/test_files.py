@@ -61,3 +61,13 @@ def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before
         (told,) = verify_files.of_checkpoints(layout)
         assert told.startswith(f"{path}: its content does not match")
         assert generations.newest() == (1, {0: b"the first"})
+
+
+def test_of_a_running_trial_only_the_last_line_may_be_torn(layout: Layout) -> None:
+    layout.config("a").write_text("data: {name: digits}")
+    layout.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
+    assert list(verify_files.of_running_trials(layout, ["a", "not-begun"])) == []
+    layout.config("a").write_text("data: {name: dig")
+    layout.metrics("a").write_bytes(b'{"epo\n{"epoch":2}\n')
+    config, curve = verify_files.of_running_trials(layout, ["a"])
+    assert config.startswith(f"{layout.config('a')}: no YAML") and curve.startswith(f"{layout.metrics('a')}: line 1 is")
