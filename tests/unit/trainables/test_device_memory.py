@@ -5,7 +5,7 @@ import types
 import pytest
 import torch
 
-from tests.unit.trainables.ranks import request, run
+from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables import device_memory
 
 
@@ -57,3 +57,10 @@ def test_every_epoch_tells_its_peak() -> None:
     answer = run(request(config={"budget": {"epochs": 2}}) | {"device": "cuda"})
     peaks = [row["peak_memory_gb"] for row in answer["rows"]]
     assert len(peaks) == 2 and 0 < peaks[0] <= peaks[1] <= answer["metrics"]["peak_memory_gb"]
+
+
+@pytest.mark.gpu
+def test_captured_trials_leave_no_memory_to_the_next() -> None:
+    asked = request(config={"trainable": CONFIG["trainable"] | {"cuda_graph": "on"}}) | {"device": "cuda"}
+    _, second, third, fourth = (run(asked)["metrics"]["peak_memory_gb"] for _ in range(4))
+    assert second == pytest.approx(third, abs=1e-3) and third == pytest.approx(fourth, abs=1e-3)
