@@ -149,7 +149,7 @@ def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
 
     stage = Stage()
     tap = Tap([Source(name="sensor", read=stage.read)], ())
-    with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": tap}), count=broken) as sampler:
+    with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": tap}), count=broken, now=lambda: stage.now_s) as sampler:
         stage.phase(sampler, "window", 2)
         stage.phase(sampler, "window", 2)
     assert sampler.readings().failure == "PermissionError: /proc is closed at 0" and sampler.readings().company == {}
