@@ -49,14 +49,15 @@ class Cells:
 
 def unequal_pair() -> Mapping[str, Sequence[Bar]]:
     """E0: images a second of the MNIST CNN, and an unequal pair with equal and with proportional shares."""
-    cells = Cells("unequal_pair_core")
+    cells, pair = Cells("unequal_pair_core"), Cells("unequal_pair_core_two_h200")  # where the GPU alone pauses
     plain = {"trainable__slow_down": None}
 
     def pace(label: str, **wanted: Any) -> Bar:
         return cells.bar(label, "samples_per_s", 1e-3, **wanted)
 
-    def slowed(rank: int) -> dict[str, str]:
-        return {"trainable__slow_down": json.dumps({"rank": rank, "factor": 2.0})}
+    def slowed(rank: int, label: str, **wanted: Any) -> Bar:
+        paused = {"trainable__slow_down": json.dumps({"rank": rank, "factor": 2.0})}
+        return pair.bar(label, "samples_per_s", 1e-3, **wanted, **paused)
 
     return {
         "MNIST CNN, 1,000 images/s": [
@@ -68,10 +69,10 @@ def unequal_pair() -> Mapping[str, Sequence[Bar]]:
             pace("two, 512 each", gpus=2, global_batch_size=1024, strategy="ddp", **plain),
         ],
         "an unequal pair, 8,192 images, 1,000 images/s": [
-            pace("the slowed one alone, 4,096", gpus=1, global_batch_size=4096, **slowed(0)),
-            pace("the other alone, 4,096", gpus=1, global_batch_size=4096, **slowed(1)),
-            pace("both, equal shares", gpus=2, global_batch_size=8192, strategy="ddp", **slowed(1)),
-            pace("both, shares by speed", gpus=2, global_batch_size=8192, strategy="ddp_unequal", **slowed(1)),
+            slowed(0, "the slowed one alone, 4,096", gpus=1, global_batch_size=4096),
+            slowed(1, "the other alone, 4,096", gpus=1, global_batch_size=4096),
+            slowed(1, "both, equal shares", gpus=2, global_batch_size=8192, strategy="ddp"),
+            slowed(1, "both, shares by speed", gpus=2, global_batch_size=8192, strategy="ddp_unequal"),
         ],
     }
 

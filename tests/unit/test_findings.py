@@ -81,30 +81,40 @@ def thousand(value: float, places: int = -2) -> str:
 
 
 def unequal_pair() -> list[str]:
-    one = by_seed(E0, gpus=1, global_batch_size=512, **FAST)
-    two = by_seed(E0, gpus=2, global_batch_size=512, strategy="ddp", **FAST)
-    from_one = by_seed(E0, gpus=2, global_batch_size=512, strategy="data_parallel", **FAST)
-    twice = by_seed(E0, gpus=2, global_batch_size=1024, strategy="ddp", **FAST)
-    slow, other = (by_seed(E0, global_batch_size=4096, **alone) for alone in (SLOW_ALONE, OTHER_ALONE))
-    slow_512 = by_seed(E0, global_batch_size=512, **SLOW_ALONE)
-    equal = by_seed(E0, global_batch_size=8192, strategy="ddp", **UNEQUAL)
-    shared = by_seed(E0, global_batch_size=8192, strategy="ddp_unequal", **UNEQUAL)
-    elsewhere = {
-        strategy: by_seed(E0_ELSEWHERE, gpus=2, global_batch_size=512, strategy=strategy, **FAST)
-        / by_seed(E0_ELSEWHERE, gpus=1, global_batch_size=512, **FAST)
-        for strategy in ("ddp", "data_parallel")
-    }
+    def pace(folder: str, gpus: int, strategy: str = "ddp", batch: int = 512) -> pd.Series:
+        return by_seed(folder, gpus=gpus, global_batch_size=batch, strategy=strategy, **FAST)
+
+    def gains(folder: str, strategy: str = "ddp", batch: int = 512) -> tuple[float, float, float]:
+        return ratio(pace(folder, 2, strategy, batch), pace(folder, 1))
+
+    slow, other = (by_seed(E0_ELSEWHERE, global_batch_size=4096, **alone) for alone in (SLOW_ALONE, OTHER_ALONE))
+    slow_512, other_512 = (by_seed(E0_ELSEWHERE, global_batch_size=512, **alone) for alone in (SLOW_ALONE, OTHER_ALONE))
+    equal, equal_512, shared, shared_512 = (
+        by_seed(E0_ELSEWHERE, global_batch_size=batch, strategy=strategy, **UNEQUAL)
+        for strategy in ("ddp", "ddp_unequal")
+        for batch in (8192, 1024)
+    )
+    slow_before, other_before = (by_seed(E0, global_batch_size=4096, **alone) for alone in (SLOW_ALONE, OTHER_ALONE))
+    equal_before, shared_before = (
+        by_seed(E0, global_batch_size=8192, strategy=strategy, **UNEQUAL) for strategy in ("ddp", "ddp_unequal")
+    )
+    equal_512_before = by_seed(E0, global_batch_size=1024, strategy="ddp", **UNEQUAL)
+    slow_512_before = by_seed(E0, global_batch_size=512, **SLOW_ALONE)
     return [
-        f"{told(ratio(two, one))} of one GPU under DDP, {told(ratio(from_one, one))} when driven from one process",
-        f"{told(mean(elsewhere['ddp']))} and {told(mean(elsewhere['data_parallel']))}",
-        f"{told(ratio(twice, one), sign='')} times what one does",
+        f"{told(gains(E0))} of one GPU under DDP, {told(gains(E0, 'data_parallel'))} when driven from one process",
+        f"{told(gains(E0_ELSEWHERE))} and {told(gains(E0_ELSEWHERE, 'data_parallel'))}",
+        f"{told(gains(E0, batch=1024), sign='')} times what one does; on the other host"
+        f" {told(gains(E0_ELSEWHERE, batch=1024), sign='')}",
         f"{told(ratio(equal, 2 * slow), sign='')} of twice the slow card's pace,"
         f" {100 * mean(equal / (slow + other)):.0f}% of the two speeds' sum",
-        f"{told(ratio(by_seed(E0, global_batch_size=1024, strategy='ddp', **UNEQUAL), 2 * slow_512), sign='')} of twice"
-        f" the slow card's, whose own pace differed by {100 * (slow_512.max() / slow_512.min() - 1):.0f}%",
-        f"{told(ratio(shared, slow + other), 0, '%', 100)}: {told(ratio(shared, equal), sign='')} times what equal",
-        f"makes {thousand(mean(one), -4)} images/s at batch 512"
-        f" ({thousand(mean(by_seed(E0_ELSEWHERE, gpus=1, global_batch_size=512, **FAST)), -3)} on the other host)",
+        f"{told(ratio(equal_512, 2 * slow_512), sign='')} of twice the slow card's |",
+        f"{told(ratio(shared, slow + other), 1, '%', 100)}: {told(ratio(shared, equal), sign='')} times what equal",
+        f"where launches count, {told(ratio(shared_512, slow_512 + other_512), 0, '%', 100)}",
+        f"{told(ratio(equal_before, 2 * slow_before), sign='')} of twice the slow card's pace"
+        f" ({told(ratio(equal_512_before, 2 * slow_512_before), sign='')} at 512), and proportional ones"
+        f" {told(ratio(shared_before, slow_before + other_before), 0, '%', 100)} of the sum",
+        f"makes {thousand(mean(pace(E0, 1)), -4)} images/s at batch 512"
+        f" ({thousand(mean(pace(E0_ELSEWHERE, 1)), -3)} on the other host)",
     ]
 
 
@@ -121,7 +131,7 @@ def batch_vs_tpu() -> list[str]:
     seconds = {batch: mean(by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=1)) for batch in (128, 1024)}
     wrn = {each: by_seed(E1, global_batch_size=512, **WRN, trainable__precision=each) for each in ("fp32", "bf16")}
     packed = json.loads((PUBLISHED / "packing.json").read_text())["samples_per_s"]
-    alone, four, _, captured = packed.values()
+    alone, four, _, captured, captured_elsewhere, four_captured = packed.values()
     return [
         f"DDP {told(ratio(pace(128, 2), pace(128, 1)))} (the post .82×): two seeds gained"
         f" {100 * (gains.iloc[1] - 1):.0f} and {100 * (gains.iloc[2] - 1):.0f}%, one lost nothing,"
@@ -140,6 +150,8 @@ def batch_vs_tpu() -> list[str]:
         f"{seconds[128]:.0f} s at batch 128, {seconds[1024]:.0f} s at 1024",
         f"make {thousand(four)} images/s together, {four / alone:.1f} times what one makes there alone"
         f" ({thousand(alone)}); but *one* with captured steps makes {thousand(captured)}",
+        f"make {thousand(four_captured)} images/s together, what one makes alone there"
+        f" ({thousand(captured_elsewhere)})",
     ]
 
 
