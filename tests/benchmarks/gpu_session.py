@@ -378,6 +378,9 @@ def main() -> None:
         parser.error("give the data, or --rehearse")
     if given.data and not given.data.is_file():
         parser.error(f"there is no file {given.data}")
+    known = {name for row in rows() for name in (row.name, row.group)}
+    if unknown := set(given.only or ()) - known:
+        parser.error(f"there is no row {', '.join(sorted(unknown))}; there are {', '.join(sorted(known))}")
     started, host = time.monotonic(), _host(given)
     found = json.loads(given.out.read_text()) if given.out.exists() else {"rows": {}}
     found["about"] = about(host.device)
