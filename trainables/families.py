@@ -20,6 +20,9 @@ MODELS: Mapping[str, str] = {
     "torchvision": "trainables.models.from_torchvision:from_torchvision",
 }
 
+OF_PIXELS = ("unet", "conv2d")
+"""Models of ours with a class for every pixel; all others have one for each image."""
+
 DATA: Mapping[str, str] = {
     "digits": "trainables.data.digits:Digits",
     "mnist": "trainables.data.from_torchvision:MNIST",

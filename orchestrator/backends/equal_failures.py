@@ -21,6 +21,7 @@ _ELSEWISE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
 """Ends that say neither that trials can succeed nor that they cannot."""
 
 _RANK = re.compile(r"^rank \d+: ")
+_NUMBER = re.compile(r"\d+")
 
 Value = tuple[str, str]
 """An axis, and one of its values as text."""
@@ -51,7 +52,7 @@ class EqualFailures:
             self._off = True
             return
         self._failed[trial.cell_id] = (_reason(outcome), trial)
-        self._off |= len({reason for reason, _ in self._failed.values()}) > 1
+        self._off |= len({_without_sizes(reason, whose) for reason, whose in self._failed.values()}) > 1
 
     def again(self, trial: TrialSpec) -> None:
         """It has another attempt: what it came to is open."""
@@ -98,3 +99,9 @@ def _values(trial: TrialSpec) -> set[Value]:
 def _reason(outcome: Outcome) -> str:
     """Its first line; which of the ranks said so does not matter."""
     return _RANK.sub("", (outcome.note.splitlines() or [""])[0])
+
+
+def _without_sizes(reason: str, trial: TrialSpec) -> str:
+    """The reason without the trial's own batch: shapes that do not fit are told with it, and fit at no other either."""
+    own = {str(trial.batch.global_batch_size), str(trial.batch.device_batch_size)}
+    return _NUMBER.sub(lambda found: "batch" if found[0] in own else found[0], reason)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from trainables.data_place import absent
-from trainables.families import FAMILIES, SCHEDULES
+from trainables.families import DATA, FAMILIES, MODELS, OF_PIXELS, SCHEDULES
 from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
 from trainables.options import path_of
@@ -23,6 +23,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     except TypeError as error:
         yield f"trainable: a value is of another type than it should be: {error}"
     yield from _names(config)
+    yield from _labels(config.get("model") or {}, config.get("data") or {})
     if runs_here(config):
         yield from absent(config.get("data") or {})
     try:
@@ -33,6 +34,20 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         return
     if told := growth.why_not(config.get("budget") or {}):
         yield told
+
+
+def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
+    """Of a model and a data set of ours, one of which is about images, and the other about their pixels."""
+    name, source = str(model.get("name")), str(data.get("name"))
+    if name not in MODELS or source not in DATA or name == "torchvision":
+        return
+    of_pixels = source == "segmentation" or bool(data.get("dense"))
+    if name in OF_PIXELS and not of_pixels:
+        told = "data=segmentation, or data=synthetic data.dense=true"
+        yield f"model {name!r} answers for every pixel, and data {source!r} has one label an image: take {told}"
+    if name not in OF_PIXELS and of_pixels:
+        told = f"take model={' or '.join(OF_PIXELS)}"
+        yield f"model {name!r} answers once an image, and data {source!r} has a label for every pixel: {told}"
 
 
 def _try_out(schedule: Mapping[str, Any]) -> None:

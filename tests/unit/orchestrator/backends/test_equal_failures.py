@@ -43,6 +43,15 @@ def test_enough_cells_that_fail_alike_are_doubted():
     assert not told([(one, failed()) for one in GRID[:3]], cells=None).doubted
 
 
+def test_shapes_that_hold_the_trials_own_batch_are_one_reason_told_with_the_first_ones():
+    batches = zip(GRID[:4], (64, 32, 16, 7), strict=True)
+    sizes = [replace(each, batch=replace(each.batch, global_batch_size=size)) for each, size in batches]
+    alike = [(each, failed(f"ValueError: {each.batch.global_batch_size}×1×9, not 10")) for each in sizes]
+    assert told(alike).doubted and told(alike).reason == "ValueError: 64×1×9, not 10"
+    other = [(each, failed(f"ValueError: {n}×1×9")) for n, each in enumerate(sizes)]
+    assert not told(other).doubted
+
+
 def test_seeds_of_one_cell_count_once():
     assert not told([(cell(512, seed=seed), failed()) for seed in range(5)]).doubted
 

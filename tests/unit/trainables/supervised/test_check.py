@@ -31,6 +31,16 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
             ["data.name is not set", "optimizer 'sdg' is not one of"],
         ),
         ({"model": {"name": "mypackage.models:build"}}, []),
+        (
+            {"model": {"name": "conv2d"}, "data": {"name": "digits"}},
+            ["model 'conv2d' answers for every pixel, and data 'd"],
+        ),
+        (
+            {"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}},
+            ["answers once an image, and data 'syn"],
+        ),
+        ({"model": {"name": "unet"}, "data": {"name": "synthetic", "dense": True}}, []),
+        ({"model": {"name": "unet"}, "data": {"name": "mypackage.data:Mine"}}, []),
         ({"schedule": GROWS}, ["budget.steps says nothing of samples where schedule=increase_batch"]),
     ],
 )
