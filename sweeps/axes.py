@@ -8,6 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from sweeps.mistakes import nearest
+from sweeps.number import is_endless
 
 Axes = Mapping[str, Sequence[Any]]
 Point = dict[str, Any]
@@ -39,6 +40,8 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
             yield f"sweep.axes.{axis} has no values"
         for value in _repeated(values) if axis not in together else []:
             yield f"sweep.axes.{axis} has {value!r} more than once"
+        for value in filter(is_endless, values):
+            yield f"sweep.axes.{axis} has {value!r}, which is no finite number"
     named = itertools.chain(
         (("sweep.zip", axis) for group in zipped for axis in group),
         (("sweep.exclude", axis) for entry in exclude for axis in entry),

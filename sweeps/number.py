@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TypeGuard
 
 
@@ -13,3 +14,8 @@ def is_number(value: object) -> TypeGuard[int | float]:
 def is_whole(value: object) -> TypeGuard[int]:
     """Whether it is a whole number: 1.0 is none."""
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_endless(value: object) -> bool:
+    """Whether it is a number that is not finite: NaN is none, either."""
+    return isinstance(value, float) and not math.isfinite(value)

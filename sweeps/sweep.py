@@ -12,7 +12,7 @@ from sweeps.gang import gang
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
 from sweeps.mistakes import MistakesError
-from sweeps.number import is_number, is_whole
+from sweeps.number import is_endless, is_number, is_whole
 from sweeps.setup import Setup
 from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 
@@ -49,7 +49,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
         raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
     # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
-    axes = {axis: distinct(values) for axis, values in sweep.axes.items() if values} if mistakes else sweep.axes
+    axes = _usable(sweep.axes) if mistakes else sweep.axes
     if told := _too_many(axes, () if mistakes else sweep.zip):
         raise MistakesError([*mistakes, told])
     grid = points(axes) if mistakes else points(axes, sweep.zip, sweep.exclude)
@@ -71,6 +71,12 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     if mistakes:
         raise MistakesError(mistakes)
     return found
+
+
+def _usable(axes: Axes) -> Axes:
+    """Without empty axes, repeated values and numbers that are none, which have been told."""
+    finite = {axis: [value for value in values if not is_endless(value)] for axis, values in axes.items()}
+    return {axis: distinct(values) for axis, values in finite.items() if values}
 
 
 def _too_many(axes: Axes, zipped: Sequence[Sequence[str]]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.command_line.known_keys import key_mistakes, shape_mistakes
+from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.own_code import import_mistakes
@@ -91,6 +92,7 @@ class Question:
         """Nothing that a config names is imported or called unless all of it is trusted, and the config `whole`."""
         distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
         yield from distrusted
+        yield from type_mistakes(config, config_dir())
         yield from setup_mistakes(config, runs_checks=whole and not distrusted)
         named = code_in({key: value for key, value in config.items() if key not in OWN_SECTIONS})
         runs_here = self.request.mode == "run" and known_nodes(self.request) is not None
