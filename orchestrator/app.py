@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import sys
+from argparse import Namespace
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import redirect_stderr
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import hydra
@@ -22,7 +24,14 @@ from orchestrator.composition.expansion import is_known, meaning
 from orchestrator.composition.hydra_section import check_hydra
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.saved_config import saved_without_secrets
-from orchestrator.composition.search_path import PRIMARY, config_dir, initialised, is_search_path, with_search_path
+from orchestrator.composition.search_path import (
+    PRIMARY,
+    config_dir,
+    initialised,
+    is_search_path,
+    with_primary,
+    with_search_path,
+)
 from orchestrator.config.trust import KEY
 from orchestrator.driver.interrupt import INTERRUPTED
 from sweeps.mistakes import MistakesError
@@ -40,30 +49,34 @@ def main(arguments: Sequence[str]) -> int:
         return _wrong(MistakesError(mistakes))
     given = _flags_first(rewritten(arguments))
     flags = get_args_parser().parse_args(given)
+    if mistakes := list(_places(flags)):
+        return _wrong(MistakesError(mistakes))
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if only_shows or flags.experimental_rerun:
         return _through_hydra(given)
-    if flags.config_name not in (None, PRIMARY):
-        told = "a sweep of your own is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
-        return _wrong(MistakesError([f"--config-name={flags.config_name}: there is no such primary config; {told}"]))
-    overrides = with_search_path(flags.overrides, flags.config_dir)
     try:
-        if flags.multirun:
-            return _several(given, overrides)
-        if flags.cfg:
-            return _shown(given, overrides)
-        # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
-        with initialised():
-            composition = composed(overrides)
-            if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
-                return alone(composition.config)
-            question = _checked(composition)
-            if question.request.mode != "run":
-                return MODES[question.request.mode](question)
-            check_hydra(overrides, results_dir=question.request.results_dir)
-        return _through_hydra(given, lambda: question)
+        with with_primary(flags.config_name or PRIMARY, flags.config_dir):
+            return _carried_out(given, flags, with_search_path(flags.overrides, flags.config_dir))
     except MistakesError as error:
         return _wrong(error)
+
+
+def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
+    """What asks for more than Hydra's own answers; MistakesError where it cannot be."""
+    if flags.multirun:
+        return _several(given, overrides)
+    if flags.cfg:
+        return _shown(given, overrides)
+    # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
+    with initialised():
+        composition = composed(overrides)
+        if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
+            return alone(composition.config)
+        question = _checked(composition)
+        if question.request.mode != "run":
+            return MODES[question.request.mode](question)
+        check_hydra(overrides, results_dir=question.request.results_dir)
+    return _through_hydra(given, lambda: question)
 
 
 def _dashed(arguments: Sequence[str]) -> Iterator[str]:
@@ -74,6 +87,18 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
         if name.strip("-") and name.startswith("--") and not any(flag.startswith(name) for flag in flags):
             key = name.lstrip("-").replace("-", "_")
             yield f"{argument!r}: keys have no dashes here: {key}={value if equals else 'VALUE'}"
+
+
+def _places(flags: Namespace) -> Iterator[str]:
+    """Where Hydra's own flags would have configs looked for."""
+    if flags.config_path:
+        told = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
+        yield f"--config-path={flags.config_path} {told}"
+    elif flags.config_name not in (None, PRIMARY):
+        file = Path(flags.config_dir or "FOLDER", f"{flags.config_name.removesuffix('.yaml')}.yaml")
+        if not (flags.config_dir and file.is_file()):
+            told = f"there is no such primary config; one of your own is {file}, with -cd {file.parent}"
+            yield f"--config-name={flags.config_name}: {told}; a sweep is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
 
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:

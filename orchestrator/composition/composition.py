@@ -14,7 +14,8 @@ from orchestrator.composition.axis_values import axes_of
 from orchestrator.composition.config_groups import Groups
 from orchestrator.composition.misfits import WRONG, CompositionError, dotted_keys, one_line, resolved
 from orchestrator.composition.overrides import with_alternatives
-from orchestrator.composition.search_path import PRIMARY
+from orchestrator.composition.search_path import primary, primary_arguments
+from orchestrator.composition.shadowed import shadowed
 from orchestrator.config.override_text import FROM_PROGRAM
 from orchestrator.storage.secrets import Secrets
 from sweeps.axes import Axes
@@ -34,6 +35,8 @@ class Composition:
             self._config = self._composed([], {})
             self.config = resolved(self._config)
             """The resolved config as plain values."""
+        except MistakesError:
+            raise
         except WRONG as error:
             raise CompositionError(error, self._overrides, self.groups) from None
 
@@ -52,15 +55,18 @@ class Composition:
     @property
     def arguments(self) -> list[str]:
         """A command line that composes the same, but for sections that a program gave as a whole."""
-        return [*self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
+        return [*primary_arguments(), *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
 
     def axes(self) -> Axes:
         """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
         return axes_of(self.config["sweep"]["axes"])
 
     def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
-        config = compose(PRIMARY, [*self._overrides, *further])
+        config = compose(primary(), [*self._overrides, *further], return_hydra_config=True)
+        if mistakes := list(shadowed(config.hydra)):
+            raise MistakesError(mistakes)
         with open_dict(config):
+            del config["hydra"]
             for name, section in self._sections.items():
                 if name not in chosen:
                     config[name] = dict(section)
@@ -76,6 +82,8 @@ class Composition:
                 raise MistakesError([unknown(f"choice on axis {group}:", choice, options)])
         try:
             config = self._composed(chosen, choices) if chosen else self._config.copy()
+        except MistakesError:
+            raise
         except WRONG as error:
             raise MistakesError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}

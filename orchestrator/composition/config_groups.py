@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 
-from orchestrator.composition.search_path import PRIMARY, is_search_path
+from orchestrator.composition.search_path import is_search_path, primary
 
 
 class Groups:
@@ -30,4 +30,4 @@ class Groups:
 
     def _listed(self, group: str, kind: ObjectType) -> list[str]:
         loader = GlobalHydra.instance().config_loader()
-        return loader.get_group_options(group, kind, PRIMARY, self._search_path)
+        return loader.get_group_options(group, kind, primary(), self._search_path)

@@ -12,7 +12,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
 from orchestrator.composition.misfits import WRONG, one_line
-from orchestrator.composition.search_path import PRIMARY
+from orchestrator.composition.search_path import primary
 from orchestrator.config.trust import KEY, hydra_mistakes
 from sweeps.mistakes import MistakesError
 
@@ -36,7 +36,7 @@ def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) ->
 
 def _section(overrides: Sequence[str]) -> dict[str, Any]:
     try:
-        hydra = compose(PRIMARY, list(overrides), return_hydra_config=True).hydra
+        hydra = compose(primary(), list(overrides), return_hydra_config=True).hydra
         return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in _PARTS if hydra.get(part)}
     except WRONG as error:
         raise MistakesError([one_line(error)]) from None

@@ -13,7 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
-from orchestrator.composition.search_path import PRIMARY, is_search_path
+from orchestrator.composition.search_path import is_search_path, primary
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
@@ -46,7 +46,7 @@ def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, st
     fitting: list[str] = []
     for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
         try:
-            resolved(compose(PRIMARY, [*fitting, override]))
+            resolved(compose(primary(), [*fitting, override]))
             fitting.append(override)
         except WRONG as error:
             yield override, _explained(override, error, fitting, groups)
@@ -69,7 +69,7 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
     if options and value not in options:
         return unknown(f"{key} in {override!r}:", value, options)
     if "Could not override" in str(error):
-        known = [*dotted_keys(resolved(compose(PRIMARY, list(fitting)))), *groups.names]
+        known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
         if meant := _sections_with(key, known):
             return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
         return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"
