@@ -11,8 +11,8 @@ from torch import Tensor, nn
 
 from trainables.context import Batch
 from trainables.noise.noise_scale import Estimate, Smoothed
+from trainables.noise.readback import Readback
 from trainables.process_group import Gang
-from trainables.readback import Readback
 
 EVERY = 10
 """Steps from one measurement to the next."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,7 +13,6 @@ from trainables.step.graphed_step import WARMUP_STEPS
 from trainables.step.stopwatch import Parts
 from trainables.step.training_step import TrainingStep
 from trainables.supervised.epoch_split import mean_parts
-from trainables.supervised.growing_pace import mean_figures, whole_training
 from trainables.supervised.loop import Epoch, Loop
 from trainables.supervised.replica import Replica
 from trainables.supervised.settings import Settings
@@ -35,7 +35,7 @@ class Timing:
         """
         feed = self._replica.inputs.feed
         grew = self._loop.at.times > 1
-        window, parts = (whole_training(epochs), Parts()) if grew else self._window(laps, epochs)
+        window, parts = (_whole_training(epochs), Parts()) if grew else self._window(laps, epochs)
         found = timings(
             laps,
             window,
@@ -44,7 +44,7 @@ class Timing:
             target=self._settings.target_accuracy,
         )
         if grew:
-            return found | mean_figures(epochs, models)
+            return found | _mean_figures(epochs, models)
         return found | (self._step_parts(window, parts) if models == 1 else {})
 
     def _window(self, laps: Sequence[Lap], epochs: Sequence[Epoch]) -> tuple[Window, Parts]:
@@ -74,3 +74,16 @@ class Timing:
             if self._gang.world_size == 1:
                 return split.alone(window, parts)
             return split.together(window, step.without_exchange())
+
+
+def _whole_training(epochs: Sequence[Epoch]) -> Window:
+    """Where batches grew no window is like another: all epochs from the second on, or the only one."""
+    steady = epochs[1:] or epochs
+    return Window(seconds=math.fsum(epoch.seconds for epoch in steady), steps=sum(epoch.steps for epoch in steady))
+
+
+def _mean_figures(epochs: Sequence[Epoch], models: int) -> dict[str, Any]:
+    """`samples_per_s` and `epoch_s` over the same."""
+    steady, window = epochs[1:] or epochs, _whole_training(epochs)
+    samples = sum(epoch.samples for epoch in steady) * models
+    return {"samples_per_s": samples / window.seconds, "epoch_s": window.seconds / len(steady)}

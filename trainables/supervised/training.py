@@ -15,8 +15,7 @@ from trainables.checkpoints.checkpoint_pace import CheckpointPace
 from trainables.clock import Clock, Lap
 from trainables.context import Batch, Context, GivenUpError
 from trainables.inputs.split import Part
-from trainables.random_state import random_state, restore_random_state
-from trainables.seeds import derive
+from trainables.seeds import derive, random_state, restore_random_state
 from trainables.step.compilation import count_failures, one_line_errors
 from trainables.step.graphed_step import stream_for
 from trainables.step.precision import precision_on

@@ -60,3 +60,9 @@ def test_without_gpus_a_command_has_the_cores_of_all_the_processes_that_it_start
 def test_what_is_no_gang(asked, told):
     with pytest.raises(ValueError, match=told):
         made(**asked)
+
+
+@pytest.mark.parametrize(("asked", "cores"), [(None, 1), (3, 3)])
+def test_without_gpus_a_rank_has_one_core_or_what_was_asked_for(asked, cores):
+    held = gang(2, strategy="auto", device="cpu", gpus_per_worker=None, cpus_per_worker=asked, cores_per_gpu=16)
+    assert (held.ranks, held.cpus_per_rank) == (2, cores)

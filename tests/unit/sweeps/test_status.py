@@ -15,3 +15,10 @@ def test_which_ends_are_results():
 
 def test_only_infeasible_trials_are_tried_again_by_themselves():
     assert [status for status in Status if not status.is_final()] == [Status.INFEASIBLE]
+
+
+def test_which_ends_stand_when_a_sweep_is_taken_up_again():
+    stands = {rerun: {status for status in Status if status.stands(rerun)} for rerun in ("none", "failed", "all")}
+    assert stands["none"] == set(Status) - {"infeasible"}
+    assert stands["failed"] == {"oom", "diverged", "timeout", "ok"}
+    assert stands["all"] == set()

@@ -8,6 +8,7 @@ from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
 from orchestrator.report.axes import decade_axis, power_axis
 from orchestrator.report.cell_pictures import accuracy, efficiency, speedup, time_to_target
+from orchestrator.report.curve_pictures import MOST_POINTS, loss
 from orchestrator.report.lines import fewer
 from orchestrator.report.memory_picture import memory
 from orchestrator.report.picture import Picture
@@ -174,3 +175,13 @@ def test_a_picture_of_cells_that_one_process_timed_says_so(record_of: RecordOf) 
 
     assert "In 2 cells one process timed all seeds" in remarks(lambda seed: "7")
     assert "one process" not in remarks(str)
+
+
+def test_a_long_curve_is_thinned_from_its_first_to_its_last_epoch() -> None:
+    record = demo.records()[0]
+    trials, cells = collect([record], scaling="weak")
+    epochs = range(1, 1001)
+    rows = {"trial_id": record.trial_id, "epoch": epochs, "loss": [1 / epoch for epoch in epochs]}
+    (panel,) = loss(cells, trials, pd.DataFrame(rows)).panels
+    (drawn,) = (series.x for series in panel.series)
+    assert len(drawn) <= 1 + MOST_POINTS and (drawn[0], drawn[-1]) == (1, 1000)

@@ -6,6 +6,7 @@ from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
 from orchestrator.report.material import Material
+from orchestrator.report.provenance import provenance
 from orchestrator.report.writing import pictures_of
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.latex import latex_table
@@ -112,3 +113,10 @@ def test_a_sweep_of_which_nothing_could_run_has_its_pictures_too():
     assert cells["device"].dropna().empty
     pictures = pictures_of(Material(trials=trials, cells=cells, driver=demo.DRIVER), [])
     assert all(picture.absent for picture in pictures if picture.name == "memory")
+
+
+def test_what_ranks_and_driver_both_tell_stands_once_as_the_ranks_have_it():
+    trials, _ = collect(demo.records()[:3], scaling="weak")
+    facts = provenance(trials, {"host": "where the driver was", "commit": "0123", "packages": {"ray": "2.60.0"}})
+    told = dict(facts)
+    assert len(told) == len(facts) and (told["host"], told["commit"], told["ray"]) == ("node-1", "0123", "2.60.0")
