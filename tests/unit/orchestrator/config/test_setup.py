@@ -46,6 +46,9 @@ def test_data_are_where_the_user_stands(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = setup(config(data={"name": "npz", "path": "mine.npz", "root": None}), [LAPTOP], Versions())
     assert found.config["data"] == {"name": "npz", "path": str(tmp_path / "mine.npz"), "root": None}
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    found = setup(config(data={"name": "cifar10", "root": "~/sets"}), [LAPTOP], Versions())
+    assert found.config["data"]["root"] == str(tmp_path / "home/sets")
 
 
 def test_code_that_keeps_its_optimizer_to_itself_says_so():

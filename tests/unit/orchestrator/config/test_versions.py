@@ -36,6 +36,18 @@ def test_a_single_module_is_its_file(tmp_path, monkeypatch):
     assert source_version("mytrain:train") != before
 
 
+@pytest.mark.parametrize(("folder", "belong"), [("mine", True), ("site-packages", False)])
+def test_scripts_beside_a_module_belong_to_it_unless_an_installer_put_it_there(folder, belong, tmp_path, monkeypatch):
+    place = tmp_path / folder
+    place.mkdir()
+    (place / "lone_training.py").write_text("def train(config, context): ...")
+    monkeypatch.syspath_prepend(place)
+    importlib.invalidate_caches()
+    before = source_version("lone_training:train")
+    (place / "neighbour.py").write_text("")
+    assert (source_version("lone_training:train") != before) is belong
+
+
 def test_a_package_that_is_not_there():
     with pytest.raises(ValueError, match="no package or module 'nowhere'"):
         source_version("nowhere.to_be:found")
