@@ -87,21 +87,24 @@ import json, sys
 from ray._raylet import GcsClient
 from ray.core.generated.autoscaler_pb2 import GetClusterStatusReply
 
-reply = GetClusterStatusReply()
-reply.ParseFromString(GcsClient(sys.argv[1]).get_cluster_status(timeout_s=20))
-state = reply.cluster_resource_state
-alive = [node.ray_node_type_name for node in state.node_states if node.total_resources and node.ray_node_type_name]
-print(json.dumps({"alive": sorted(alive), "asked": len(state.pending_gang_resource_requests)}))
+client, reply = GcsClient(sys.argv[1]), GetClusterStatusReply()
+for _ in sys.stdin:
+    reply.ParseFromString(client.get_cluster_status(timeout_s=20))
+    state = reply.cluster_resource_state
+    alive = [node.ray_node_type_name for node in state.node_states if node.total_resources and node.ray_node_type_name]
+    asked = len(state.pending_gang_resource_requests)
+    print(json.dumps({"alive": sorted(alive), "asked": asked}), flush=True)
 """
 
     def __init__(self, address: str) -> None:
-        self.address = address
+        command = [sys.executable, "-c", self.PROGRAM, address]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self._process = subprocess.Popen(command, env=os.environ | PLAIN, text=True, **pipes)
 
     def now(self) -> dict[str, object]:
-        told = subprocess.run(
-            [sys.executable, "-c", self.PROGRAM, self.address], env=os.environ | PLAIN, capture_output=True, text=True
-        )
-        found: dict[str, object] = json.loads(told.stdout)
+        assert self._process.stdin and self._process.stdout
+        print(file=self._process.stdin, flush=True)
+        found: dict[str, object] = json.loads(self._process.stdout.readline())
         return found
 
     def until(self, **wanted: object) -> float:
@@ -112,11 +115,17 @@ print(json.dumps({"alive": sorted(alive), "asked": len(state.pending_gang_resour
             time.sleep(0.5)
         return time.monotonic() - began
 
+    def __enter__(self) -> "Look":
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._process.communicate()
+
 
 def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
     types = {"gpu": node_type(2, CPU=1, GPU=1), "cpu": node_type(4, CPU=4)}
-    with autoscaling(tmp_path, **types) as address:
-        sweep, look = Sweep(tmp_path, address), Look(address)
+    with autoscaling(tmp_path, **types) as address, Look(address) as look:
+        sweep = Sweep(tmp_path, address)
         given = ("resources.device=cuda", "sweep.axes.gpus=[1,2,3]", "cluster.wait_s=120")
         status, told = sweep.run(*given)
         assert status == 0, told
@@ -132,22 +141,25 @@ def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
 def test_what_was_asked_for_ends_with_its_driver(tmp_path: Path, signalled: signal.Signals) -> None:
-    with autoscaling(tmp_path, small=node_type(1, CPU=1), large=node_type(0, CPU=4)) as address:
-        sweep, look = Sweep(tmp_path, address), Look(address)
-        process = sweep.start(
-            "resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=1200"
-        )
-        look.until(alive=["small"])
-        look.until(alive=[], asked=1)  # the pair still waits for what cannot come, and nothing needs the node
-        process.send_signal(signalled)
-        process.communicate(timeout=60)
+    types = {"small": node_type(1, CPU=1), "large": node_type(0, CPU=4)}
+    given = ("resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=1200")
+    with autoscaling(tmp_path, **types) as address, Look(address) as look:
+        process = Sweep(tmp_path, address).start(*given)
+        try:
+            look.until(alive=["small"])
+            look.until(alive=[], asked=1)  # the pair still waits for what cannot come, and nothing needs the node
+            process.send_signal(signalled)
+            process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.communicate()
         assert process.returncode == (130 if signalled is signal.SIGINT else -9)
         look.until(alive=[], asked=0)
 
 
 def test_a_type_of_node_that_cannot_be_had(tmp_path: Path) -> None:
-    with autoscaling(tmp_path, cpus=1, small=node_type(2, CPU=2)) as address:
-        sweep, look = Sweep(tmp_path, address), Look(address)
+    with autoscaling(tmp_path, cpus=1, small=node_type(2, CPU=2)) as address, Look(address) as look:
+        sweep = Sweep(tmp_path, address)
         began = time.monotonic()
         status, told = sweep.run("resources.device=cuda", "cluster.wait_s=20")
         print(f"{time.monotonic() - began:.0f} s in all")
