@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.collection.epoch_rows import one_row_an_epoch
 from orchestrator.journal.soundness import Finding
 from orchestrator.storage.layout import METRICS, Layout
 
@@ -171,7 +172,7 @@ def _frame(names: Sequence[str], lengths: Sequence[int], parts: Sequence[Columns
             if name in part:
                 column[start:end] = part[name]
         columns[name] = column
-    return pd.DataFrame(columns)
+    return one_row_an_epoch(pd.DataFrame(columns))
 
 
 def _abridged(findings: list[Finding]) -> list[Finding]:

@@ -68,6 +68,15 @@ def clipped_axis(cells: pd.DataFrame, column: str) -> Axis:
     return Axis(label=column, lo=lo - edge, hi=hi + edge)
 
 
+def epoch_axis(epochs: Sequence[float]) -> Axis:
+    """With a tick at every epoch where there are few: half an epoch is no place to look at."""
+    told = sorted(set(map(float, epochs)))
+    if len(told) > _MOST_TICKS or not all(each.is_integer() for each in told):
+        return Axis(label="epoch")
+    room = 0.05 * (told[-1] - told[0]) or 0.5
+    return Axis(label="epoch", ticks=tuple(told), lo=told[0] - room, hi=told[-1] + room)
+
+
 def loss_axis(points: pd.DataFrame) -> Axis:
     """Logarithmic where the losses are above 0 and span more than a factor of 20."""
     low, high = points["loss"].min(), points["loss"].max()

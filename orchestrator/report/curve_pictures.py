@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
-from orchestrator.report.axes import loss_axis
+from orchestrator.report.axes import epoch_axis, loss_axis
 from orchestrator.report.lines import fewer, grouped, named, word
 from orchestrator.report.picture import MOST_PANELS, Axis, Panel, Picture, Series
 from orchestrator.text.rows import in_order, name, varying
@@ -50,6 +50,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     data = points.assign(cell=points["cell_id"].map(names))
     return replace(
         picture,
+        x=epoch_axis(points["epoch"].tolist()),
         y=loss_axis(points),
         legend=tuple(legend.values()),
         panels=_panels(groups, points, colour, legend),

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.collection.curves import _alone, curves_frame
+from orchestrator.collection.epoch_rows import one_row_an_epoch
 from orchestrator.storage.layout import Layout
 
 
@@ -33,6 +34,27 @@ def test_curves_become_one_tidy_frame(layout: Layout) -> None:
     assert list(frame.columns) == ["trial_id", "epoch", "loss", "val_accuracy", "lr"]
     assert list(frame["trial_id"]) == ["a", "a", "c"] and list(frame["epoch"]) == [1, 2, 1]
     assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
+
+
+def test_rows_of_one_epoch_that_do_not_contradict_each_other_are_one(layout: Layout) -> None:
+    write(
+        layout,
+        "a",
+        b'{"epoch":1,"loss":0.5,"step":9}\n{"epoch":1,"step":9,"val_accuracy":0.8}\n{"epoch":2,"loss":0.4}\n',
+    )
+    write(layout, "b", b'{"epoch":2,"val_accuracy":0.7}\n')  # another trial's is another epoch
+    write(layout, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n')  # told twice: who knows which is right
+    frame, findings = curves_frame(layout, ["a", "b", "c"])
+    assert findings == []
+    assert list(zip(frame["trial_id"], frame["epoch"], strict=True)) == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 2),
+        ("c", 1),
+        ("c", 1),
+    ]
+    assert frame["loss"].tolist()[:2] == [0.5, 0.4] and frame["loss"].tolist()[3:] == [0.5, 0.6]
+    assert frame["val_accuracy"][0] == 0.8 and frame["val_accuracy"][2] == 0.7 and math.isnan(frame["val_accuracy"][1])
 
 
 def test_a_row_that_was_cut_short_costs_one_row(layout: Layout) -> None:
@@ -109,8 +131,9 @@ def test_files_read_together_say_what_they_say_alone(contents: list[bytes]) -> N
     for name, (columns, _) in zip(names, expected, strict=True):
         if columns and len(columns["epoch"]):
             measured = found.pop(name).dropna(axis="columns", how="all")
-            wanted = pd.DataFrame(columns, index=measured.index).dropna(axis="columns", how="all")
-            pd.testing.assert_frame_equal(measured, wanted, check_like=True, check_exact=True)
+            alone = pd.DataFrame(columns).assign(trial_id=pd.Categorical([name] * len(columns["epoch"])))
+            wanted = one_row_an_epoch(alone).drop(columns="trial_id").dropna(axis="columns", how="all")
+            pd.testing.assert_frame_equal(measured.reset_index(drop=True), wanted, check_like=True, check_exact=True)
     assert not found
 
 

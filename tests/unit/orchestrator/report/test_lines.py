@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
-from orchestrator.report.axes import decade_axis, power_axis
+from orchestrator.report.axes import decade_axis, epoch_axis, power_axis
 from orchestrator.report.cell_pictures import accuracy, efficiency, speedup, time_to_target
 from orchestrator.report.curve_pictures import MOST_POINTS, loss
 from orchestrator.report.lines import fewer
@@ -152,6 +152,12 @@ def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -
     assert drawn([0.90, 0.91, 0.92], [0.80, 0.80, 0.80]).remarks == []  # .91 ± .025; the picture ends at .965
     told = "1 interval goes on beyond the picture: the data have the ends."
     assert drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85]).remarks == [told]  # .897 ± .226
+
+
+def test_few_epochs_have_a_tick_each_and_no_half_ones() -> None:
+    assert (epoch_axis([1, 1, 1]).ticks, epoch_axis([1]).lo, epoch_axis([1]).hi) == ((1,), 0.5, 1.5)
+    assert epoch_axis([1, 2, 3, 2]).ticks == (1, 2, 3)
+    assert epoch_axis(range(100)).ticks == () == epoch_axis([0.5, 1]).ticks
 
 
 def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_drawn(record_of: RecordOf) -> None:
