@@ -36,14 +36,9 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
     """A line for everything that keeps these axes from being a grid."""
     together = [axis for group in zipped for axis in group]
     for axis, values in axes.items():
-        if not values:
-            yield f"sweep.axes.{axis} has no values"
-        for value in _repeated(values) if axis not in together else []:
-            yield f"sweep.axes.{axis} has {value!r} more than once"
-        for value in filter(is_endless, values):
-            yield f"sweep.axes.{axis} has {value!r}, which is no finite number"
+        yield from _value_mistakes(axis, values, repeats=axis in together)
     named = itertools.chain(
-        (("sweep.zip", axis) for group in zipped for axis in group),
+        (("sweep.zip", axis) for axis in together),
         (("sweep.exclude", axis) for entry in exclude for axis in entry),
     )
     for where, axis in named:
@@ -52,24 +47,37 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
     for axis in _repeated(together):
         yield f"sweep.zip has {axis!r} more than once"
     for group in zipped:
-        lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
-        if len(set(lengths.values())) > 1:
-            told = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
-            yield f"sweep.zip: axes that advance together need equally many values, but {told}"
-        elif len(lengths) == len(group):
-            for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
-                told = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
-                yield f"sweep.zip has {told} more than once"
-    for entry in exclude:
-        for axis, value in entry.items():
-            for one in _as_list(value):
-                if axis in axes and one not in axes[axis]:
-                    yield f"sweep.exclude leaves out {axis}={one!r}, which the axis does not have: {list(axes[axis])}"
+        yield from _group_mistakes(axes, group)
+    for axis, value in ((axis, one) for entry in exclude for axis, given in entry.items() for one in _as_list(given)):
+        if axis in axes and value not in axes[axis]:
+            yield f"sweep.exclude leaves out {axis}={value!r}, which the axis does not have: {list(axes[axis])}"
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
     """The values without repeats, in order; they need not be hashable."""
     return list(values) if _differ(values) else [v for index, v in enumerate(values) if v not in values[:index]]
+
+
+def _value_mistakes(axis: str, values: Sequence[Any], *, repeats: bool) -> Iterator[str]:
+    """Those of one axis, which may have a value more than once where it `repeats`."""
+    if not values:
+        yield f"sweep.axes.{axis} has no values"
+    for value in [] if repeats else _repeated(values):
+        yield f"sweep.axes.{axis} has {value!r} more than once"
+    for value in filter(is_endless, values):
+        yield f"sweep.axes.{axis} has {value!r}, which is no finite number"
+
+
+def _group_mistakes(axes: Axes, group: Sequence[str]) -> Iterator[str]:
+    """Those of axes that advance together."""
+    lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
+    if len(set(lengths.values())) > 1:
+        told = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
+        yield f"sweep.zip: axes that advance together need equally many values, but {told}"
+    elif len(lengths) == len(group):
+        for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
+            told = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
+            yield f"sweep.zip has {told} more than once"
 
 
 def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:
