@@ -74,7 +74,8 @@ class Processes:
 
     def __init__(self, count: int) -> None:
         fresh = multiprocessing.get_context("forkserver")
-        fresh.set_forkserver_preload(["trainables.supervised.training"])  # torch takes seconds to import
+        slow_to_import = ["trainables.supervised.training", "trainables.inputs.loader_inputs"]  # torch, torchvision
+        fresh.set_forkserver_preload(slow_to_import)
         self._ends, self._members = [], []
         for _ in range(count):
             here, there = fresh.Pipe()

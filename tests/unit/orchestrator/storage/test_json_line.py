@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from orchestrator.storage.json_line import encode
@@ -27,6 +27,7 @@ def finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
+@settings(max_examples=50)
 @given(VALUES)
 def test_values_come_back_from_one_line_that_any_program_can_split(value: Any) -> None:
     line = encode(value)

@@ -140,3 +140,16 @@ def test_what_is_no_number_is_passed_over(line):
 def test_what_says_nothing_is_refused(given, told):
     with pytest.raises(ValueError, match=told):
         read([], {"loss": given})
+
+
+@pytest.mark.parametrize(("ending", "epoch_s", "between_lines"), [("", 2.0, True), (" took 1.5 s", 1.5, False)])
+def test_where_no_line_has_a_time_that_between_the_epochs_lines_counts(ending, epoch_s, between_lines):
+    metrics = {"loss": r"loss (\S+)", "epoch_s": r"took (\S+) s"}
+    settings = CommandSettings(argv="x", metrics=metrics, epoch_pattern=r"epoch (\d+)", samples_per_epoch=100)
+    ticks = iter((10.0, 12.0, 14.0))
+    reader = CommandMetrics(settings, clock=lambda: next(ticks))
+    for epoch in (1, 2, 3):
+        reader.line(f"epoch {epoch} loss 0.5{ending}")
+    figures = reader.figures()
+    assert reader.between_lines is between_lines
+    assert (figures["epoch_s"], figures["samples_per_s"], figures["samples"]) == (epoch_s, 100 / epoch_s, 300)

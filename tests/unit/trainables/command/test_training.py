@@ -39,7 +39,11 @@ def run(folder: Path, argv: Any, told: Context | None = None, **settings: Any) -
     return told
 
 
-def test_a_command_is_told_everything_in_words_and_in_its_environment(tmp_path: Path) -> None:
+def test_a_command_is_told_everything_in_words_and_in_its_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RANK", "1")  # of whoever has started the orchestrator
+    monkeypatch.setenv("KEPT", "as it was")
     script(tmp_path, "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ), os.getcwd()]))")
     words = "{gpus} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {port} {{}}"
     run(tmp_path, [*PYTHON, "train.py", *words.split()], context(tmp_path, lr=0.25, seed=5), env={"MINE": "lr={lr}"})
@@ -49,6 +53,7 @@ def test_a_command_is_told_everything_in_words_and_in_its_environment(tmp_path: 
     assert environment["SWEEP_DEVICE_BATCH_SIZE"] == "32" and environment["SWEEP_TRIAL_ID"] == "alone"
     assert environment["SWEEP_PORT"] == environment["MASTER_PORT"] == argv[8] and int(argv[8]) >= 20_000
     assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
+    assert "RANK" not in environment and environment["KEPT"] == "as it was"
     assert cwd == str(tmp_path / "trial/work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
 
 
