@@ -1,6 +1,6 @@
 """What Ray's own metrics tell of a sweep, beside those of its nodes: for Prometheus, and so for Ray's dashboard.
 
-- `orchestrator_trials`, by `sweep` and `state`: running, or the status they ended with.
+- `orchestrator_trials`, by `sweep` and `state`: attempts that run, or the status they ended with.
 - `orchestrator_samples_per_s`, by `sweep` and `trial`: of the last trial of each cell and seed that was timed.
 - `orchestrator_gpu_hours`, by `sweep`: what all ended attempts held; worker-hours where there are no GPUs.
 """

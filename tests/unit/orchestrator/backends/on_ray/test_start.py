@@ -1,7 +1,12 @@
 import subprocess
 import sys
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+
+from orchestrator.backends.on_ray import cluster
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 
 NO_SUCH_NODE = """
 from orchestrator.backends.on_ray import cluster
@@ -48,3 +53,19 @@ def test_a_ray_that_does_not_start(code: str, told: str) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     (line,) = ended.stdout.splitlines()
     assert line.startswith(told)
+
+
+def test_of_a_cluster_that_is_joined_nothing_ends_with_us(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a process that the program around the sweep starts in another thread, while this one connects."""
+    started: list[subprocess.Popen[bytes]] = []
+
+    def connect(*given: Any) -> SimpleNamespace:
+        started.append(subprocess.Popen(["sleep", "60"]))
+        return SimpleNamespace(dashboard_url="")
+
+    monkeypatch.setattr(cluster, "_connect", connect)
+    cluster.Cluster(ClusterSpec(address="10.0.0.1:6379")).close()
+    (process,) = started
+    assert process.poll() is None
+    process.kill()
+    process.wait()
