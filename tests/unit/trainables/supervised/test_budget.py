@@ -57,3 +57,8 @@ def test_steps_that_get_slower_up_to_twice_as_slow_end_in_time_too() -> None:
 def test_the_length_is_foretold_from_the_time_used() -> None:
     assert budget(seconds=10).length(0, 0.0) == math.inf
     assert budget(seconds=10).length(50, 2.0) == 250
+
+
+def test_parts_of_steps_that_sum_up_to_nearly_all_are_all() -> None:
+    ten = Budget(steps=10)
+    assert ten.room(10 - 1e-9, 1.0) == 0 and ten.room(9.5, 1.0) == 1
