@@ -97,7 +97,8 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     for name in ("accuracy", "val_accuracy"):
         value = metrics.get(name)
         if isinstance(value, int | float) and value > 1:
-            context.remark(f"{name}={value:g} is no share of 1, which the tables and report.margin take it for")
+            percent = ": percent want scale: 0.01 (of a command), or dividing" if value <= 100 else ""
+            context.remark(f"{name}={value:g} is no share of 1, which tables and report.margin take it for{percent}")
     return metrics
 
 

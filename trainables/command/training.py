@@ -71,7 +71,7 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
     for column in metrics.unread():
         context.remark(f"no line of the output fits trainable.metrics.{column}")
     if metrics.found_nothing:
-        context.remark("no figure was found in the output: see stdout.log, and trainable.metrics")
+        context.remark(f"no figure is found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics")
     if metrics.between_lines:
         context.remark("no line tells a time: epoch_s is the time between epochs' lines, evaluation included")
     figures = metrics.figures()

@@ -208,7 +208,7 @@ def test_what_was_not_found_in_the_output_is_remarked(tmp_path: Path) -> None:
         "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up",
     ]
     mute = run(tmp_path, argv, metrics={"epoch_s": None})
-    assert mute.remarks == ["no figure was found in the output: see stdout.log, and trainable.metrics"]
+    assert mute.remarks == ["no figure is found in the output: see trials/alone/stdout.log, trainable.metrics"]
 
 
 @pytest.mark.parametrize(
