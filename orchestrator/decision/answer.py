@@ -28,7 +28,7 @@ def _of_claims(judged: Sequence[Verdict]) -> str:
 
 
 def _of_scaling(cells: pd.DataFrame) -> str:
-    """The largest speed-up over a baseline of fewer GPUs; nothing where there is none."""
+    """The largest speed-up over a baseline of fewer GPUs, of valid timings if there are such; nothing without any."""
     if not len(cells):
         return ""
     gpus = cells.set_index("cell_id")["gpus"]
@@ -36,6 +36,8 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     scaled = cells[more & cells["speedup"].notna()]
     if scaled.empty:
         return ""
+    valid = scaled["timing_valid"].astype("boolean").fillna(False).astype(bool)
+    scaled = scaled[valid] if valid.any() else scaled
     rows = scaled.to_dict("records")
     place = int(scaled["speedup"].to_numpy().argmax())
     row = rows[place]
@@ -43,4 +45,5 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     where = short_names(rows, varying(cells))[place]
     told = where if where.startswith("gpus=") else f"gpus={row['gpus']:g}, {where}"
     best = "The largest speed-up is" if row["speedup"] > 1 else "No cell gains by more GPUs: the best is"
-    return f"{best} {speed}, {figures.percent(row['efficiency'])}% of the ideal, with {told}."
+    doubt = "" if valid.any() else " (its timing is not valid)"
+    return f"{best} {speed}, {figures.percent(row['efficiency'])}% of the ideal, with {told}{doubt}."

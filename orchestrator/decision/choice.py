@@ -190,19 +190,22 @@ def shortfalls(contest: Contest) -> Means:
 
 
 def _own_variances(values: Array) -> Array:
-    """Between seeds, without what a seed does to all cells alike where all have the same seeds.
+    """Between seeds, without what a seed does to all cells alike where all that have values have the same seeds.
 
     That is taken as the median over the cells, which one wild cell does not move; it takes about .43/C of a normal
     cell's own variance with it (1 − 2/C + π/2C). Of two cells the median is the mean, and takes half.
     """
     known = ~np.isnan(values)
-    cells = len(values)
-    complete = known.any(axis=0)
-    if cells < 2 or not np.array_equal(known, np.broadcast_to(complete, known.shape)):
+    measured, complete = known.any(axis=1), known.any(axis=0)
+    cells = int(measured.sum())
+    if cells < 2 or not (known[measured] == complete).all():
         return Moments.of(values).variance
-    deviations = values[:, complete] - values[:, complete].mean(axis=1, keepdims=True)
+    found = values[np.ix_(measured, complete)]
+    deviations = found - found.mean(axis=1, keepdims=True)
     kept = 0.5 if cells == 2 else 1 - (2 - math.pi / 2) / cells
-    return Moments.of(deviations - np.median(deviations, axis=0)).variance / kept
+    variance = np.full(len(values), np.nan)
+    variance[measured] = Moments.of(deviations - np.median(deviations, axis=0)).variance / kept
+    return variance
 
 
 def _means(moments: Moments, variance: Array) -> Means:

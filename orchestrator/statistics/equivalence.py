@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from orchestrator.statistics.means import Array, Interval
+from orchestrator.statistics.means import Array
 
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
 
@@ -48,18 +48,6 @@ class Difference:
         if hi < -margin or lo > margin:
             return WORSE if hi < -margin else BETTER
         return EQUIVALENT if -margin < lo and hi < margin else INCONCLUSIVE
-
-
-def differences(interval: Interval, freedom: Array) -> list[Difference]:
-    """Of Student's 95% intervals with these degrees of freedom; a half width is t(.975) standard errors."""
-    from scipy.special import stdtrit
-
-    with np.errstate(invalid="ignore"):
-        error = (interval.hi - interval.lo) / 2 / stdtrit(np.where(freedom > 0, freedom, np.nan), 0.975)
-    return [
-        Difference(point=float(p), error=float(e), freedom=float(f))
-        for p, e, f in zip(interval.point, error, freedom, strict=True)
-    ]
 
 
 def power(margin: float, deviation: float, n: int, *, true: float = 0.0) -> float:

@@ -57,6 +57,8 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) 
         " where nothing had changed, about one in 20 would seem to. Throughputs are compared by Welch on logarithms,"
         " accuracies paired by seed where the seeds are the same."
     )
+    if _doubtful(shared).any():
+        about += " † The timing is not valid on one side or both: compared, and not judged."
     lines = ["# Comparison", "", *_about(names, this[0], other[0]), "", about, ""]
     lines += [markdown(table.iloc[order]), ""] if len(table) else []
     for side, where in (("left_only", names[0]), ("right_only", names[1])):
@@ -69,7 +71,7 @@ def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
     """Cells by what was asked, not by their identity: that holds the code, which may differ."""
     axes = [column for column in this.columns if column not in (*COLUMNS, *FURTHER) and column in other.columns]
     key = [*_ALIKE, *axes]
-    kept = [*key, "cell_id", "status"]
+    kept = [*key, "cell_id", "status", "timing_valid"]
     return this[kept].merge(other[kept], on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
 
 
@@ -78,7 +80,16 @@ def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Int
         Moments.of(_seeds(trials, shared[f"cell_id_{side}"], "samples_per_s", log=True))
         for trials, side in zip((this, other), _SIDES, strict=True)
     ]
-    return welch(*sides).map(np.exp)
+    found = welch(*sides).map(np.exp)
+    doubtful = _doubtful(shared).to_numpy(dtype=bool)
+    lo, hi = (np.where(doubtful, np.nan, end) for end in (found.lo, found.hi))
+    return Interval(point=found.point, lo=lo, hi=hi)
+
+
+def _doubtful(shared: pd.DataFrame) -> pd.Series[Any]:
+    """Of which cells a timing is not valid: their throughputs are told, and nothing is concluded from them."""
+    sides = [shared[f"timing_valid_{side}"].astype("boolean").eq(False).fillna(False) for side in _SIDES]
+    return sides[0] | sides[1]
 
 
 def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:
@@ -133,11 +144,19 @@ def _differing(shared: pd.DataFrame, cells: pd.DataFrame) -> list[str]:
 
 def _row(row: Row, changes: Mapping[str, str], differing: Sequence[str]) -> dict[str, Any]:
     statuses = (row["status_this"], row["status_other"])
+    speed = changes["throughput, this / other"]
+    doubt = " †" if speed and False in (row["timing_valid_this"], row["timing_valid_other"]) else ""
     return {
-        **{axis(column): figures.asked(row[column]) for column in differing},
+        **{axis(column): _asked(column, row[column]) for column in differing},
         **changes,
+        "throughput, this / other": f"{speed}{doubt}",
         "status": statuses[0] if statuses[0] == statuses[1] else f"{statuses[0]}; other: {statuses[1]}",
     }
+
+
+def _asked(column: str, value: Any) -> Any:
+    """Cells of one side alone make floats of all counts."""
+    return f"{value:g}" if column in _ALIKE[:3] else figures.asked(value)
 
 
 def _about(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> list[str]:

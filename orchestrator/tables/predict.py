@@ -51,7 +51,7 @@ def predicted(request: Request) -> str:
     left_out = len(found) - len(long_enough)
     groups = figures.counted(left_out, "group of cells has", "groups of cells have")
     more = [f"{groups} fewer than 3 GPU counts, and no law.", ""] if left_out else []
-    return "\n".join([*head, *more, markdown(_table(predictions))])
+    return "\n".join([*head, *more, *doubtful(cells), markdown(_table(predictions))])
 
 
 def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
@@ -65,6 +65,14 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
         _line(trials[trials["cell_id"].isin(group["cell_id"])], group, told, fixed)
         for _, group in known.groupby(key, sort=False, dropna=False)
     ]
+
+
+def doubtful(cells: pd.DataFrame) -> list[str]:
+    """A line where cells that laws are fitted to have no valid timing, and a blank one."""
+    known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
+    count = int((known & cells["timing_valid"].astype("boolean").eq(False).fillna(False)).sum())
+    many = figures.counted(count, "cell has", "cells have")
+    return [f"{many} no valid timing, and the laws rest on their throughputs all the same.", ""] if many else []
 
 
 def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed: str) -> Line:

@@ -15,7 +15,7 @@ from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.means import Interval
 from orchestrator.statistics.prediction import Line
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError
-from orchestrator.tables.predict import lines
+from orchestrator.tables.predict import doubtful, lines
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
@@ -55,7 +55,7 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
                 " mode=predict goes beyond these counts."
             ],
             frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
-            remarks=[line for line in _left_out(found) if line],
+            remarks=[line for line in (*_left_out(found), *doubtful(cells)) if line],
         )
         told.append(laws)
     batches = _critical(trials, cells)

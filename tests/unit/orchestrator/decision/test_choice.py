@@ -62,6 +62,14 @@ def test_what_a_seed_does_to_all_cells_tells_none_from_another():
     assert math.isnan(found.p_within[1])
 
 
+def test_a_cell_without_values_leaves_the_others_paired():
+    # A baseline whose timing is not valid has accuracies, and no objective.
+    alone = chosen_of([[2, 4, 16], [1, 2, 8]], [[0.9, 0.91, 0.92]] * 2)
+    beside = chosen_of([[2, 4, 16], [1, 2, 8], [NAN] * 3], [[0.9, 0.91, 0.92]] * 3)
+    assert beside.level.error[:2].tolist() == alone.level.error.tolist() == [0, 0]
+    assert math.isnan(beside.level.error[2]) and beside.p_best[1] == 1
+
+
 def test_cells_that_do_the_same_share_the_probability_of_being_best():
     found = chosen_of([[1.0, 1.001], [1.001, 1.0], [3, 3.001]], [[0.9, 0.9], [0.92, 0.92], [0.9, 0.9]])
     assert found.p_best[0] > 0.9 and found.p_best[1] > 0.9

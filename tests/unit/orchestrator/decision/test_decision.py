@@ -267,6 +267,17 @@ def test_a_sweep_that_no_more_gpus_speed_up_says_so(record_of: RecordOf) -> None
     assert told.startswith("No cell gains by more GPUs: the best is 0.50×, 25% of the ideal, with gpus=2, ")
 
 
+def test_the_largest_speed_up_is_one_whose_timing_is_valid(record_of: RecordOf) -> None:
+    def told(*timings: str) -> str:
+        records = [
+            record_of(g, metrics=measured(90 * g, 0.9), timing=each) for g, each in zip((1, 2, 4), timings, strict=True)
+        ]
+        return decide(*collect(records, scaling="weak"), Terms(objective="none", axes=AXES)).sentence
+
+    assert "The largest speed-up is 2.00×, 100% of the ideal, with gpus=2, " in told("device", "device", "shared")
+    assert "with gpus=4 (its timing is not valid)." in told("device", "shared", "shared")
+
+
 def test_cells_that_tie_are_chosen_by_accuracy_and_say_so(record_of: RecordOf) -> None:
     records = [record_of(g, s, metrics=measured(100, 0.9 + g / 1000)) for g in (1, 2) for s in range(3)]
     found = decided(records)

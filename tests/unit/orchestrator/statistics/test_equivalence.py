@@ -3,8 +3,7 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.equivalence import Difference, differences, power, seeds_to_settle
-from orchestrator.statistics.means import mean
+from orchestrator.statistics.equivalence import Difference, power, seeds_to_settle
 
 # t(.95, 2) = 2.919986: with an error of .001 the 90% interval is ±.00292.
 
@@ -31,12 +30,6 @@ def test_verdicts_by_hand(point, verdict):
 
 def test_without_an_interval_there_is_no_verdict():
     assert difference(0.0, error=math.nan, freedom=0).verdict(0.01) == ""
-
-
-def test_differences_are_read_back_from_their_interval():
-    found = differences(mean([[-0.01, -0.02, -0.03], [0.0, math.nan, math.nan]]), np.array([2.0, 0.0]))
-    assert (found[0].point, found[0].error) == pytest.approx((-0.02, 0.01 / math.sqrt(3)))
-    assert math.isnan(found[1].error)
 
 
 @pytest.mark.parametrize("true", [0.0, 0.4, -0.9, 1.0])

@@ -1,4 +1,5 @@
 from collections.abc import Callable
+from dataclasses import replace
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
@@ -28,6 +29,14 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
     assert "| 200 [" in batch and "150" in batch
     (other,) = (line for line in told.splitlines() if "lr_rule=linear, lr_multiplier=1.0" in line)
     assert other.split("|")[2].strip() == ""
+
+
+def test_laws_that_rest_on_timings_that_are_not_valid_say_so(record_of: RecordOf) -> None:
+    sound = [trial(record_of, gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
+    packed = [replace(each, timing="shared") if each.gpus == 8 else each for each in sound]
+    told = "1 cell has no valid timing, and the laws rest on their throughputs all the same."
+    assert told in scaling(*collect(packed, scaling="weak"))[0]
+    assert "no valid timing" not in scaling(*collect(sound, scaling="weak"))[0]
 
 
 def test_nothing_to_fit(record_of: RecordOf) -> None:
