@@ -15,7 +15,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from orchestrator.command_line.all_mistakes import composed
+from orchestrator.command_line.all_mistakes import checked, composed
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.multirun import Compositions, check_each
 from orchestrator.command_line.objective import objective_of
@@ -72,7 +72,7 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
         composition = composed(overrides)
         if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
             return alone(composition.config)
-        question = _checked(composition)
+        question = checked(composition)
         if question.request.mode != "run":
             return MODES[question.request.mode](question)
         check_hydra(overrides, results_dir=question.request.results_dir)
@@ -138,17 +138,11 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     return [*flags, *overrides]
 
 
-def _checked(composition: Composition) -> Question:
-    from orchestrator.command_line.question import Question
-
-    return Question.checked(composition)
-
-
 def _asked_of_hydra(known: Compositions) -> Question:
     """The question of the one sweep that Hydra runs now; what is known of it already is not composed again."""
     now = HydraConfig.get().overrides
     own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
-    return _checked(known.get(meaning(own)) or Composition(own))
+    return checked(known.get(meaning(own)) or Composition(own))
 
 
 def _through_hydra(arguments: Sequence[str], ask: Callable[[], Question] = lambda: _asked_of_hydra({})) -> int:

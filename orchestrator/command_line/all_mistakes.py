@@ -1,13 +1,21 @@
-"""A composition, or everything that is wrong with it: with overrides that do not fit, and with what the others ask."""
+"""A composition, and the question that it asks; or everything that is wrong with them, told at once."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.misfits import CompositionError
+from orchestrator.composition.search_path import config_dir
+from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
+
+if TYPE_CHECKING:
+    from orchestrator.command_line.question import Question
+
+_SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
+"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
 
 
 def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> Composition:
@@ -18,12 +26,31 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
         raise MistakesError([*error.mistakes, *_further(error, sections)]) from None
 
 
-def _further(error: CompositionError, sections: Mapping[str, Mapping[str, Any]] | None) -> Iterator[str]:
-    from orchestrator.command_line.question import Question  # not for --help, which is to come quickly
+def checked(composition: Composition) -> Question:
+    """A question that makes sense, as far as can be known before anything is started; else MistakesError."""
+    from orchestrator.command_line.known_keys import key_mistakes  # all not for --help, which is to come quickly
+    from orchestrator.command_line.question import Question
+    from orchestrator.command_line.request_checks import request_mistakes
+    from orchestrator.config.request import READING
+    from orchestrator.telemetry.machine import this_machine
 
+    question = Question(composition)
+    config, request = question.config, question.request
+    mistakes = [*key_mistakes(config, config_dir()), *request_mistakes(config, request.axes)]
+    if request.mode not in READING:
+        try:
+            question.trials_on((_SOME_CLUSTER if request.address else this_machine(),))
+        except MistakesError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise MistakesError(mistakes)
+    return question
+
+
+def _further(error: CompositionError, sections: Mapping[str, Mapping[str, Any]] | None) -> Iterator[str]:
     if not any(override.startswith(("sweep=", "sweep.name=")) for override in error.fitting):
         return
     try:
-        Question.checked(Composition(error.fitting, sections))
+        checked(Composition(error.fitting, sections))
     except MistakesError as further:
         yield from (each for each in further.mistakes if not error.is_due_to_them(each))

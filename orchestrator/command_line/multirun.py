@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from orchestrator.command_line.all_mistakes import composed
+from orchestrator.command_line.all_mistakes import checked, composed
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.expansion import expanded, meaning
 from sweeps.mistakes import MistakesError
@@ -27,8 +27,6 @@ def check_each(overrides: Sequence[str]) -> Compositions:
 
     What names its own number (`${hydra:job.num}`) is not known before its turn.
     """
-    from orchestrator.command_line.question import Question  # not for --help, which is to come quickly
-
     found: Compositions = {}
     if any("${hydra:" in override for override in overrides):
         return found
@@ -42,7 +40,7 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         whose = f"with {' '.join(own)}: " if own else ""
         try:
             composition = composed(sweep)
-            question = Question.checked(composition)
+            question = checked(composition)
         except MistakesError as error:
             mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
             continue

@@ -8,9 +8,8 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from orchestrator.command_line.all_mistakes import composed
+from orchestrator.command_line.all_mistakes import checked, composed
 from orchestrator.command_line.modes import MODES
-from orchestrator.command_line.question import Question
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import initialised, with_search_path
 from sweeps.mistakes import MistakesError
@@ -26,7 +25,7 @@ def sweep(
     """
     given = with_search_path(rewritten(overrides), folder)
     with initialised(), _silence(quiet):
-        question = Question.checked(composed(given, sections=sections))
+        question = checked(composed(given, sections=sections))
         if question.request.mode not in ("run", "report"):
             raise MistakesError([f"mode={question.request.mode}: a program can run a sweep, or report on one"])
         status = MODES[question.request.mode](question)

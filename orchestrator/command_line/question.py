@@ -6,26 +6,22 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.backends.choice import known_nodes
-from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
-from orchestrator.command_line.known_keys import key_mistakes, shape_mistakes
+from orchestrator.command_line.known_keys import shape_mistakes
+from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
 from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.own_code import import_mistakes
-from orchestrator.config.request import OWN_SECTIONS, READING, Request
+from orchestrator.config.request import OWN_SECTIONS, Request
 from orchestrator.config.setup import asked, code_in, setup, with_gpus
 from orchestrator.config.trust import trust_mistakes
 from orchestrator.config.versions import Versions
-from orchestrator.telemetry.machine import this_machine
 from sweeps.axes import Point
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.setup import Setup
 from sweeps.sweep import STANDARD_AXES, Sweep, trials
 from sweeps.trial import TrialSpec
-
-_SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
-"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
 
 
 class Question:
@@ -45,23 +41,6 @@ class Question:
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self.config, composition.axes(), composition.arguments)
-
-    @staticmethod
-    def checked(composition: Composition) -> Question:
-        """One that makes sense, as far as can be known before anything is started; else MistakesError."""
-        question = Question(composition)
-        question.check((_SOME_CLUSTER if question.request.address else this_machine(),))
-        return question
-
-    def check(self, nodes: Sequence[Node]) -> None:
-        """MistakesError with everything that is wrong with the request, as far as these nodes can tell."""
-        mistakes = [*key_mistakes(self.config, config_dir()), *request_mistakes(self.config, self.request.axes)]
-        if self.request.mode not in READING:
-            try:
-                self.trials_on(nodes)
-            except MistakesError as error:
-                mistakes += error.mistakes
-        _raise(mistakes)
 
     def asked(self) -> dict[str, Any]:
         """What is asked outside the axes, by its content: what a continued sweep must not change."""

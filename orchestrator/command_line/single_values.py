@@ -7,7 +7,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.config.request import value_at
 from orchestrator.decision.recommendation import OBJECTIVES
 from sweeps.mistakes import unknown
@@ -47,7 +46,6 @@ _OR_NULL = (None,)
 _OR_AUTO = ("auto",)
 
 OF_REQUEST: Values = {
-    "mode": (*MODES, *WITHOUT_SWEEP),
     "backend": ("ray", "inprocess"),
     "workers": ("warm", "per_seed", "fresh"),
     "rerun": ("none", "failed", "all"),
@@ -72,7 +70,7 @@ OF_REQUEST: Values = {
     "plan.format": ("table", "json"),
     "objective.best": ("max", "min"),
 }
-"""Keys that say what to do."""
+"""Keys that say what to do, but for the mode."""
 
 OF_SETUP: Values = {
     "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),

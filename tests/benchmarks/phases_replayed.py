@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 import hydra  # noqa: E402
 
 from orchestrator.collection.collector import axis_columns, collect_for  # noqa: E402
-from orchestrator.command_line.question import Question  # noqa: E402
+from orchestrator.command_line.all_mistakes import checked  # noqa: E402
 from orchestrator.composition.composition import Composition  # noqa: E402
 from orchestrator.composition.search_path import config_dir  # noqa: E402
 from orchestrator.config.request import Request  # noqa: E402
@@ -49,7 +49,7 @@ _DISTURBANCES = ("foreign_cpu", "foreign_gpu_processes", "throttled_periods", "s
 def question_of(words: Sequence[str]) -> tuple[Request, list[TrialSpec]]:
     """As the command line asks it."""
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-        question = Question.checked(Composition([*words], "config"))
+        question = checked(Composition(words))
         return question.request, question.trials_on((this_machine(),))
 
 

@@ -79,7 +79,7 @@ def tell(path: Path, status: int) -> None:
 
 def prepared(request: dict[str, Any]) -> Any:
     """The question that these arguments ask, composed once, with other results."""
-    from orchestrator.command_line.question import Question
+    from orchestrator.command_line.all_mistakes import checked
     from orchestrator.composition.composition import Composition
     from orchestrator.composition.overrides import rewritten
     from orchestrator.composition.search_path import initialised
@@ -89,7 +89,7 @@ def prepared(request: dict[str, Any]) -> Any:
         os.chdir(request["folder"])
         sys.path[:0] = paths(request["environment"])
         with initialised():
-            _questions[key] = Question.checked(Composition(rewritten(request["arguments"])))
+            _questions[key] = checked(Composition(rewritten(request["arguments"])))
             _questions[key].asked()
     question = _questions[key]
     question.request = replace(question.request, results_dir=Path(request["results"]))

@@ -3,8 +3,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.command_line.checks import axis_mistakes, request_mistakes, setup_mistakes
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
+from orchestrator.command_line.request_checks import request_mistakes
+from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
 from orchestrator.config.request import Request, value_at
 
 CONFIG = {

@@ -1,0 +1,74 @@
+"""What is wrong with the part of a config that says what a trial is, whatever nodes there are: a line each."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from orchestrator.command_line.single_values import OF_SETUP, value_mistakes
+from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, value_at
+from orchestrator.config.trust import UNSET
+from sweeps.axes import Axes
+from sweeps.lr_rule import RULES
+from sweeps.mistakes import unknown
+
+
+def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    """Of how the sweep is written down, before its axes can be looked at as axes."""
+    for entry in config["sweep"]["exclude"]:
+        if not isinstance(entry, Mapping):
+            yield f"sweep.exclude takes combinations like {{gpus: 2, lr_rule: linear}}, not {entry!r}"
+    for group in config["sweep"]["zip"]:
+        if not isinstance(group, list):
+            yield f"sweep.zip takes lists of axes like [gpus, global_batch_size], not {group!r}"
+    for axis in axes:
+        section = axis.partition(".")[0]
+        if section in OWN_SECTIONS and section not in IDENTIFYING:
+            yield f"axis {axis!r} changes no trial"
+    for rule in axes.get("lr_rule") or ():
+        if isinstance(rule, str) and rule not in RULES:
+            yield unknown("lr_rule", rule, RULES)
+
+
+def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
+    """Of the part of the config that says what a trial is; `runs_checks`: also what the trainable's own code says."""
+    yield from value_mistakes(config, OF_SETUP)
+    yield from _budget(config)
+    target = value_at(config, "trainable._target_")
+    if target == UNSET:
+        yield "trainable._target_ is not set: package.module:function"
+    elif not isinstance(target, str) or not all(target.partition(":")):
+        yield f"trainable._target_ must be package.module:function, not {target!r}"
+    yield from _trainables_own(config, runs_checks)
+
+
+def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[str]:
+    """What the trainable itself finds wrong: a config may name a function for that, which starts nothing."""
+    own = value_at(config, "trainable.strategy")
+    if own and config["strategy"] not in ("auto", own):
+        yield f"strategy={config['strategy']} does not fit this trainable, which needs {own}: leave it at auto"
+    if not runs_checks:
+        return
+    yield from _unset({key: value for key, value in config.items() if key not in OWN_SECTIONS})
+    if check := value_at(config, "trainable._check_"):
+        try:
+            yield from pkgutil.resolve_name(check)(config)
+        except (ImportError, AttributeError, ValueError) as error:
+            yield f"trainable._check_={check!r}: {error}"
+
+
+def _unset(value: Any, key: str = "") -> Iterator[str]:
+    """A line for every key that waits for a value of the user's, but for those of which more can be said."""
+    if isinstance(value, Mapping):
+        for name, item in value.items():
+            yield from _unset(item, f"{key}.{name}" if key else str(name))
+    elif value == UNSET and key not in ("trainable._target_", "trainable.argv"):
+        yield f"{key} is not set: {key}=…"
+
+
+def _budget(config: Mapping[str, Any]) -> Iterator[str]:
+    budget = {key: value for key, value in (config.get("budget") or {}).items() if value is not None}
+    if "budget" in config and len(budget) != 1:
+        told = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
+        yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {told}"
