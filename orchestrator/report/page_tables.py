@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -116,15 +117,30 @@ def _measured(title: str, column: str, form: figures.Form = figures.number, sign
     return Column(title=title, text=text, key=lambda row: number(row[column]))
 
 
+def _timed(title: str, column: str, form: figures.Form = figures.number, sign: str = "") -> Column:
+    """A figure that something which disturbs a timing changes: a dagger says that it is not valid."""
+    plain = _measured(title, column, form, sign)
+    return replace(plain, text=lambda row: _with_dagger(plain.text(row), row))
+
+
+def _with_dagger(told: str, row: Row) -> str:
+    return f"{told} †" if told and row["timing_valid"] is False else told
+
+
+def _is_baseline(row: Row) -> bool:
+    return bool(row["cell_id"] == row["baseline_cell_id"])
+
+
 def _three(value: float) -> str:
     return f"{value:.3f}"
 
 
 def _speedup(row: Row) -> str:
-    if row["cell_id"] == row["baseline_cell_id"]:
-        return "1× (baseline)"
-    lo, hi = number(row["speedup_lo"]), number(row["speedup_hi"])
-    return figures.with_interval(number(row["speedup"]), lo, hi, figures.times, "×")
+    return "1× (baseline)" if _is_baseline(row) else _SPEEDUP.text(row)
+
+
+def _efficiency(row: Row) -> str:
+    return "" if _is_baseline(row) else _EFFICIENCY.text(row)
 
 
 def _seeds(row: Row) -> str:
@@ -139,13 +155,16 @@ def _timing(row: Row) -> str:
     return "" if pd.isna(row["timing_valid"]) else ("valid" if row["timing_valid"] else "not valid")
 
 
+_SPEEDUP = _timed("speed-up", "speedup", figures.times, "×")
+_EFFICIENCY = _timed("efficiency", "efficiency", figures.percent, "%")
+
 _FIGURES: Sequence[Column] = (
     _text("status", lambda row: str(row["status"])),
     Column(title="seeds ok", text=_seeds, key=lambda row: number(row["n_ok"])),
-    _measured("samples/s", "samples_per_s"),
-    Column(title="speed-up", text=_speedup, key=lambda row: number(row["speedup"])),
-    _measured("efficiency", "efficiency", figures.percent, "%"),
-    _measured("epoch [s]", "epoch_s"),
+    _timed("samples/s", "samples_per_s"),
+    replace(_SPEEDUP, text=_speedup),
+    replace(_EFFICIENCY, text=_efficiency),
+    _timed("epoch [s]", "epoch_s"),
     _measured("first epoch [s]", "first_epoch_s"),
     _measured("training [s]", "train_s"),
     _measured("accuracy", "accuracy", _three),
@@ -165,8 +184,8 @@ _FIGURES: Sequence[Column] = (
 _TRIAL: Sequence[Column] = (
     _measured("seed", "seed", lambda value: f"{value:.0f}"),
     _text("status", lambda row: str(row["status"])),
-    _measured("samples/s", "samples_per_s"),
-    _measured("epoch [s]", "epoch_s"),
+    _timed("samples/s", "samples_per_s"),
+    _timed("epoch [s]", "epoch_s"),
     _measured("accuracy", "accuracy", _three),
     _measured("val. accuracy", "val_accuracy", _three),
     _measured("to target [s]", "time_to_target_s"),

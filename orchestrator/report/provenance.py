@@ -25,5 +25,10 @@ def provenance(trials: pd.DataFrame, driver: Mapping[str, Any]) -> list[tuple[st
 
 
 def _distinct(column: pd.Series[Any]) -> str:
-    values = list(dict.fromkeys(str(value) for value in column.dropna()))
+    values = list(dict.fromkeys(map(_told, column.dropna())))
     return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
+
+
+def _told(value: Any) -> str:
+    """Trials that do not tell make floats of the others' counts."""
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)

@@ -6,6 +6,7 @@ from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
 from orchestrator.report.material import Material
+from orchestrator.report.page_tables import cell_table
 from orchestrator.report.provenance import provenance
 from orchestrator.report.writing import pictures_of
 from orchestrator.tables.speedup import speedup_frame
@@ -120,3 +121,21 @@ def test_what_ranks_and_driver_both_tell_stands_once_as_the_ranks_have_it():
     facts = provenance(trials, {"host": "where the driver was", "commit": "0123", "packages": {"ray": "2.60.0"}})
     told = dict(facts)
     assert len(told) == len(facts) and (told["host"], told["commit"], told["ray"]) == ("node-1", "0123", "2.60.0")
+
+
+def test_counts_stay_counts_where_some_trials_do_not_tell_them():
+    trials, _ = collect(demo.records(), scaling="weak")  # of which one never ran
+    assert dict(provenance(trials, {}))["cpu cores"] == "64"
+
+
+def test_the_page_marks_timings_that_are_not_valid_and_compares_no_baseline_with_itself():
+    table = cell_table(collect(demo.records(), scaling="weak")[1])
+    rows = [{column.title: cell.text for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
+    spoiled = {True: [], False: []}
+    for row in rows:
+        spoiled[row["timing"] == "not valid"].append(row)
+    assert len(spoiled[True]) == 3  # windows of 1.1 s
+    assert all(row[each].endswith(" †") for row in spoiled[True] for each in ("samples/s", "speed-up", "epoch [s]"))
+    assert not any("†" in text for row in spoiled[False] for text in row.values())
+    baselines = [row for row in rows if row["speed-up"] == "1× (baseline)"]
+    assert len(baselines) == 9 and all(row["efficiency"] == "" for row in baselines)
