@@ -57,6 +57,7 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) 
         " where nothing had changed, about one in 20 would seem to. Throughputs are compared by Welch on logarithms,"
         " accuracies paired by seed where the seeds are the same."
     )
+    about += _not_told_apart(this[1], other[1], names[0]) + _not_told_apart(other[1], this[1], names[1])
     if _doubtful(shared).any():
         about += " † The timing is not valid on one side or both: compared, and not judged."
     lines = ["# Comparison", "", *_about(names, this[0], other[0]), "", about, ""]
@@ -68,11 +69,23 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) 
 
 
 def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
-    """Cells by what was asked, not by their identity: that holds the code, which may differ."""
+    """Cells by what was asked, not by their identity: that holds the code, which may differ.
+
+    Without those that differ only in an axis of one side alone: `_not_told_apart` tells of them.
+    """
     axes = [column for column in this.columns if column not in (*COLUMNS, *FURTHER) and column in other.columns]
     key = [*_ALIKE, *axes]
     kept = [*key, "cell_id", "status", "timing_valid"]
-    return this[kept].merge(other[kept], on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
+    sides = [frame.loc[~frame.duplicated(key, keep=False), kept] for frame in (this, other)]
+    return sides[0].merge(sides[1], on=key, how="outer", suffixes=("_this", "_other"), indicator=True, sort=False)
+
+
+def _not_told_apart(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:
+    """Of the axes that one side alone has: its cells that differ in nothing else have no counterpart of their own."""
+    axes = [name for name in own.columns if name not in (*COLUMNS, *FURTHER) and name not in others.columns]
+    alone = [axis(name) for name in axes if own[name].nunique(dropna=False) > 1]
+    told = plain(f"{', '.join(alone)} in {where}")
+    return f" Not compared: cells that differ only in {told}, which is no axis of the other." if alone else ""
 
 
 def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:

@@ -58,6 +58,16 @@ def test_a_timing_that_is_not_valid_is_told_and_not_judged(record_of: RecordOf) 
     assert "throughput in 0 of 0" in packed and "| 2.00× † " in packed and "† The timing is not valid" in packed
 
 
+def test_cells_that_differ_in_an_axis_of_one_side_alone_are_not_compared_and_told(record_of: RecordOf) -> None:
+    plain = collect([record_of(g, metrics={"samples_per_s": 100.0}) for g in (1, 2)], scaling="weak")
+    models = [record_of(1, axes={"model": name}, metrics={"samples_per_s": 90.0}) for name in ("a", "b")]
+    other = collect([*models, record_of(2, axes={"model": "a"}, metrics={"samples_per_s": 90.0})], scaling="weak")
+    told = comparison_markdown(plain, other, names=("one", "two"))
+    assert "1 cell is in both." in told and "1.11×" in told and "Only in one: 1 cell." in told
+    assert "Not compared: cells that differ only in model in two, which is no axis of the other." in told
+    assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"))
+
+
 def test_nothing_in_common(record_of: RecordOf) -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     other = collect([record_of(2, 0)], scaling="weak")
