@@ -84,7 +84,7 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
     flags = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for argument in arguments:
         name, equals, value = argument.partition("=")
-        if name.strip("-") and name.startswith("--") and not any(flag.startswith(name) for flag in flags):
+        if name.startswith("--") and not any(flag.startswith(name) for flag in flags):
             key = name.lstrip("-").replace("-", "_")
             yield f"{argument!r}: keys have no dashes here: {key}={value if equals else 'VALUE'}"
 

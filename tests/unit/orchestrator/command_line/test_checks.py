@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.command_line.known_keys import key_mistakes
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
+from orchestrator.composition.search_path import config_dir
 from orchestrator.config.request import Request, value_at
 
 CONFIG = {
@@ -147,3 +149,8 @@ def test_scaling_follows_the_side_of_the_batch_that_was_given():
     assert Request.of(config, {"global_batch_size": [64]}).scaling == "strong"
     assert Request.of(config, {"device_batch_size": [64]}).scaling == "weak"
     assert Request.of(CONFIG, {"global_batch_size": [64]}).scaling == "weak"
+
+
+def test_a_budget_that_nobody_reads_is_told_and_sections_of_a_trainables_own_are_not():
+    told = list(key_mistakes({"budget": {"epoch": 3}, "augmentation": {"any": 1}}, config_dir()))
+    assert told == ["there is no key budget.epoch (did you mean 'epochs'?)"]

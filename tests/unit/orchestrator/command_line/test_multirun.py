@@ -6,8 +6,10 @@ from orchestrator import app
 from orchestrator.app import main
 from orchestrator.command_line import all_mistakes
 from orchestrator.command_line.modes import MODES
-from orchestrator.command_line.multirun import Patience
+from orchestrator.command_line.multirun import Patience, check_each
 from orchestrator.composition.composition import Composition
+from orchestrator.composition.search_path import initialised
+from sweeps.mistakes import MistakesError
 
 
 @pytest.mark.parametrize(("a_sweep_s", "told"), [(0.001, ""), (0.5, "checking 100 sweeps before the first begins")])
@@ -65,3 +67,16 @@ def test_of_several_sweeps_the_worst_status_counts(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(app, "MODES", {**MODES, "plan": lambda question: next(statuses)})
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2,0.3"]) == 1
+
+
+@pytest.mark.parametrize("allowed", [False, True])
+def test_sweeps_that_ask_otherwise_share_no_folder_unless_that_is_allowed(allowed):
+    asked = ["sweep=batch_scaling", "trainable=noop", "backend=inprocess", f"allow_changed={allowed}".lower()]
+    with initialised():
+        if allowed:
+            assert len(check_each([*asked, "grad_accum_steps=1,2"])) == 2
+            return
+        with pytest.raises(
+            MistakesError, match=r"with grad_accum_steps=2: its results would go where .* answer another"
+        ):
+            check_each([*asked, "grad_accum_steps=1,2"])

@@ -47,3 +47,8 @@ def test_an_axis_over_one_alternative_clears_the_others():
         "budget.steps": 5,
         "model": "x",
     }
+
+
+def test_what_is_given_twice_rules_out_its_alternatives_once():
+    nulls = ["budget.samples=null", "budget.steps=null", "budget.seconds=null"]
+    assert rewritten(["budget.epochs=1", "budget.epochs=2"]) == ["budget.epochs=1", *nulls, "budget.epochs=2"]
