@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 
 
@@ -25,10 +26,5 @@ def provenance(trials: pd.DataFrame, driver: Mapping[str, Any]) -> list[tuple[st
 
 
 def _distinct(column: pd.Series[Any]) -> str:
-    values = list(dict.fromkeys(map(_told, column.dropna())))
+    values = list(dict.fromkeys(map(figures.fact, column.dropna())))
     return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
-
-
-def _told(value: Any) -> str:
-    """Trials that do not tell make floats of the others' counts."""
-    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)

@@ -192,4 +192,4 @@ def _many(trials: pd.DataFrame) -> str:
 
 
 def _values(trials: pd.DataFrame, column: str) -> str:
-    return plain(", ".join(sorted({str(value) for value in trials[column].dropna()})))
+    return plain(", ".join(sorted({figures.fact(value) for value in trials[column].dropna()})))

@@ -59,6 +59,11 @@ def asked(value: Any) -> Any:
     return "null" if value is None or value != value else value
 
 
+def fact(value: Any) -> str:
+    """A value of a frame's column as text: counts are floats there beside rows that do not tell them."""
+    return f"{value:.0f}" if isinstance(value, float) and value.is_integer() else str(value)
+
+
 def plain(value: Any) -> str:
     """A value as text on one line that is neither markup nor a terminal's control sequence."""
     text = _CONTROL.sub(" ", str(value)).strip().replace("\\", "\\\\").replace("|", "\\|").replace("<", "&lt;")

@@ -68,6 +68,13 @@ def test_cells_that_differ_in_an_axis_of_one_side_alone_are_not_compared_and_tol
     assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"))
 
 
+def test_counts_that_are_the_same_are_no_difference(record_of: RecordOf) -> None:
+    all_tell = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={"cpu_cores": 64})]
+    one_tells = [record_of(1, provenance={"cpu_cores": 64}), record_of(2, provenance={})]
+    both = [collect(records, scaling="weak") for records in (all_tell, one_tells)]
+    assert "cpu_cores" not in comparison_markdown(*both, names=("a", "b"))
+
+
 def test_nothing_in_common(record_of: RecordOf) -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     other = collect([record_of(2, 0)], scaling="weak")
