@@ -1,6 +1,6 @@
 """Standard output and error that outlast their reader: `| head` ends early, and Ctrl-C ends `| tee log` first.
 
-A sweep is not lost, and says nothing of Python's, because nobody listens any more.
+A sweep is not lost, and says nothing of Python's, because nobody listens any more, or cannot read all signs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def _lasting(stream: TextIO) -> TextIO:
     return io.TextIOWrapper(
         io.BufferedWriter(_Outlet(stream.fileno(), "w", closefd=False)),
         encoding=stream.encoding,
-        errors=stream.errors,
+        errors="replace" if stream.errors == "strict" else stream.errors,  # PYTHONIOENCODING=latin-1 has no †
         line_buffering=stream.line_buffering,
         write_through=stream.write_through,
     )

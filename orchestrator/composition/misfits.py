@@ -86,6 +86,8 @@ def _sections_with(word: str, known: Sequence[str]) -> list[str]:
 def _quoting(override: str, error: Exception) -> str:
     """What helps against Hydra's grammar in a value that it took apart."""
     key, _, value = override.partition("=")
+    if key != key.rstrip() or value != value.lstrip():
+        return "; there are no spaces around ="
     mark = "'" if "'" not in value else r"\""
     quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
     if "requires --multirun" in str(error):

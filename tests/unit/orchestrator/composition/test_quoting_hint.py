@@ -23,6 +23,11 @@ def test_a_text_in_braces_is_to_be_quoted_twice(override, told, capsys):
     assert told in err and ("quote it" in err) == bool(told), err
 
 
+def test_spaces_around_the_sign_are_told_as_such(capsys):
+    assert main(["sweep=batch_scaling", "sweep.axes.gpus = [1]", "mode=plan"]) == 2
+    assert capsys.readouterr().err.endswith("; there are no spaces around =\n")
+
+
 def test_a_word_without_a_value_is_told_as_such(capsys):
     assert main(["sweep", "sweep.axes.gpus=[1,", "2]", "mode=plan"]) == 2
     told = capsys.readouterr().err.splitlines()
