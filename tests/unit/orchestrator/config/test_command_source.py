@@ -1,5 +1,6 @@
 import pytest
 
+from orchestrator.config import command_source
 from orchestrator.config.command_source import command_version
 
 ARGV = "torchrun --nproc_per_node={gpus} train.py --lr {lr} --config net.yaml"
@@ -42,3 +43,12 @@ def test_a_module_stands_for_its_package(folder, argv):
 
 def test_a_program_from_elsewhere_has_no_files_here(folder):
     assert command_version("nvidia-smi -L", folder) == command_version("true", folder)
+
+
+def test_a_folder_of_more_files_than_any_project_counts_by_those_that_are_named(folder, monkeypatch):
+    monkeypatch.setattr(command_source, "MOST_FILES", 1)
+    before = command_version(ARGV, folder)
+    (folder / "models/net.py").write_text("second")
+    assert command_version(ARGV, folder) == before
+    (folder / "train.py").write_text("second")
+    assert command_version(ARGV, folder) != before

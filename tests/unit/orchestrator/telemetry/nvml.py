@@ -49,6 +49,15 @@ class Nvml:
     def _nvmlInit(self) -> None:
         pass
 
+    def _nvmlShutdown(self) -> None:
+        self.devices.append("shut down")
+
+    def _nvmlDeviceGetCount(self) -> int:
+        return 2
+
+    def _nvmlDeviceGetName(self, handle: int) -> str | bytes:
+        return (b"NVIDIA H100", "NVIDIA H200")[handle]  # bytes from older bindings
+
     def _nvmlDeviceGetHandleByIndex(self, index: int) -> object:
         self.devices.append(index)
         return index

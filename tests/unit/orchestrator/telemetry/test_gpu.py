@@ -3,7 +3,8 @@ import os
 
 import pytest
 
-from orchestrator.telemetry.gpu import Gpus
+from orchestrator.telemetry import gpu
+from orchestrator.telemetry.gpu import Gpus, gpu_models
 from tests.unit.orchestrator.telemetry.nvml import Nvml
 
 ALL = {
@@ -84,3 +85,11 @@ def test_foreign_processes_where_nvml_does_not_say() -> None:
     """Or names not even this process, which computes."""
     for silent in (Nvml(lacks=("nvmlDeviceGetComputeRunningProcesses",)), Nvml(pids=())):
         assert math.isnan(Gpus(1, nvml=silent).foreign_processes())
+
+
+def test_the_machines_models_and_none_without_a_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = Nvml()
+    monkeypatch.setattr(gpu, "load_nvml", lambda: there)
+    assert gpu_models() == ("NVIDIA H100", "NVIDIA H200") and there.devices == [0, 1, "shut down"]
+    monkeypatch.setattr(gpu, "load_nvml", lambda: Nvml(fails_at=1))
+    assert gpu_models() == ()
