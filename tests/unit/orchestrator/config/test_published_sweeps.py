@@ -8,7 +8,9 @@ import hydra
 import pytest
 
 from orchestrator.collection.collector import collect_for
+from orchestrator.command_line.known_keys import key_mistakes
 from orchestrator.command_line.question import Question
+from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import config_dir
@@ -57,10 +59,14 @@ def at_scale(sweep, scale):
     return question(f"published/{sweep}", f"scale={scale}", *nuclei)
 
 
-def planned(sweep, scale, node):
-    asked = at_scale(sweep, scale)
-    asked.check([node])
+def sound_trials(asked, node):
+    """Those of a question in which nothing is wrong."""
+    assert [*key_mistakes(asked.config, config_dir()), *request_mistakes(asked.config, asked.request.axes)] == []
     return asked.trials_on([node])
+
+
+def planned(sweep, scale, node):
+    return sound_trials(at_scale(sweep, scale), node)
 
 
 def test_there_are_five_and_each_has_a_small_variant():
@@ -125,8 +131,7 @@ def commands():
 def test_every_command_of_the_readme_and_of_the_gpu_session_is_a_sweep(arguments, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
     asked = Question(Composition(rewritten(list(arguments))))
-    asked.check([SERVER])
-    assert asked.trials_on([SERVER])
+    assert sound_trials(asked, SERVER)
 
 
 def test_full_is_the_scale_that_is_not_named():
@@ -148,5 +153,5 @@ def test_what_there_is_not_is_told(arguments, told):
 
 @pytest.mark.slow
 def test_the_rules_that_the_posts_leave_open_are_in_the_recipe_of_the_resnets():
-    rules = {(t.gpus, t.lr_rule) for t in planned("data_parallel", "full", SERVER) if t.global_batch_size == 256}
+    rules = {(t.gpus, t.lr.rule) for t in planned("data_parallel", "full", SERVER) if t.batch.global_batch_size == 256}
     assert rules == {(1, "none"), (1, "linear"), (1, "sqrt"), (2, "none"), (2, "linear")}
