@@ -77,12 +77,23 @@ def alternatives(dotted: str) -> list[str]:
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
 
 
+_FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
+
+
 def shell_command(overrides: Sequence[str]) -> str:
     """The command that says the same, without alternatives that were set to null for the user, as they will be."""
     set_keys = {key for key, _, value in (each.partition("=") for each in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed = [override for override in overrides if override not in implied]
-    return " ".join(["python -m orchestrator", *map(_shell_word, typed)])
+    return " ".join(["python -m orchestrator", *(word for override in typed for word in _words(override, typed))])
+
+
+def _words(override: str, others: Sequence[str]) -> list[str]:
+    """Of a shell; a single folder of the user's own configs as the flag that people type."""
+    folder = _FOLDER.fullmatch(override)
+    if not folder:
+        return [_shell_word(override)]
+    return [] if f"--config-dir={folder[1]}" in others else ["-cd", _shell_word(folder[1])]
 
 
 def _shell_word(argument: str) -> str:

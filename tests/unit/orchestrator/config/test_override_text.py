@@ -65,3 +65,12 @@ def test_a_command_is_told_as_a_person_types_it():
     words = ["budget.epochs=4", "\"trainable.argv='a {lr}'\"", "'sweep.axes.device_batch_size=[1,2]'"]
     assert told == " ".join(["python -m orchestrator", *words])
     assert shlex.split(shell_command(asked))[-2:] == ["sweep.axes.global_batch_size=null", "trainable.argv='a {lr}'"]
+
+
+def test_a_folder_of_configs_is_told_as_its_flag_and_once():
+    one = ["sweep=mine", "hydra.searchpath=[file://my conf]"]
+    assert shlex.split(shell_command(one))[-3:] == ["sweep=mine", "-cd", "my conf"]
+    flags = ["--config-dir=my", "--config-name=mine"]
+    assert shell_command([*flags, "hydra.searchpath=[file://my]"]).endswith("orchestrator " + " ".join(flags))
+    two = "hydra.searchpath=[file://a,file://b]"
+    assert shlex.split(shell_command([two]))[-1] == two
