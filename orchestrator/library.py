@@ -64,7 +64,10 @@ class SweepResults:
     def _existing(self, name: str) -> Path:
         path = Layout(self.folder).table(name)
         if not path.is_file():
-            raise FileNotFoundError(f"there is no {path}: no trial has ended yet, or it is not a sweep's folder")
+            others = sorted(each.stem for each in path.parent.glob(f"*{path.suffix}"))
+            none = "no trial has ended yet, or it is not a sweep's folder"
+            told = f"there are {', '.join(others)}" if others else none
+            raise FileNotFoundError(f"there is no {path}: {told}")
         return path
 
 
@@ -84,6 +87,8 @@ def run_sweep(
     Raises MistakesError with everything that is wrong with the request, before anything starts; failed trials are rows,
     and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
     """
+    if not isinstance(config, Mapping | str | None):
+        raise TypeError(f"config is a mapping or one override as text, and further ones come behind it; not {config!r}")
     given = [config] if isinstance(config, str) else []
     texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
     from orchestrator.command_line.program import sweep
