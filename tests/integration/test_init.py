@@ -34,7 +34,7 @@ def test_its_sweep_can_be_planned(kind, folder, monkeypatch, capsys):
     monkeypatch.syspath_prepend(folder / "mine")
     assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "plan.format=json"]) == 0
     plan = json.loads(capsys.readouterr().out)
-    assert plan["to_run"] == 8 and not list((folder / "mine").glob("results*"))
+    assert len(plan["trials"]) == 8 and not list((folder / "mine").glob("results*"))
 
 
 def test_nothing_is_overwritten(folder, capsys):
