@@ -15,6 +15,8 @@ from orchestrator.collection.reading import frames
 from orchestrator.collection.summary import COLUMNS, FURTHER
 from orchestrator.collection.timed import only_sound
 from orchestrator.config.request import Request
+from orchestrator.journal.history import difference, latest
+from orchestrator.journal.journal import replay
 from orchestrator.statistics.means import Interval, Moments, logs, welch
 from orchestrator.storage.layout import Layout, results_below
 from orchestrator.text import figures
@@ -25,6 +27,7 @@ from sweeps.status import Status
 
 _ALIKE = ("gpus", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier")
 _SIDES = ("this", "other")
+_MOST_QUESTIONS = 12
 
 Frames = tuple[pd.DataFrame, pd.DataFrame]
 
@@ -37,11 +40,16 @@ def compared(request: Request) -> str:
     if inside := results_below(folder):
         raise MistakesError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
-    return comparison_markdown(this, other, names=(str(request.results_dir), str(folder)))
+    mine, theirs = (latest(replay(Layout(path).journal).records) or {} for path in (request.results_dir, folder))
+    names = (str(request.results_dir), str(folder))
+    return comparison_markdown(this, other, names=names, questions=difference(theirs, mine))
 
 
-def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) -> str:
-    """What ran where, then a row for each cell that both have, changed ones first, then what only one has."""
+def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], questions: Sequence[str] = ()) -> str:
+    """What ran where, then a row for each cell that both have, changed ones first, then what only one has.
+
+    `questions`: in what the two were asked differently, a line each; their cells differ by that, too.
+    """
     both = _matched(this[1], other[1])
     shared = both[both["_merge"] == "both"].reset_index(drop=True)
     changes = _Changes(speed=_speed(shared, this[0], other[0]), accuracy=_accuracy(shared, this[0], other[0]))
@@ -60,7 +68,12 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str]) 
     about += _not_told_apart(this[1], other[1], names[0]) + _not_told_apart(other[1], this[1], names[1])
     if _doubtful(shared).any():
         about += " † The timing is not valid on one side or both: compared, and not judged."
-    lines = ["# Comparison", "", *_about(names, this[0], other[0]), "", about, ""]
+    lines = ["# Comparison", "", *_about(names, this[0], other[0]), ""]
+    if questions:
+        more = [f"… and {len(questions) - _MOST_QUESTIONS} more"] if len(questions) > _MOST_QUESTIONS else []
+        listed = [f"- {plain(each)}" for each in [*questions[:_MOST_QUESTIONS], *more]]
+        lines += ["They were not asked the same (other → this):", "", *listed, ""]
+    lines += [about, ""]
     lines += [markdown(table.iloc[order]), ""] if len(table) else []
     for side, where in (("left_only", names[0]), ("right_only", names[1])):
         alone = both[both["_merge"] == side]
