@@ -1,27 +1,31 @@
-"""What a user is told whose results cannot be written."""
-
 import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from orchestrator.storage.disk import advice
-
-
-def told(code: int, folder: Path) -> str:
-    return advice(OSError(code, os.strerror(code), str(folder / "journal.jsonl")), folder)
+from orchestrator.storage.disk import advice, is_at_fault
 
 
 @pytest.mark.parametrize(
-    ("code", "to_do"),
-    [(errno.ENOSPC, "free some space there"), (errno.EROFS, "mount it for writing"), (errno.EACCES, "permissions of")],
+    ("code", "place", "at_fault"),
+    [
+        (errno.EACCES, "results/tables/summary.csv", True),
+        (errno.EACCES, "elsewhere/data.npz", False),
+        (errno.ENOSPC, "elsewhere/data.npz", True),
+        (errno.ECONNREFUSED, None, False),
+        (errno.EIO, None, True),
+    ],
 )
-def test_it_says_what_is_safe_and_what_to_do(tmp_path: Path, code: int, to_do: str) -> None:
-    found = told(code, tmp_path)
-    assert to_do in found and f"{tmp_path} has " in found and "What is in the journal is safe" in found
+def test_the_disk_is_at_fault_for_its_own_errors_and_for_whatever_keeps_results_from_it(
+    code: int, place: str | None, at_fault: bool, tmp_path: Path
+) -> None:
+    error = OSError(code, "refused", str(tmp_path / place)) if place else OSError(code, "refused")
+    assert is_at_fault(error, tmp_path / "results") is at_fault
 
 
-def test_nothing_is_promised_of_a_folder_that_is_gone(tmp_path: Path) -> None:
-    found = told(errno.ENOENT, tmp_path / "gone")
-    assert f"{tmp_path}/gone was moved or deleted" in found and "safe" not in found and "permissions" not in found
+def test_advice_names_the_file_the_room_that_is_left_and_the_way_on(tmp_path: Path) -> None:
+    told = advice(OSError(errno.EROFS, "Read-only file system", str(tmp_path / "journal.jsonl")), tmp_path)
+    assert told.startswith(
+        f"stopped: {tmp_path}/journal.jsonl cannot be written (Read-only file system). {tmp_path} has "
+    )
+    assert "GB free: the file system takes no writes" in told and told.endswith("the same command continues.")
