@@ -66,8 +66,7 @@ def folder_of(place: str) -> Path | None:
 
 def folders(overrides: Sequence[str]) -> list[Path]:
     """Those of the user's own configs that the overrides name."""
-    paths = [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
-    return [folder for path in paths for folder in map(folder_of, path.split(",")) if folder]
+    return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
 
 
 def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
@@ -82,9 +81,13 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
         raise MistakesError([f"{each}: there is no such folder of configs" for each in missing])
     if folder is None:
         return list(overrides)
-    own = [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
     others = [override for override in overrides if not is_search_path(override)]
-    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *own])}]"]
+    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
+
+
+def _paths(overrides: Sequence[str]) -> list[str]:
+    """The search paths that the overrides give, each with its places behind one another."""
+    return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
 
 
 @contextmanager

@@ -11,6 +11,7 @@ from ray.tune import tune
 
 from orchestrator.backends.on_ray.controller import GangController
 from orchestrator.backends.on_ray.environment import environment
+from orchestrator.backends.on_ray.replaced import replaced
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -29,8 +30,9 @@ def plain_tune(*, verbose: bool) -> Iterator[None]:
     with (
         environment(_TUNE),
         _quiet("ray.tune", not verbose),
-        _callbacks_uncounted(),
-        _gangs_of_ours(),
+        # To tell Ray's makers who uses their callbacks, Tune imports Comet, MLflow and W&B where they are, for seconds.
+        replaced(usage, "tag_callbacks", lambda callbacks: False),
+        replaced(tune, "TuneController", GangController),
     ):
         yield
 
@@ -45,25 +47,3 @@ def _quiet(name: str, quiet: bool) -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-@contextmanager
-def _callbacks_uncounted() -> Iterator[None]:
-    """To tell Ray's makers who uses their callbacks, Tune imports Comet, MLflow and W&B where they are, for seconds."""
-    count = usage.tag_callbacks
-    usage.tag_callbacks = lambda callbacks: False
-    try:
-        yield
-    finally:
-        usage.tag_callbacks = count
-
-
-@contextmanager
-def _gangs_of_ours() -> Iterator[None]:
-    """Controllers that are made meanwhile are ours; there is no setting for it."""
-    theirs = tune.TuneController
-    tune.TuneController = GangController
-    try:
-        yield
-    finally:
-        tune.TuneController = theirs

@@ -5,9 +5,11 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 
 from ray._private import utils as ray_utils
+
+from orchestrator.backends.on_ray.replaced import replaced
 
 
 @contextmanager
@@ -21,12 +23,6 @@ def handler_kept(number: int) -> Iterator[None]:
             signal.signal(number, before)
 
 
-@contextmanager
-def signals_left_to_us() -> Iterator[None]:
+def signals_left_to_us() -> AbstractContextManager[None]:
     """Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind."""
-    install = ray_utils.set_sigterm_handler
-    ray_utils.set_sigterm_handler = lambda handler: None
-    try:
-        yield
-    finally:
-        ray_utils.set_sigterm_handler = install
+    return replaced(ray_utils, "set_sigterm_handler", lambda handler: None)
