@@ -73,6 +73,11 @@ def summary_frame(
     return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
 
 
+def further_axes(cells: pd.DataFrame) -> list[str]:
+    """The columns of a summary that are axes beyond the standard ones."""
+    return [name for name in cells.columns if name not in (*COLUMNS, *FURTHER)]
+
+
 def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     """What is known of each cell without its figures, indexed by `cell_id`."""
     groups = trials.groupby("cell_id", sort=False)

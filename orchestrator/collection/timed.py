@@ -28,10 +28,20 @@ def is_timed(column: str) -> bool:
     return column in (*_RATES, *_DRAWS) or (column.startswith(_STEP) and column.endswith("_s"))
 
 
+def is_valid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
+    """For each trial or cell of such a column whether its timing is known to be valid."""
+    return timing_valid.astype("boolean").fillna(False).astype(bool)
+
+
+def is_invalid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
+    """For each whether its timing is known not to be; without any timing it is neither."""
+    return timing_valid.astype("boolean").eq(False).fillna(False).astype(bool)
+
+
 def counts(trials: pd.DataFrame) -> pd.Series[Any]:
     """For each trial whether its timing counts: it is ok, and valid unless no ok seed of its cell is."""
     ok = trials["status"] == Status.OK.value
-    valid = ok & trials["timing_valid"].astype("boolean").fillna(False).astype(bool)
+    valid = ok & is_valid(trials["timing_valid"])
     return ok & (valid | ~valid.groupby(trials["cell_id"]).transform("any"))
 
 

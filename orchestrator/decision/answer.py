@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from orchestrator.collection.timed import is_valid
 from orchestrator.decision.claims import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.text import figures
 from orchestrator.text.rows import short_names, varying
@@ -36,7 +37,7 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     scaled = cells[more & cells["speedup"].notna()]
     if scaled.empty:
         return ""
-    valid = scaled["timing_valid"].astype("boolean").fillna(False).astype(bool)
+    valid = is_valid(scaled["timing_valid"])
     scaled = scaled[valid] if valid.any() else scaled
     rows = scaled.to_dict("records")
     place = int(scaled["speedup"].to_numpy().argmax())

@@ -11,7 +11,7 @@ import pandas as pd
 
 from orchestrator.collection.collector import axis_columns, collect_for
 from orchestrator.collection.measure import Measure, measured
-from orchestrator.collection.timed import only_sound
+from orchestrator.collection.timed import is_valid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
 from orchestrator.decision.choice import Choice, Contest, choose
@@ -145,7 +145,7 @@ def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.
     """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
     ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
     known = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
-    valid = known & cells["timing_valid"].astype("boolean").fillna(False).astype(bool)
+    valid = known & is_valid(cells["timing_valid"])
     kept = valid if valid.any() else known
     told = [
         figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),

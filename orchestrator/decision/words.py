@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from orchestrator.collection.timed import is_valid
 from orchestrator.decision.choice import SHOWN, TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, is_sure
@@ -41,7 +42,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     p_best, p_within = float(found.choice.p_best[chosen]), float(found.choice.p_within[chosen])
     fewest = int(found.candidates["n_ok"].min())
     compared = not math.isnan(found.choice.shortfall.point[chosen])
-    invalid = not found.candidates["timing_valid"].astype("boolean").fillna(False).all()
+    invalid = not is_valid(found.candidates["timing_valid"]).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
     told = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
     told += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
+from orchestrator.collection.timed import is_invalid
 from orchestrator.report.axes import clipped_axis, power_axis, seconds_axis, speedup_axis
 from orchestrator.report.lines import Lines, with_lines, word
 from orchestrator.report.picture import Axis, Picture, Points
@@ -96,7 +97,7 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
 
 
 def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
-    invalid = cells[cells[column].notna()]["timing_valid"].astype("boolean").eq(False).any()
+    invalid = is_invalid(cells.loc[cells[column].notna(), "timing_valid"]).any()
     drawn = replace(
         picture,
         x=power_axis(word("gpus", cells), cells["gpus"].tolist()),

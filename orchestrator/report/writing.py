@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
+from orchestrator.collection.timed import is_valid
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import cell_pictures
 from orchestrator.report.csv_text import csv_bytes
@@ -102,13 +103,12 @@ def _facts(material: Material) -> list[tuple[str, str]]:
     ok = int(counts.get(Status.OK.value, 0))
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
     on_cpu = " (gpus counts worker processes)" if set(cells["device"].dropna()) == {"cpu"} else ""
-    valid = trials["timing_valid"].astype("boolean")
     finished = trials["finished_at"].replace("", None).dropna()
     return [
         ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
         ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
         ("cells", f"{len(cells)}, {_seeds(cells)}"),
-        ("timings valid", f"{int(valid.fillna(False).sum())} of {ok}"),
+        ("timings valid", f"{is_valid(trials['timing_valid']).sum()} of {ok}"),
         ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
     ]
 

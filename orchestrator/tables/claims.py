@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.timed import is_ratio_scaled, is_timed, only_sound
+from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claim_expression import Claimed, ExpressionError
 from orchestrator.decision.claims import INCONCLUSIVE, Sides, Verdict, judge
@@ -87,8 +87,9 @@ class _Values:
     def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
         looked_at = self._ok[self._ok["cell_id"].isin(cell_ids)]
         if is_timed(column):
-            invalid = self._cells["timing_valid"].astype("boolean").eq(False)
-            self.is_doubtful |= bool((invalid & self._cells["cell_id"].isin(cell_ids)).any())
+            self.is_doubtful |= bool(
+                (is_invalid(self._cells["timing_valid"]) & self._cells["cell_id"].isin(cell_ids)).any()
+            )
         if len(looked_at):  # NaN where any trial does not tell
             self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
         table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)

@@ -12,8 +12,8 @@ import pandas as pd
 
 from orchestrator.collection.by_seed import Differences
 from orchestrator.collection.reading import frames
-from orchestrator.collection.summary import COLUMNS, FURTHER
-from orchestrator.collection.timed import only_sound
+from orchestrator.collection.summary import further_axes
+from orchestrator.collection.timed import is_invalid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.journal.history import difference, latest
 from orchestrator.journal.journal import replay
@@ -86,7 +86,7 @@ def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
     Without those that differ only in an axis of one side alone: `_not_told_apart` tells of them.
     """
-    axes = [column for column in this.columns if column not in (*COLUMNS, *FURTHER) and column in other.columns]
+    axes = [name for name in further_axes(this) if name in other.columns]
     key = [*_ALIKE, *axes]
     kept = [*key, "cell_id", "status", "timing_valid"]
     sides = [frame.loc[~frame.duplicated(key, keep=False), kept] for frame in (this, other)]
@@ -95,7 +95,7 @@ def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 def _not_told_apart(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:
     """Of the axes that one side alone has: its cells that differ in nothing else have no counterpart of their own."""
-    axes = [name for name in own.columns if name not in (*COLUMNS, *FURTHER) and name not in others.columns]
+    axes = [name for name in further_axes(own) if name not in others.columns]
     alone = [axis(name) for name in axes if own[name].nunique(dropna=False) > 1]
     told = plain(f"{', '.join(alone)} in {where}")
     return f" Not compared: cells that differ only in {told}, which is no axis of the other." if alone else ""
@@ -107,15 +107,15 @@ def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Int
         for trials, side in zip((this, other), _SIDES, strict=True)
     ]
     found = welch(*sides).map(np.exp)
-    doubtful = _doubtful(shared).to_numpy(dtype=bool)
+    doubtful = _doubtful(shared).to_numpy()
     lo, hi = (np.where(doubtful, np.nan, end) for end in (found.lo, found.hi))
     return Interval(point=found.point, lo=lo, hi=hi)
 
 
-def _doubtful(shared: pd.DataFrame) -> pd.Series[Any]:
+def _doubtful(shared: pd.DataFrame) -> pd.Series[bool]:
     """Of which cells a timing is not valid: their throughputs are told, and nothing is concluded from them."""
-    sides = [shared[f"timing_valid_{side}"].astype("boolean").eq(False).fillna(False) for side in _SIDES]
-    return sides[0] | sides[1]
+    this, other = (is_invalid(shared[f"timing_valid_{side}"]) for side in _SIDES)
+    return this | other
 
 
 def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:

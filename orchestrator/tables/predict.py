@@ -11,8 +11,8 @@ import pandas as pd
 
 from orchestrator.collection.baseline import BATCH_SIDES, FIXED_SIDE
 from orchestrator.collection.reading import frames
-from orchestrator.collection.summary import COLUMNS, FURTHER
-from orchestrator.collection.timed import only_sound
+from orchestrator.collection.summary import further_axes
+from orchestrator.collection.timed import is_invalid, only_sound
 from orchestrator.collection.to_target import samples_to_target, start_up_s
 from orchestrator.config.request import Request
 from orchestrator.statistics.means import Array, Interval
@@ -57,7 +57,7 @@ def predicted(request: Request) -> str:
 def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
     """One for each group of ok cells that are alike but for GPUs and the freed side of the batch."""
     fixed = FIXED_SIDE[str(cells["scaling"].iloc[0])]
-    axes = [column for column in cells.columns if column not in (*COLUMNS, *FURTHER)]
+    axes = further_axes(cells)
     key = ["device", fixed, "lr_rule", "lr_multiplier", *axes]
     known = cells[(cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()]
     told = [column for column in key if column == fixed or known[column].nunique(dropna=False) > 1]
@@ -70,7 +70,7 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
 def doubtful(cells: pd.DataFrame) -> list[str]:
     """A line where cells that laws are fitted to have no valid timing, and a blank one."""
     known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
-    count = int((known & cells["timing_valid"].astype("boolean").eq(False).fillna(False)).sum())
+    count = int((known & is_invalid(cells["timing_valid"])).sum())
     many = figures.counted(count, "cell has", "cells have")
     return [f"{many} no valid timing, and the laws rest on their throughputs all the same.", ""] if many else []
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.summary import COLUMNS, FURTHER
+from orchestrator.collection.summary import further_axes
 from orchestrator.collection.to_target import samples_to_target
 from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.means import Interval
@@ -113,7 +113,7 @@ def _limit(law: str, fit: Fit) -> str:
 
 
 def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
-    axes = [column for column in cells.columns if column not in (*COLUMNS, *FURTHER)]
+    axes = further_axes(cells)
     key = ["lr_rule", "lr_multiplier", *axes]
     rows = []
     for values, group in cells[cells["status"] == Status.OK.value].groupby(key, sort=False, dropna=False):

@@ -10,6 +10,7 @@ import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.collection.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
+from orchestrator.collection.timed import is_invalid
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, status, varying
 from sweeps.status import Status
@@ -56,7 +57,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
-    if (~cells["timing_valid"].astype("boolean")).any():
+    if is_invalid(cells["timing_valid"]).any():
         about.append("† This timing is not valid; the note says why.")
     return "\n".join([*head(cells, "Speed-up"), *about, "", markdown(speedup_frame(cells)), "", *_below(cells)])
 
