@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 
@@ -12,5 +12,14 @@ def runs_here(config: Mapping[str, Any]) -> bool:
 
     A plan may be made anywhere, and the nodes of a cluster may have what this one lacks.
     """
-    address = (config.get("cluster") or {}).get("address") or os.environ.get("RAY_ADDRESS")
-    return config.get("mode") == "run" and not address
+    return config.get("mode") == "run" and not _cluster(config)
+
+
+def not_here(config: Mapping[str, Any], lacks: Iterable[str]) -> Iterator[str]:
+    """What this machine lacks, said of a plan: nothing fails of it yet."""
+    told = "the nodes need it" if _cluster(config) else "mode=run would refuse that"
+    yield from (f"{each} (as seen from this machine; {told})" for each in lacks)
+
+
+def _cluster(config: Mapping[str, Any]) -> Any:
+    return (config.get("cluster") or {}).get("address") or os.environ.get("RAY_ADDRESS")

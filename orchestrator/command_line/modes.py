@@ -19,8 +19,11 @@ def _run(question: Question) -> int:
     from orchestrator.driver import driver
     from orchestrator.storage.lock import LockedError
 
+    console = _console()
+    for remark in question.remarks:
+        console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(question.request, question.asked(), question.trials_on, _console(), question.secrets)
+        return driver.run(question.request, question.asked(), question.trials_on, console, question.secrets)
     except LockedError as error:
         raise MistakesError([str(error)]) from error
     except NotStartedError as error:  # no trial has run, and the same command may
@@ -34,7 +37,7 @@ def _plan(question: Question) -> int:
 
     request = question.request
     plan = plan_now(request, question.asked(), question.trials_on)
-    print(told(plan, request.plan_format, request.price_per_gpu_hour))
+    print(told(plan, request.plan_format, request.price_per_gpu_hour, question.remarks))
     return 0
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.known_keys import shape_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
+from orchestrator.command_line.setup_remarks import setup_remarks
 from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
@@ -33,6 +34,7 @@ class Question:
         self.config = composition.config
         self.secrets = composition.secrets
         self._trials: dict[tuple[Node, ...], list[TrialSpec]] = {}
+        self._remarks: dict[str, None] = {}
         _raise(shape_mistakes(self.config, config_dir()))
         if self.config["sweep"].get("name") in (None, "???"):
             if composition.sweep:
@@ -41,6 +43,11 @@ class Question:
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self.config, composition.axes(), composition.arguments)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What is worth knowing of the trials found so far, and is no mistake."""
+        return tuple(self._remarks)
 
     def asked(self) -> dict[str, Any]:
         """What is asked outside the axes, by its content: what a continued sweep must not change."""
@@ -59,6 +66,7 @@ class Question:
         def setup_of(config_axes: Point) -> Setup:
             config = self._composition.variant(config_axes) if config_axes else self.config
             _raise(self._setup_mistakes(config))
+            self._remarks.update(dict.fromkeys(setup_remarks(config, request.axes)))
             return setup(config, nodes, self._versions, self.secrets)
 
         # Where keys of the config are axes, only a variant shows whether what the trainable needs is there.

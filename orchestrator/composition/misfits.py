@@ -66,6 +66,8 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
+    if options and value == "null" and key not in ("trainable", "sweep"):
+        return f"{override!r}: a group is left out by ~{key}"
     if options and value not in options:
         return unknown(f"{key} in {override!r}:", value, options)
     if "Could not override" in str(error):

@@ -23,8 +23,8 @@ UNSET = "???"
 """What a key holds that the user has yet to set."""
 
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
-_ALWAYS_CODE = ("_target_", "_check_", "_partial_", "_args_", "_call_")
-_SHIPPED = re.compile(r"^\s*(?:_target_|_check_):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
+_ALWAYS_CODE = ("_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_")
+_SHIPPED = re.compile(r"^\s*(?:_target_|_check_|_remarks_):\s*([\w.]+:\w+)\s*$", re.MULTILINE)
 _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 

@@ -108,7 +108,8 @@ class Display:
 
     def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
         done = sum(self._ended.values())
-        told = f"[{done}/{self._total}] {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.label}"
+        count = f"[{done:{len(str(self._total))}}/{self._total}]"
+        told = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.label}"
         figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
         shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
         style = "" if outcome.status is Status.OK else "bold red"

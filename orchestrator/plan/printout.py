@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
@@ -15,12 +15,12 @@ from sweeps.trial import TrialSpec
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
-def told(plan: Plan, form: str, price_per_gpu_hour: float | None) -> str:
-    """The plan in one of the forms `table` and `json`."""
-    return as_json(plan, price_per_gpu_hour) if form == "json" else as_text(plan, price_per_gpu_hour)
+def told(plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
+    """The plan in one of the forms `table` and `json`, with what is worth knowing before it is run."""
+    return (as_json if form == "json" else as_text)(plan, price_per_gpu_hour, remarks)
 
 
-def as_json(plan: Plan, price_per_gpu_hour: float | None) -> str:
+def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """The plan as one JSON object."""
     forecast = plan.forecast
     return json.dumps(
@@ -34,12 +34,13 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None) -> str:
             "trials_of_unknown_duration": forecast.unknown,
             "expected_cost": None if price_per_gpu_hour is None else forecast.gpu_hours * price_per_gpu_hour,
             "nodes": [vars(node) for node in plan.nodes],
+            "remarks": list(remarks),
         },
         indent=2,
     )
 
 
-def as_text(plan: Plan, price_per_gpu_hour: float | None) -> str:
+def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """The plan as a table for people."""
     from tabulate import tabulate
 
@@ -51,6 +52,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None) -> str:
             f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
             f" on {', '.join(describe(node) for node in plan.nodes)}",
             f"expected: {_expected(plan, price_per_gpu_hour)}",
+            *(f"note: {remark}" for remark in remarks),
         ]
     )
 

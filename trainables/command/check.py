@@ -12,7 +12,7 @@ from typing import Any
 from trainables.command.metrics import declared
 from trainables.command.settings import CommandSettings
 from trainables.command.template import NAMES, TemplateError, fill
-from trainables.whereabouts import runs_here
+from trainables.whereabouts import not_here, runs_here
 
 
 def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
@@ -30,6 +30,19 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         yield from _patterns("diverged_patterns", settings.diverged_patterns)
         yield from _patterns("epoch_pattern", [settings.epoch_pattern] if settings.epoch_pattern else [])
         yield from declared(settings.metrics)
+
+
+def remarks(config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for what may be meant so, and may not: a length that the command is not told, a program not here yet."""
+    settings = CommandSettings.of(config["trainable"])
+    for name, length in (config.get("budget") or {}).items():
+        if length is not None and not may_hear(settings, (name, f"budget.{name}")):
+            yield (
+                f"trainable.argv has no {{{name}}}, so budget.{name}={length:g} does not reach the command, "
+                f"which trains as long as it does by itself: name it there, or read SWEEP_{name.upper()}"
+            )
+    if not runs_here(config):
+        yield from not_here(config, _program(settings))
 
 
 def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:

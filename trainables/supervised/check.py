@@ -11,7 +11,7 @@ from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
 from trainables.options import path_of
 from trainables.supervised.settings import Settings
-from trainables.whereabouts import runs_here
+from trainables.whereabouts import not_here, runs_here
 
 
 def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
@@ -24,6 +24,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable: a value is of another type than it should be: {error}"
     yield from _names(config)
     yield from _labels(config.get("model") or {}, config.get("data") or {})
+    yield from _subset(config.get("data") or {})
     if runs_here(config):
         yield from absent(config.get("data") or {})
     try:
@@ -34,6 +35,23 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
         return
     if told := growth.why_not(config.get("budget") or {}):
         yield told
+
+
+def remarks(config: Mapping[str, Any]) -> Iterator[str]:
+    """A line for data that are not on this machine, where only a plan is made here."""
+    if not runs_here(config):
+        yield from not_here(config, absent(config.get("data") or {}))
+
+
+def _subset(data: Mapping[str, Any]) -> Iterator[str]:
+    subset = data.get("subset") or {}
+    if not isinstance(subset, Mapping):
+        yield f"data.subset must be {{train: …, test: …, seed: …}}, numbers of images and a seed, not {subset!r}"
+        return
+    for key, least in (("train", 1), ("test", 1), ("seed", 0)):
+        count = subset.get(key)
+        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < least):
+            yield f"data.subset.{key} must be a whole number of at least {least}, not {count!r}"
 
 
 def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:

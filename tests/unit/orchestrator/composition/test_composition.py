@@ -94,6 +94,7 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
         ),
         ("cluster.labels=null", "cluster.labels must be a section, not None"),
         ("trainable=null", "unknown trainable in 'trainable=null': 'null'; valid: command,"),
+        ("schedule=null", "'schedule=null': a group is left out by ~schedule"),
         ("results_dir=", "results_dir must be a folder or a URI, not empty"),
         ("budget.seconds=inf", "budget.seconds must be a number above 0, not inf"),
         (

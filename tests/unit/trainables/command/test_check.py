@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from tests.unit.trainables.test_conf import CONF
-from trainables.command.check import mistakes
+from trainables.command.check import mistakes, remarks
 from trainables.command.settings import CommandSettings
 
 
@@ -22,7 +22,7 @@ def test_the_shipped_config_has_the_keys_that_are_read():
     given = config()["trainable"]
     assert set(CommandSettings.__dataclass_fields__) <= set(given)
     assert set(given) - set(CommandSettings.__dataclass_fields__) == {
-        *("_target_", "_check_", "strategy", "lr", "reference_batch_size", "optimizer")
+        *("_target_", "_check_", "_remarks_", "strategy", "lr", "reference_batch_size", "optimizer")
     }
     defaults = CommandSettings(argv="python train.py", metrics=given["metrics"], ok_exit_codes=[0])
     assert {key: getattr(defaults, key) or None for key in defaults.__dataclass_fields__} == {
@@ -126,3 +126,31 @@ def test_a_script_may_read_them_from_its_environment(folder):
 
 def test_an_axis_of_one_value_need_not_be_told():
     assert list(mistakes(config(argv="python train.py") | {"sweep": {"axes": {"lr_rule": ["sqrt"]}}})) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "untold"),
+    [
+        ("python train.py", True),
+        ("python train.py --steps {steps}", True),
+        ("python train.py --epochs {epochs}", False),
+        ("python train.py --until {budget.epochs}", False),
+        ("bash -c 'python train.py --epochs $SWEEP_EPOCHS'", False),
+        ("python -m train", False),
+    ],
+)
+def test_a_length_that_the_command_is_not_told_is_remarked(argv, untold):
+    told = list(remarks(config(argv=argv) | {"mode": "run"}))
+    assert [each.partition(" does")[0] for each in told] == [
+        "trainable.argv has no {epochs}, so budget.epochs=3"
+    ] * untold
+
+
+def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    given = config(argv="absent {epochs}") | {"mode": "plan"}
+    (told,) = remarks(given)
+    assert "there is no program 'absent'" in told and told.endswith("mode=run would refuse that)")
+    (told,) = remarks(given | {"cluster": {"address": "auto"}})
+    assert told.endswith("the nodes need it)")
+    assert list(remarks(given | {"mode": "run"})) == []  # which mistakes tells

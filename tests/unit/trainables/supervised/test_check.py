@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainables.ranks import CONFIG
-from trainables.supervised.check import mistakes
+from trainables.supervised.check import mistakes, remarks
 
 GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
 
@@ -41,6 +41,12 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ),
         ({"model": {"name": "unet"}, "data": {"name": "synthetic", "dense": True}}, []),
         ({"model": {"name": "unet"}, "data": {"name": "mypackage.data:Mine"}}, []),
+        ({"data": CONFIG["data"] | {"subset": {"train": 64, "test": None, "seed": 0}}}, []),
+        (
+            {"data": CONFIG["data"] | {"subset": {"train": "lots", "test": 0, "seed": 1.5}}},
+            ["data.subset.train must be a whole number of at least 1, not 'lots'", "data.subset.test", "of at least 0"],
+        ),
+        ({"data": CONFIG["data"] | {"subset": 64}}, ["data.subset must be {train: …, test: …, seed: …}"]),
         ({"schedule": GROWS}, ["budget.steps says nothing of samples where schedule=increase_batch"]),
     ],
 )
@@ -53,7 +59,11 @@ def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config = CONFIG | {"data": {"name": "npz", "path": "/nowhere/mine.npz"}, "mode": "run"}
     assert [told.partition(":")[0] for told in mistakes(config)] == ["data 'npz'"]
-    assert list(mistakes(config | {"mode": "plan"})) == []
+    assert list(mistakes(config | {"mode": "plan"})) == [] == list(remarks(config))
+    (told,) = remarks(config | {"mode": "plan"})
+    assert told.startswith("data 'npz': there is no file") and told.endswith("mode=run would refuse that)")
+    (told,) = remarks(config | {"cluster": {"address": "auto"}})
+    assert told.endswith("the nodes need it)")
     assert list(mistakes(config | {"data": None})) == ["data.name is not set"]
     assert list(mistakes(config | {"cluster": {"address": "auto"}})) == []
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")

@@ -1,0 +1,57 @@
+"""What a plan and a run say of a config in which nothing is wrong."""
+
+import json
+
+import pytest
+
+from orchestrator.app import main
+from orchestrator.command_line.setup_remarks import setup_remarks
+
+IGNORES = {"trainable": {"_target_": "mine.training:train", "_ignores_": ["lr_rule", "lr_multiplier", "model"]}}
+
+
+@pytest.mark.parametrize(
+    ("axes", "told"),
+    [
+        ({"gpus": "auto", "lr_rule": ["none"], "seed": [0, 1]}, []),
+        ({"lr_rule": ["none", "sqrt"]}, ["mine.training does not heed lr_rule: all values of it do the same"]),
+        (
+            {"model.width": [8, 16], "lr_multiplier": [1, 2], "gpus": [1, 2]},
+            ["mine.training does not heed model.width, lr_multiplier: all values of each do the same"],
+        ),
+    ],
+)
+def test_axes_that_a_trainable_does_not_heed(axes, told):
+    assert list(setup_remarks(IGNORES, axes)) == told
+
+
+@pytest.fixture
+def noop(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    given = ("trainable=noop", "backend=inprocess", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]", "report.html=false")
+    return ["sweep=batch_scaling", "sweep.axes.lr_rule=[none,sqrt]", "sweep.axes.device_batch_size=[32]", *given]
+
+
+NOTE = "trainables.noop does not heed lr_rule: all values of it do the same"
+
+
+def test_a_plan_ends_with_them(noop, capsys):
+    assert main([*noop, "mode=plan"]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"note: {NOTE}"
+    assert main([*noop, "mode=plan", "plan.format=json"]) == 0
+    assert json.loads(capsys.readouterr().out)["remarks"] == [NOTE]
+
+
+def test_a_run_begins_with_them(noop, capsys):
+    assert main(noop) == 0
+    assert capsys.readouterr().out.splitlines()[0] == f"note: {NOTE}"
+
+
+def test_they_are_told_of_each_variant_once(noop, tmp_path, capsys):
+    axis = 'sweep.axes."data.root"=[here,there]'
+    given = ["trainable=supervised", "data=cifar10", "sweep.axes.lr_rule=[none]", axis]
+    assert main([*noop, *given, "mode=plan", "plan.format=json"]) == 0
+    told = json.loads(capsys.readouterr().out)["remarks"]
+    assert len(told) == 2 and all(
+        f"{tmp_path}/{place}/" in remark for place, remark in zip(("here", "there"), told, strict=True)
+    )
