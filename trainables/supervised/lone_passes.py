@@ -12,7 +12,7 @@ from trainables.clock import Clock
 from trainables.inputs.inputs import Form, as_pixels
 from trainables.inputs.split import Part
 from trainables.models.batch_norm import own_statistics
-from trainables.step.objective import loss_sum
+from trainables.step.objective import Objective, loss_sum
 from trainables.step.precision import Precision
 
 WARMUP_PASSES = 3
@@ -25,8 +25,11 @@ BALLAST = 3
 class LonePasses:
     """Forward and backward passes of a model that is on its device, and in no wrapper that talks to others."""
 
-    def __init__(self, model: nn.Module, part: Part, *, form: Form, precision: Precision, clock: Clock) -> None:
+    def __init__(
+        self, model: nn.Module, part: Part, *, form: Form, precision: Precision, clock: Clock, objective: Objective
+    ) -> None:
         self._model, self._part, self._form, self._precision, self._clock = model, part, form, precision, clock
+        self._objective = objective
 
     def pass_s(self, samples: int) -> float:
         """Seconds of one pass over so many samples: the fastest of at least `LEAST_PASSES` in at least `LEAST_S`.
@@ -70,7 +73,9 @@ class LonePasses:
 
         def pass_once() -> None:
             with self._precision.casting(form.device):
-                loss = loss_sum(self._model(images), targets)
+                outputs = self._model(images)
+                self._objective.require_fit(outputs, targets)
+                loss = loss_sum(outputs, targets)
             loss.backward()
 
         return pass_once

@@ -32,6 +32,7 @@ from trainables.step.strategy import Exchange
 from trainables.step.training_step import Step, TrainingStep
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.lone_passes import LonePasses
+from trainables.supervised.misfit import told_as_misfit
 from trainables.supervised.settings import Settings
 from trainables.supervised.workload import Workload
 
@@ -57,9 +58,11 @@ class Replica:
         self._gang, self._clock = gang, clock
         self._settings = Settings.of(config["trainable"])
         self._growth = Growth.of(config["schedule"])
+        self._objective = Objective(num_classes=workload.num_classes, smoothing=self._settings.label_smoothing)
         self._check_growth()
         self.model = self._build_model()
-        pause_s = self._settle(settled)
+        with told_as_misfit(self.model, config["model"]["name"], workload.input_shape):
+            pause_s = self._settle(settled)
         self.noise = NoiseWatch(
             self.model,
             context,
@@ -153,7 +156,12 @@ class Replica:
     def _lone_passes(self) -> LonePasses:
         workload = self._workload
         return LonePasses(
-            self.model, workload.split.train, form=workload.form, precision=workload.precision, clock=self._clock
+            self.model,
+            workload.split.train,
+            form=workload.form,
+            precision=workload.precision,
+            clock=self._clock,
+            objective=self._objective,
         )
 
     def _settle(self, settled: Batch | None) -> float:
@@ -188,6 +196,6 @@ class Replica:
             precision=self._workload.precision,
             grad_accum_steps=context.batch.grad_accum_steps,
             device=context.device,
-            objective=Objective(num_classes=self._workload.num_classes, smoothing=self._settings.label_smoothing),
+            objective=self._objective,
         )
         return GraphedStep(step) if self.captures else step

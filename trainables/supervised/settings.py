@@ -48,7 +48,8 @@ class Settings:
     cuda_graph: str = "off"
     """off, or on: the whole optimizer step is captured once and replayed, for steps shorter than their launches."""
     micro_batch: str = "off"
-    """off, or auto: shares that do not fit into memory are taken in several passes, as few as fit on every rank."""
+    """off, or auto: shares that do not fit into memory are taken in several passes, as few as fit on every rank; what
+    is evaluated at once is halved until it fits."""
     exchange: str = "full"
     """full: gradients travel between ranks as they are; bf16: rounded to 8 significant bits, half as long."""
     memory_format: str = "contiguous"

@@ -62,5 +62,6 @@ class Workload:
             form=self.form,
             precision=self.precision,
             batch_size=settings.eval_batch_size,
+            shrinks=settings.micro_batch == "auto",
             mirrored=settings.eval_mirrored,
         )

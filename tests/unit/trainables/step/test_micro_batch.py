@@ -22,7 +22,7 @@ class Hungry(nn.Module):
         self.layer, self._most = nn.Linear(features, classes), most
 
     def forward(self, images: Tensor) -> Tensor:
-        if self.training and len(images) > self._most:
+        if len(images) > self._most:
             raise torch.OutOfMemoryError("CUDA out of memory.")
         return self.layer(images.flatten(1))
 
@@ -56,6 +56,12 @@ def test_smaller_passes_make_the_same_update(accum: int) -> None:
     for one, other in zip(whole, parts, strict=True):
         torch.testing.assert_close(other, one, atol=1e-10, rtol=0)
     assert same["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
+
+
+def test_what_is_evaluated_need_not_fit_at_once_either() -> None:
+    parts, whole = run(asked(30, "auto"))["metrics"], run(asked(10**9, "auto"))["metrics"]
+    assert (parts["accuracy"], parts["val_accuracy"]) == (whole["accuracy"], whole["val_accuracy"])
+    assert parts["val_loss"] == pytest.approx(whole["val_loss"], abs=1e-10)
 
 
 def test_what_fits_stays_whole() -> None:

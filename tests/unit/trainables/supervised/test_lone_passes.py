@@ -10,6 +10,7 @@ from trainables import process_group
 from trainables.clock import Clock
 from trainables.context import Context
 from trainables.inputs.split import Part
+from trainables.step.objective import Objective
 from trainables.step.precision import PRECISIONS
 from trainables.supervised import lone_passes
 from trainables.supervised.lone_passes import LonePasses
@@ -24,7 +25,7 @@ def test_it_tells_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatc
     lengths = itertools.chain.from_iterable((0.0, second) for second in [9.0, 5.0, 2.0] + [3.0] * 7)
     clock = Clock("cpu", monotonic=itertools.accumulate(lengths).__next__)
     part = Part(images=IMAGES, targets=LABELS)
-    timed = LonePasses(model, part, form=form(), precision=PRECISIONS["fp64"], clock=clock)
+    timed = LonePasses(model, part, form=form(), precision=PRECISIONS["fp64"], clock=clock, objective=Objective())
     assert timed.pass_s(8) == pytest.approx(2.0)
     assert seen == [8] * (lone_passes.WARMUP_PASSES + lone_passes.LEAST_PASSES)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
@@ -35,7 +36,8 @@ def take_passes(rank: int, meet: str) -> str:
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)))
     part = Part(images=IMAGES, targets=LABELS)
-    one = LonePasses(model.double(), part, form=form(), precision=PRECISIONS["fp64"], clock=Clock("cpu"))
+    clock, objective = Clock("cpu"), Objective()
+    one = LonePasses(model.double(), part, form=form(), precision=PRECISIONS["fp64"], clock=clock, objective=objective)
     for _ in range(1 + rank):
         one.take_pass(4)
     return type(model[0]).__name__ + str("forward" in vars(model[0]))

@@ -175,6 +175,20 @@ def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any]
     assert answer["status"] == "failed" and note in answer["note"]
 
 
+@pytest.mark.parametrize("settings", [{"micro_batch": "auto"}, {"slow_down": {"rank": 0, "factor": 2.0}}])
+@pytest.mark.parametrize(
+    ("model", "note"),
+    [
+        ("with_five_outputs", "the model's outputs are 64×5, and 10 classes"),
+        ("of_colours", "does not take the data's images, N×C×H×W = N×1×8×8 of floats: build it"),
+    ],
+)
+def test_so_it_does_where_passes_are_taken_before_the_training(settings: dict[str, Any], model: str, note: str) -> None:
+    config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | settings}
+    answer = run(request(config=config))
+    assert answer["status"] == "failed" and note in answer["note"]
+
+
 def test_a_batch_larger_than_the_data_fails() -> None:
     note = run(request(shares=(2000,)))["note"]
     assert "global_batch_size=2000 is more than the 1293 training samples" in note
