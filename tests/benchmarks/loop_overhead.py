@@ -25,6 +25,7 @@ require(*WATCHED, "scikit-learn")
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 import torch.nn.functional as F  # noqa: E402
+from torch import nn  # noqa: E402
 
 from orchestrator.statistics.means import ratio  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402
@@ -50,12 +51,14 @@ def trial_of(model: dict[str, Any], batch: int) -> SupervisedTrial:
     return trial
 
 
-def bare(trial: SupervisedTrial, model: dict[str, Any], batch: int) -> Callable[[], None]:
-    """A step by hand on the same data."""
+def bare(
+    trial: SupervisedTrial, model: dict[str, Any], batch: int, wrap: Callable[[nn.Module], nn.Module] = nn.Module.train
+) -> Callable[[], None]:
+    """A step by hand on the same data; `wrap` puts the model into what calls it."""
     workload = trial._workload
     images = workload.form.normalise(as_pixels(workload.split.train.images, "cpu"))
     targets = workload.split.train.targets
-    module = models.build(model, input_shape=workload.input_shape, num_classes=workload.num_classes)
+    module = wrap(models.build(model, input_shape=workload.input_shape, num_classes=workload.num_classes))
     optimizer = torch.optim.SGD(module.parameters(), lr=0.05, momentum=0.9, fused=True)
 
     def minibatches() -> Iterator[torch.Tensor]:

@@ -3,10 +3,11 @@
     python -m tests.benchmarks.two_ranks [--batch 256] [--rounds 40] [--slice-s 0.1] [--free] [--out FILE.json]
 
 Kinds: alone (one trains by itself, the other idles), apart (both by themselves at the same time: what this loses no
-exchange wins back), unexchanged (as one gang, but no rank waits for the other), together. A round's efficiency is
-alone's seconds a step over the slower rank's; told is the geometric mean over the rounds with a 95% interval. Wanted:
-at least .85 together. Beside it stand the CPU seconds of a step, gloo's threads included: where others work on the
-machine, these say more than wall time does. Each rank has a core of its own; with --free the system may move them.
+exchange wins back), unexchanged (as one gang, but no rank waits for the other), together; and plain_ddp, the yardstick:
+a loop by hand around DistributedDataParallel, on the same data. A round's efficiency is alone's seconds a step over the
+slower rank's; told is the geometric mean over the rounds with a 95% interval. Wanted: at least .85 together. Beside it
+stand the CPU seconds of a step, gloo's threads included: where others work on the machine, these say more than wall
+time does. Each rank has a core of its own; with --free the system may move them.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import argparse
 import os
 import random
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from pathlib import Path
 from statistics import median
@@ -30,12 +32,15 @@ from orchestrator.statistics.means import ratio  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402
 from tests.unit.trainables.ranks import Processes, rendezvous, request  # noqa: E402
 
-KINDS = ("alone", "apart", "unexchanged", "together")
+KINDS = ("alone", "apart", "unexchanged", "together", "plain_ddp")
+MODEL = {"name": "small_cnn"}
 WANTED = 0.85
 PASSING = {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0, "checkpoint": "off"}
 
 _trials: dict[str, Any] = {}
 """In a rank's process: by kind."""
+_steps: dict[str, Callable[[], None]] = {}
+"""Likewise."""
 
 
 def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
@@ -48,15 +53,25 @@ def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
     if core >= 0:
         os.sched_setaffinity(0, {core})
     torch.set_num_threads(1)
-    gang = kind in ("unexchanged", "together")
+    gang = kind not in ("alone", "apart")
     place = {"rank": rank, "rendezvous": meet, "gang_id": meet} if gang else {}
     asked = request(
         shares=(batch, batch) if gang else (batch,),
-        config={"model": {"name": "small_cnn"}, "trainable": PASSING, "budget": {"epochs": 1}},
+        config={"model": MODEL, "trainable": PASSING, "budget": {"epochs": 1}},
         **place,
     )
     _trials[kind] = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
     _trials[kind].train()
+    _steps[kind] = plain_step(_trials[kind], batch) if kind == "plain_ddp" else _trials[kind]._loop.step
+
+
+def plain_step(trial: Any, batch: int) -> Callable[[], None]:
+    """One by hand, of a model of its own."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from tests.benchmarks.loop_overhead import bare
+
+    return bare(trial, MODEL, batch, wrap=DistributedDataParallel)
 
 
 def step_s(kind: str, count: int) -> tuple[float, float]:
@@ -65,7 +80,7 @@ def step_s(kind: str, count: int) -> tuple[float, float]:
     with trial.replica.step.without_exchange() if kind == "unexchanged" else nullcontext():
         began, cpu_began = time.perf_counter(), time.process_time()
         for _ in range(count):
-            trial._loop.step()
+            _steps[kind]()
         return (time.perf_counter() - began) / count, (time.process_time() - cpu_began) / count
 
 
