@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 from orchestrator.plan.plan import Plan
 from sweeps.feasibility import Node
+from sweeps.number import is_number
 from sweeps.simulation import Stay
 from sweeps.trial import TrialSpec
 
+_UNKNOWN = "unknown"
+_SECONDS = ("start_s", "expected_s")
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
@@ -42,15 +46,14 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """The plan as a table for people."""
-    from tabulate import tabulate
-
     shown = [{"state": row["state"], **row["axes"]} | {key: row[key] for key in _SHOWN} for row in rows(plan)]
     return "\n".join(
         [
-            tabulate([_readable(row) for row in shown], headers="keys", tablefmt="simple"),
+            *_aligned(_telling([_readable(row) for row in shown])),
             "",
             f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
             f" on {', '.join(describe(node) for node in plan.nodes)}",
+            *(f"infeasible, {trials}: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
             f"expected: {_expected(plan, price_per_gpu_hour)}",
             *(f"note: {remark}" for remark in remarks),
         ]
@@ -112,9 +115,27 @@ def describe(node: Node) -> str:
 
 
 def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
-    times = {key: _seconds(row[key]) if row["state"] == "to run" else "" for key in ("start_s", "expected_s")}
-    return {**row, **times, "lr": f"{row['lr']:.4g}"}
+    times = {key: _seconds(row[key]) if row["state"] == "to run" else "" for key in _SECONDS}
+    note = "" if row["state"] == "infeasible" else row["note"]  # of many trials there are few reasons, told below
+    return {**row, **times, "lr": f"{row['lr']:.4g}", "note": note}
+
+
+def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """The rows below their keys, numbers to the right: with the least between columns, to fit a narrow terminal."""
+    columns = list(dict.fromkeys(key for row in shown for key in row))
+    cells = [columns, *([str(row.get(key, "")) for key in columns] for row in shown)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    right = [all(is_number(row.get(key, 0)) for row in shown) or key in ("lr", *_SECONDS) for key in columns]
+    for line in (cells[0], ["-" * width for width in widths], *cells[1:]):
+        told = zip(line, widths, right, strict=True)
+        yield "  ".join(text.rjust(width) if number else text.ljust(width) for text, width, number in told).rstrip()
+
+
+def _telling(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the last columns where they say nothing of any trial, so that the rest fits a narrow terminal."""
+    silent = [key for key in (*_SECONDS, "note") if all(row[key] in ("", _UNKNOWN) for row in shown)]
+    return [{key: value for key, value in row.items() if key not in silent} for row in shown]
 
 
 def _seconds(seconds: float | None) -> str:
-    return "unknown" if seconds is None else f"{seconds:.1f}"
+    return _UNKNOWN if seconds is None else f"{seconds:.1f}"

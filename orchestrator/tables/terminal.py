@@ -72,15 +72,27 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
             border_style="yellow" if found.provisional else "green",
         )
     )
-    for line in [*found.reasons, *found.would_change]:
-        console.print(Text(_plain(f"  • {line}")))
+    for title, lines in (("Why:", found.reasons), ("What would change it:", found.would_change)):
+        if lines:
+            console.print(Text(title))
+        for line in lines:
+            console.print(_item("•", line))
     if found.more_seeds:
-        console.print(Text("  • More seeds would make it surer:"))
+        console.print(_item("•", "More seeds would make it surer:"))
     for more in found.more_seeds:
         console.print(Text(_plain(f"    - {more.name}: {more.seeds} more")))
     for command in found.commands:
         console.print(Text(_plain(f"    {command}")), soft_wrap=True)
     console.print()
+
+
+def _item(mark: str, text: str, style: str = "") -> Table:
+    """An item of a list, whose further lines begin below its first word."""
+    item = Table.grid(padding=(0, 1, 0, 0))
+    item.add_column(width=3, justify="right")
+    item.add_column(overflow="fold")
+    item.add_row(mark, Text(_plain(text), style=style))
+    return item
 
 
 def _show_table(
@@ -140,14 +152,14 @@ def _plain(text: str) -> str:
 def _show_notes(cells: pd.DataFrame, console: Console) -> None:
     differing = varying(cells)
     ok = cells[cells["status"] == Status.OK.value]
-    noted = [f"- {name(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
+    noted = [f"{name(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
     others = cells[cells["status"] != Status.OK.value].to_dict("records")
-    not_ok = [f"- {name(row, differing)}: {status(row)}; {row['note']}" for row in others]
+    not_ok = [f"{name(row, differing)}: {status(row)}; {row['note']}" for row in others]
     for title, lines, style in (("Not ok:", not_ok, "red"), ("Notes:", noted, "")):
         if lines:
             console.print(title, style=f"bold {style}".strip())
             for line in lines[:_MOST_NOTES]:
-                console.print(Text(f"  {_plain(line)}", style=style))
+                console.print(_item("-", line, style))
             if len(lines) > _MOST_NOTES:
                 console.print(f"  … and {len(lines) - _MOST_NOTES} more in tables/summary.csv", style="dim")
             console.print()

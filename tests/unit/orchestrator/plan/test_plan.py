@@ -87,10 +87,22 @@ def test_as_json_it_is_one_object_with_its_trials():
 
 
 def test_as_text_it_ends_with_what_it_comes_to():
-    assert printout.as_text(plan(), None).splitlines()[-2:] == [
+    assert printout.as_text(plan(), None, ["mind this"]).splitlines()[-4:] == [
         "2 trials to run, 0 finished, 2 infeasible on host: 2 CPUs, no GPU",
+        "infeasible, 2: needs 4 ranks of 1 CPU; there is room for 2 (host: 2 CPUs, 0 GPUs)",
         "expected: 2 trials of unknown duration",
+        "note: mind this",
     ]
+
+
+def test_as_text_it_has_only_columns_that_say_something():
+    heading, _, *rows = printout.as_text(plan(), None).splitlines()[:6]
+    assert heading.split() == ["state", "gpus", "device_batch_size", "seed", "global_batch_size", "lr"]
+    assert len(rows) == 4 and all(len(row) == len(heading) for row in rows)
+    heading = printout.as_text(plan(ended(TRIALS[0], Status.OOM)), None).splitlines()[0]
+    assert heading.split()[-1:] == ["note"]
+    heading = printout.as_text(plan(ended(TRIALS[0])), None).splitlines()[0]
+    assert heading.split()[-2:] == ["start_s", "expected_s"]
 
 
 def test_a_plan_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch):
