@@ -4,6 +4,22 @@
 effects, and imports nothing heavy.
 """
 
-from orchestrator.library import MistakesError, SweepResults, load_results, run_sweep
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from orchestrator.library import MistakesError, SweepResults, load_results, run_sweep
 
 __all__ = ["MistakesError", "SweepResults", "load_results", "run_sweep"]
+
+
+def __getattr__(name: str) -> Any:
+    """The library's names, once they are asked for: until the command line hears Ctrl-C, each import is too many."""
+    if name not in __all__:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from orchestrator import library
+
+    return getattr(library, name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -104,7 +104,8 @@ class Drive:
     def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
         """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""
         request, interrupt = self.request, self.interrupt
-        backend = _started(request, started, self.console, self.secrets)
+        with interrupt.ends_at_once():  # Ray takes seconds to start, and more where it is interrupted in that
+            backend = _started(request, started, self.console, self.secrets)
         if request.wait_s and not has_come(backend.nodes(), request):
             self._ask_for_first(backend, trials_on)
         nodes = arrived(backend.nodes, request, stopping=lambda: interrupt.signal is not None)

@@ -21,6 +21,7 @@ GRACE_S = 8.5
 
 
 _SAID = "interrupted: what runs is given up, and the tables follow; once more ends at once"
+_NOTHING_RAN = "interrupted while starting: no trial ran, and the same command continues"
 _OVER = b"\0"
 _TOO_SLOW = "this does not end in time, and is killed: the same command continues, mode=report makes the tables"
 _SHOW_CURSOR = b"\x1b[?25h\n"
@@ -51,6 +52,7 @@ class Interrupt:
         self.signal: int | None = None
         self._say: Callable[[str], None] = _say
         self._before: dict[int, object] = {}
+        self._at_once = False
 
     @property
     def exit_status(self) -> int:
@@ -89,6 +91,18 @@ class Interrupt:
         finally:
             self._say = _say
 
+    @contextmanager
+    def ends_at_once(self) -> Iterator[None]:
+        """Meanwhile the first signal ends the command: nothing runs yet that could end cleanly.
+
+        A program or notebook that only sweeps, too, is not ended for that.
+        """
+        self._at_once = all(before is end_at_once for before in self._before.values())
+        try:
+            yield
+        finally:
+            self._at_once = False
+
     def give_back(self) -> None:
         """The signals have their handlers of before."""
         for number, handler in self._before.items():
@@ -104,6 +118,9 @@ class Interrupt:
         if not number:
             return
         self.signal = self.signal or number
+        if self._at_once:
+            _say(_NOTHING_RAN)
+            end_at_once(number)
         self._tell(_SAID)
         again = self._next(time.monotonic() + GRACE_S)
         if again:
