@@ -5,7 +5,8 @@ The two sides are compared by seed: times, rates and speed-ups by the logarithm 
 all of it agrees with the claim, *refuted* if none does, else *inconclusive*. The margin, in the units of the sides, is
 given to the claim: `a >= b` with a margin of 0.01 holds as long as a is not below b − 0.01, and `a == b`, which needs
 one, is that and `a <= b + 0.01`. The interval is Student's t below ten seeds and the bootstrap from there on. Fewer
-seeds or epochs than the claim needs are inconclusive whatever they say.
+seeds or epochs than the claim needs are inconclusive whatever they say, and so are seeds of which each gives the very
+same value of something that chance has a part in: three times the same figure is one figure, not certainty.
 """
 
 from __future__ import annotations
@@ -38,13 +39,21 @@ class Sides:
     right: Array
     by_ratio: bool
     """Whether the two are times, rates or the like, of which ratios are what is asked."""
+    by_chance: bool = False
+    """Whether they are of something that differs from seed to seed, as times and accuracies do, and counts need not."""
 
     @staticmethod
-    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0) -> Sides:
+    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0, by_chance: bool = False) -> Sides:
         """Of the seeds that have both. Ratios need values above 0, and a margin that is below all of them."""
         known = ~np.isnan(left) & ~np.isnan(right)
         left, right = left[known], right[known]
-        return Sides(left=left, right=right, by_ratio=by_ratio and bool((left > 0).all() and (right > margin).all()))
+        above = bool((left > 0).all() and (right > margin).all())
+        return Sides(left=left, right=right, by_ratio=by_ratio and above, by_chance=by_chance)
+
+    @property
+    def are_copies(self) -> bool:
+        """Whether all seeds have the same values where chance should have made them differ."""
+        return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
 
     def compared(self, shift: float = 0.0) -> Array:
         """Left over right + shift as a logarithm, or left less right + shift."""
@@ -83,7 +92,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests = _tests(order, claim.margin, sides)
     found = _read(order, tests) if n else INCONCLUSIVE
-    why = _why(claim, n, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
+    why = _why(claim, sides, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
     point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
     return Verdict(
         claim=claim,
@@ -100,14 +109,17 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     )
 
 
-def _why(claim: Claim, n: int, epochs: float) -> str:
+def _why(claim: Claim, sides: Sides, epochs: float) -> str:
     """What keeps a claim from being judged at all."""
+    n = len(sides.left)
     if n == 0:
         return "no seed has a value of both sides"
     if n < 2:
         return "one seed has no interval"
     if n < claim.needs_seeds:
         return f"it needs {claim.needs_seeds} seeds"
+    if sides.are_copies:
+        return f"all {n} seeds are identical, which tells nothing of chance"
     if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
         had = "how many they had the trials do not tell" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
         return f"it needs {claim.needs_epochs:g} epochs, and {had}"

@@ -23,6 +23,8 @@ from sweeps.status import Status
 _OF_BASELINE = ("speedup", "efficiency")
 """Columns that compare a cell with its baseline: here by seed."""
 
+_LEARNT = ("accuracy", "val_accuracy", "loss")
+
 
 def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame) -> list[Verdict]:
     """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why."""
@@ -36,7 +38,8 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     except ExpressionError as error:
         return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
     by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
-    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin)
+    by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
+    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance)
     found = judge(claim, sides, values.fewest_epochs)
     if values.is_doubtful and found.verdict != INCONCLUSIVE:
         return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")

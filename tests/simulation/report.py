@@ -18,7 +18,7 @@ import numpy as np
 from numpy.random import Generator
 
 from tests.simulation import yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED, Noise
+from tests.simulation.worlds import CLEAN, CONTAMINATED, Noise, World
 
 SEEDS = (3, 5, 10)
 MARGIN = 0.03
@@ -51,7 +51,14 @@ def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
         "false equivalence": lambda g: by_seeds(
             noises, SEEDS, lambda noise, n: yardstick.false_equivalence(noise, n, 30 * sims, g, MARGIN)
         ),
-        "recommendation": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.recommendations(noise, n, few, g)),
+        "recommendation": lambda g: (
+            by_seeds(two, SEEDS, lambda noise, n: yardstick.recommendations(noise, n, few, g))
+            | by_seeds(
+                {"clean, accuracies unrelated": CLEAN},
+                SEEDS,
+                lambda noise, n: yardstick.recommendations(noise, n, few, g, World.unrelated),
+            )
+        ),
         "followed": lambda g: by_n(SEEDS[:2], lambda n: yardstick.followed(CLEAN, n, few, g)),
         "rules": lambda g: by_rule(by_n(SEEDS, lambda n: yardstick.rules(CLEAN, n, few, g))),
         "usl coverage": lambda g: by_seeds(two, SEEDS, lambda noise, n: yardstick.usl_coverage(noise, n, few, g)),
@@ -149,7 +156,9 @@ def markdown(found: dict) -> str:
             "Regret: how much longer the chosen cell truly takes than the best cell truly within the margin, of the"
             " choices that truly are within it. Its tail is of sweeps in which a faster cell's accuracy lies so near"
             " the margin that these seeds do not tell on which side; the report tells how far behind the best the"
-            " choice may be (95%). ±: two standard errors of the percentile before it, by chance.",
+            " choice may be (95%). ±: two standard errors of the percentile before it, by chance. Accuracies unrelated:"
+            " what a cell loses tells nothing of the others; else all lose by one law of batch and rule, which draws"
+            " of each cell by itself do not know.",
             found["recommendation"],
         ),
         *section(

@@ -80,3 +80,11 @@ class World:
         gpus, batch, rule = (np.array(column, dtype=float) for column in zip(*cells, strict=True))
         rate = usl(gpus, 1.0, alpha, beta) * (batch / 32) ** hunger
         return World(time=1 / rate, accuracy=0.95 - fall * rule * np.log2(gpus * batch / 32) ** 1.5 / 3)
+
+    @staticmethod
+    def unrelated(generator: np.random.Generator) -> World:
+        """The same times in any order; what a cell loses in accuracy tells nothing of what another does."""
+        time = generator.permutation(World.draw(generator).time)
+        lost = generator.uniform(0, 0.03, len(time))
+        lost[0] = 0.0
+        return World(time=time, accuracy=0.95 - lost)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,9 +80,14 @@ DRAWS = 2_000
 """Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""
 
 
-def contest(noise: Noise, seeds: int, generator: np.random.Generator) -> tuple[Contest, np.ndarray, np.ndarray]:
+Worlds = Callable[[np.random.Generator], World]
+
+
+def contest(
+    noise: Noise, seeds: int, generator: np.random.Generator, draw: Worlds = World.draw
+) -> tuple[Contest, np.ndarray, np.ndarray]:
     """A random sweep as measured; and of each cell its regret, and whether it is truly within the margin."""
-    world = World.draw(generator)
+    world = draw(generator)
     cells = len(world.time)
     objective = world.time[:, None] * np.exp(noise.draw(generator, 1, cells, seeds)[0])
     accuracy = world.accuracy[:, None] + ACCURACY_NOISE * noise.draw(generator, 1, cells, seeds)[0]
@@ -90,11 +96,13 @@ def contest(noise: Noise, seeds: int, generator: np.random.Generator) -> tuple[C
     return Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN), regret, truly
 
 
-def recommendations(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
+def recommendations(
+    noise: Noise, seeds: int, sims: int, generator: np.random.Generator, draw: Worlds = World.draw
+) -> dict[str, float]:
     """Regret against the truly best cell within the margin, and whether the probabilities are honest."""
     rows = []
     for _ in range(sims):
-        measured, regret, truly = contest(noise, seeds, generator)
+        measured, regret, truly = contest(noise, seeds, generator, draw)
         found = choose(measured, generator, DRAWS)
         chosen, behind = found.chosen, found.behind
         right = truly[chosen] and regret[chosen] <= 0.02

@@ -55,7 +55,9 @@ def test_accuracies_are_paired_by_seed(frames: Any) -> None:
 
 def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it(record_of: RecordOf) -> None:
     records = [
-        record_of(gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus, "accuracy": 0.9})
+        record_of(
+            gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus + seed, "accuracy": 0.9 + seed / 100}
+        )
         for gpus, timing in ((1, "device"), (2, "shared"), (4, "device"))
         for seed in range(3)
     ]
@@ -64,6 +66,36 @@ def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse
     assert (found.verdict, found.why) == ("inconclusive", "the timing of one of its cells is not valid")
     assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
     assert judged(sweep, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.01).verdict == "confirmed"
+
+
+@pytest.mark.parametrize(
+    ("expression", "verdict"),
+    [
+        ("accuracy(gpus=2) > 0.8", "inconclusive"),
+        ("accuracy(gpus=2) > 0.95", "inconclusive"),
+        ("samples_per_s(gpus=2) > samples_per_s(gpus=1)", "inconclusive"),
+        ("speedup(gpus=2) > 1.8", "inconclusive"),
+        ("peak_memory_gb(gpus=2) < 80", "confirmed"),  # what does not depend on chance may well be the same
+        ("peak_memory_gb(gpus=2) < 20", "refuted"),
+        (
+            "loss(gpus=2) <= loss(gpus=1)",
+            "confirmed",
+        ),  # two names for one training: alike by seed, and the seeds differ
+    ],
+)
+def test_identical_seeds_are_no_certainty(record_of: RecordOf, expression: str, verdict: str) -> None:
+    records = [
+        record_of(
+            gpus,
+            seed,
+            metrics={"samples_per_s": 100.0 * gpus, "accuracy": 0.9, "peak_memory_gb": 40.0, "loss": 1.0 + seed},
+        )
+        for gpus in (1, 2)
+        for seed in range(3)
+    ]
+    found = judged(collect(records, scaling="weak", reference_batch_size=32), expression)
+    why = "all 3 seeds are identical, which tells nothing of chance" if verdict == "inconclusive" else ""
+    assert (found.verdict, found.why, found.seeds_to_settle) == (verdict, why, None)
 
 
 @pytest.mark.parametrize(
