@@ -250,7 +250,7 @@ def test_of_one_cell_no_chance_of_being_the_best_is_told(records: list[TrialReco
 
 
 def test_cells_of_different_work_get_no_recommendation(records: list[TrialRecord]) -> None:
-    claims = [Claim.of({"sentence": each, "expression": each}) for each in ("speedup(gpus=2) > 1.5", "accuracy() > 2")]
+    claims = [Claim.of({"sentence": each, "expression": each}) for each in ("gpus(gpus=2) > 1.5", "accuracy() > 2")]
     frames = collect(records, scaling="weak", reference_batch_size=32)
     found = decide(*frames, Terms(objective="none", axes=AXES), verdicts(claims, *frames))
     assert (found.cell_id, found.provisional, found.more_seeds, found.front) == (None, False, (), ())
