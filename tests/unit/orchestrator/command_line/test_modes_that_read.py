@@ -57,7 +57,8 @@ def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
 
 
 def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
-    claim = "sweep.claims=[{sentence: Two are twice as fast, expression: 'speedup(gpus=2) > 1.95'}]"
+    twice = "samples_per_s(gpus=2) > 1.95 * samples_per_s(gpus=1)"
+    claim = f"sweep.claims=[{{sentence: Two are twice as fast, expression: '{twice}'}}]"
     status, told = start("mode=report", claim)
     assert status == 0
     assert "refuted" in told and (tmp_path / "batch_scaling" / "tables" / "claims.md").read_text() in told
