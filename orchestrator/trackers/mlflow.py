@@ -16,9 +16,13 @@ _STATES = {"ok": "FINISHED"}
 _LONGEST_PARAM = 6000
 _MOST_PARAMS = 100
 """What MLflow takes in one call."""
-_PATIENCE = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2", "MLFLOW_HTTP_REQUEST_TIMEOUT": "20"}
+_MANNERS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
+}
 """Where the user has not said otherwise: MLflow's own patience with a server that is gone would hold up the sweep for
-ten minutes."""
+ten minutes, and two lines at each trial's end would come between the sweep's own."""
 
 
 class MLflow:
@@ -28,7 +32,7 @@ class MLflow:
         """`uri` None is MLflow's own choice: MLFLOW_TRACKING_URI, else its default. Raises what MLflow raises."""
         if uri and (uri.startswith("file:") or "://" not in uri):
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks whether files are really meant
-        for name, value in _PATIENCE.items():
+        for name, value in _MANNERS.items():
             os.environ.setdefault(name, value)
         self._client = MlflowClient(tracking_uri=uri)
         title = experiment or sweep

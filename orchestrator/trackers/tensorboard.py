@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -27,9 +28,11 @@ class TensorBoard:
         self._last_step: dict[str, int] = {}
 
     def begin(self, trial_id: str, run: Run) -> None:
-        """A folder of its own; an earlier attempt's files stay beside."""
-        name = run.name.replace("/", "_")[:_PARTS_OF_A_NAME]
-        writer = self._writers[trial_id] = EventFileWriter(str(self._folder / f"{name}-{trial_id}"))
+        """A folder of its own, beside those of earlier attempts: curves in one folder would be drawn as one."""
+        name = f"{run.name.replace('/', '_')[:_PARTS_OF_A_NAME]}-{trial_id}"
+        attempts = itertools.chain([name], (f"{name}-{attempt}" for attempt in itertools.count(2)))
+        folder = next(folder for each in attempts if not (folder := self._folder / each).exists())
+        writer = self._writers[trial_id] = EventFileWriter(str(folder))
         self._last_step[trial_id] = 0
         told = {**run.params, **run.tags}
         parameters = {key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in told.items()}

@@ -35,6 +35,16 @@ def test_tensorboard_has_a_run_for_each_trial(folder):
     assert events.Scalars("trial/ok")[0].value == 1 and events.PluginTagToContent("hparams")
 
 
+def test_another_attempt_is_another_run_in_tensorboard(folder):
+    pytest.importorskip("tensorboard")
+    one = SMALL | {"sweep.axes.seed": [0], "tracker.tensorboard.enabled": True}
+    run_sweep(one, quiet=True)
+    run_sweep(one, "rerun=all", quiet=True)
+    runs = {run.name: len(list(run.iterdir())) for run in (folder / "results/mine/tensorboard").iterdir()}
+    first, second = sorted(runs)
+    assert second == f"{first}-2" and set(runs.values()) == {1}
+
+
 def _seed_of(results):
     return dict(zip(results.trials.trial_id, results.trials.seed, strict=True)).get
 
