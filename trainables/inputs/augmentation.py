@@ -29,8 +29,18 @@ class Augmentation:
             if not isinstance(value, int) or value < 0:
                 raise ValueError(f"data.augment.{name}={value!r} is not a number of pixels")
 
+    @property
+    def moves(self) -> bool:
+        """Whether pixels change their places."""
+        return self.crop_padding > 0 or self.flip
+
     def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
-        """Random numbers for `count` images: int64, 5×count (crop row and column, flip, row and column of the cut)."""
+        """Random numbers for `count` images: int64, 5×count (crop row and column, flip, row and column of the cut).
+
+        0×count, and nothing drawn, where nothing changes.
+        """
+        if not self.moves and not self.cutout:
+            return torch.empty(0, count, dtype=torch.int64)
         bounds = (2 * self.crop_padding + 1, 2 * self.crop_padding + 1, 2 if self.flip else 1, height, width)
         return torch.stack([torch.randint(bound, (count,), generator=generator) for bound in bounds])
 

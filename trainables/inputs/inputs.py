@@ -138,7 +138,7 @@ class ResidentInputs:
         return self._draw(number, start) if drawn is None or start else drawn
 
     def _draw(self, number: int, start: int = 0) -> Tensor:
-        """int64, 6×steps×(this rank's samples a step): which sample, and the random numbers of its augmentation."""
+        """int64, (1 or 6)×steps×(this rank's samples a step): which sample, and what was drawn for its augmentation."""
         feed, batch = self.feed, self.feed.batch
         order, source = feed.order(number)
         plan = torch.stack([order, *feed.augmentation.draw(len(order), self._height, self._width, source)])
@@ -158,12 +158,12 @@ class ResidentInputs:
 
     def _block(self, plan: Tensor) -> Iterator[Minibatch]:
         index, draws = plan[0], plan[1:]
-        change = self.feed.augmentation
-        if change.crop_padding or change.flip:
-            pixels = change.take(self._pixels, index, draws)
-        else:
-            pixels = self._pixels.index_select(0, index)
-        targets = self._targets[index] if self._targets.ndim == 1 else change.take(self._targets, index, draws)
-        images = change.cut(self.feed.form.normalise(pixels), draws)
+        targets = self._targets[index] if self._targets.ndim == 1 else self._taken(self._targets, index, draws)
+        pixels = self.feed.form.normalise(self._taken(self._pixels, index, draws))
+        images = self.feed.augmentation.cut(pixels, draws)
         share = self.feed.batch.shares[self._rank]
         return zip(images.split(share), targets.split(share), strict=True)
+
+    def _taken(self, padded: Tensor, index: Tensor, draws: Tensor) -> Tensor:
+        change = self.feed.augmentation
+        return change.take(padded, index, draws) if change.moves else padded.index_select(0, index)

@@ -56,9 +56,8 @@ class Course:
     def rate(self, at: Progress) -> float:
         """The learning rate of the next step."""
         length = self.budget.length(at.position, at.train_s)
-        position = min(at.position, length)
-        falls = self.growth.rate(self._share(at), self.batch_size)
-        return falls * self.rates.at(position * self.batch_size, length * self.batch_size)
+        rate = self.rates.at(min(at.position, length) * self.batch_size, length * self.batch_size)
+        return rate * self.growth.rate(self._share(at), self.batch_size) if self.growth.milestones else rate
 
     def times(self, at: Progress) -> int:
         """How many times as large as at first the next step's batch is."""

@@ -35,3 +35,10 @@ def test_draws_cover_their_ranges() -> None:
     draws = Augmentation(crop_padding=1, flip=True, cutout=2).draw(2000, 4, 6, torch.Generator().manual_seed(0))
     assert [sorted(set(row)) for row in draws.tolist()] == [list(range(bound)) for bound in (3, 3, 2, 4, 6)]
     assert not Augmentation().draw(100, 4, 6, torch.Generator())[:3].any()
+
+
+def test_where_nothing_changes_nothing_is_drawn() -> None:
+    source = torch.Generator().manual_seed(0)
+    before = source.get_state()
+    assert Augmentation().draw(3, 8, 8, source).shape == (0, 3) and torch.equal(source.get_state(), before)
+    assert Augmentation(cutout=2).draw(3, 8, 8, source).shape == (5, 3)
