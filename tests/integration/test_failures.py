@@ -1,0 +1,65 @@
+"""Trials that fail, diverge or fit nowhere: what stands in the tables, and what runs again."""
+
+import pandas as pd
+import pytest
+
+from tests.drivers.place import Place
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path, "report.html=false")
+
+
+def test_failures_are_rows_and_rerun_is_explicit(place):
+    status, out, _ = place.run("sweep=traced", "trainable.breaks=1", "trainable.diverges=2")
+    assert status == 1
+    trials = pd.read_csv(place.results / "tables/trials.csv")
+    assert trials.groupby("seed").status.unique().map(list).to_dict() == {0: ["ok"], 1: ["failed"], 2: ["diverged"]}
+    assert "RuntimeError: this seed breaks" in out
+    failed = trials[trials.status == "failed"].trial_id.iloc[0]
+    assert 'raise RuntimeError("this seed breaks")' in (place.results / "trials" / failed / "rank0.log").read_text()
+    assert place.run("sweep=traced", "trainable.breaks=1", "trainable.diverges=2")[0] == 1
+    assert len(place.ran()) == 12
+    place.run("sweep=traced", "trainable.breaks=1", "trainable.diverges=2", "rerun=failed")
+    assert len(place.ran()) == 16
+
+
+def test_a_diverged_trial_is_a_result(place):
+    assert place.run("sweep=traced", "trainable.diverges=2")[0] == 0
+
+
+EQUAL = ("sweep.axes.seed=[0]", "trainable.breaks=0", "sweep.axes.device_batch_size=[8,16,32,64]")
+
+
+def test_where_all_cells_fail_alike_the_rest_waits_for_the_same_command(place):
+    status, out, err = place.run("sweep=traced", *EQUAL, "equal_failures=3")
+    assert status == 1, out + err
+    began = len(place.ran())
+    assert began == 5  # the first three, and a cell for each batch that was not among them
+    assert "all that failed did so alike, whatever its axes: RuntimeError: this seed breaks" in out
+    assert f"{8 - began} planned trials have not run; the same command continues" in out
+    assert set(pd.read_csv(place.results / "tables/trials.csv").status) == {"failed"}
+    status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=3")
+    assert status == 1 and len(place.ran()) == 8 and "whatever its axes" not in out
+    status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=null", "rerun=all")
+    assert status == 1 and len(place.ran()) == 16
+
+
+@pytest.mark.slow
+def test_what_only_failed_is_mended_and_run_again(place):
+    status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=1")
+    assert status == 1 and len(place.ran()) == 4
+    status, out, err = place.run("sweep=traced", "sweep.axes.seed=[1]")
+    assert status == 0 and "all of it failed: it is left out" in out, err
+    assert len(place.ran()) == 8 and pd.read_csv(place.results / "tables/trials.csv").status.tolist() == ["ok"] * 4
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=2")
+    assert status == 2 and "config.trainable.breaks: None → 2" in err
+
+
+def test_more_gpus_than_there_are_is_a_row_and_no_error(place):
+    status, out, _ = place.run("sweep=traced", "sweep.axes.gpus=[1,64]", "sweep.axes.seed=[0]")
+    assert status == 0 and len(place.ran()) == 4
+    summary = pd.read_csv(place.results / "tables/summary.csv")
+    assert summary[summary.gpus == 64].status.unique().tolist() == ["infeasible"]
+    assert "needs 64 ranks" in out

@@ -1,0 +1,57 @@
+"""Drivers that are ended, and the command that continues."""
+
+import random
+import signal
+import time
+
+import pytest
+
+from tests.drivers.place import Place, wait_for
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path, "report.html=false")
+
+
+def test_a_second_driver_leaves_at_once_and_names_the_first(place):
+    first = place.start("sweep=traced", HOLD_AFTER="0")
+    wait_for(lambda: (place.results / "owner.json").exists(), first)
+    status, _, err = place.run("sweep=traced")
+    assert status == 2 and f"process {first.pid} on host" in err
+    first.kill()
+    first.communicate()
+    assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("number", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+)
+def test_a_signal_ends_the_sweep_and_the_same_command_continues(place, number, status):
+    process = place.start("sweep=traced", HOLD_AFTER="2")
+    wait_for(lambda: len(place.ran()) == 3, process)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == status, err
+    done = place.finished()
+    assert done == place.ran()[:2] and "10 planned trials have not run" in out
+    assert place.run("sweep=traced", "sweep.axes.seed=[0,1]")[0] == 0
+    assert len(place.finished()) == 8 and not set(done) & set(place.ran()[3:])
+
+
+def test_kill_9_at_any_moment_loses_no_finished_trial_and_runs_none_twice(place):
+    moments = random.Random(7)
+    again = []
+    for _ in range(4):
+        further = len(place.ran()) + moments.randint(1, 3)
+        process = place.start("sweep=traced", "trainable.pause_s=0.05")
+        wait_for(lambda: len(place.ran()) >= further, process)  # noqa: B023
+        time.sleep(0.1 * moments.random())
+        process.kill()
+        process.communicate()
+        finished = place.finished() if (place.results / "journal.jsonl").exists() else []
+        again.append((set(finished), len(place.ran())))
+    assert place.run("sweep=traced", "trainable.pause_s=0.05")[0] == 0
+    assert len(place.finished()) == 12 == len(set(place.finished()))
+    for finished, executions in again:
+        assert not finished & set(place.ran()[executions:])

@@ -1,0 +1,90 @@
+"""Requests that are refused: nothing was started or written, or nothing of what was there has changed."""
+
+import pandas as pd
+import pytest
+
+from orchestrator.journal.journal import replay
+from orchestrator.journal.line import encode
+from tests.drivers.place import TRAINING, Place
+
+
+@pytest.fixture
+def place(tmp_path):
+    return Place(tmp_path, "report.html=false")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["sweep=tracd"], ["did you mean 'traced'"]),
+        (["sweep=traced", "budgt.epochs=1", "modle=x"], ["did you mean 'budget.epochs'", "'modle'"]),
+        (
+            ["sweep=traced", "sweep.axes.device_batch_size=[0]", "trainable.lr=-1", "sweep.axes.gpus=[-1]", "rerun=al"],
+            ["device_batch_size must be", "trainable.lr must be", "gpus must be", "did you mean 'all'"],
+        ),
+        (["sweep=traced", "sweep.axes.seed='range(0,'"], ["sweep.axes.seed"]),
+        (["sweep=traced", 'sweep.axes."trainable.nope"=[1]'], ["'trainable.nope' is no config key"]),
+        ([], ["choose a sweep: sweep=batch_scaling"]),
+        (
+            ["sweep=batch_scaling", "data=npz", "data.path=none.npz", "model.name=resnet20", "optimizer.name=sdg"],
+            [
+                "there is no file ",
+                "/none.npz: set data.path",
+                "model 'resnet20' is not one of",
+                "optimizer 'sdg' is not",
+            ],
+        ),
+        (["sweep=batch_scaling", "data=npz", "model=torchvision"], ["data.path is not set", "model.arch is not set"]),
+        (["sweep=batch_scaling", "trainable=function"], ["trainable._target_ is not set: package.module:function"]),
+        (["sweep=batch_scaling", "trainable=command", "trainable.argv=trainx"], ["there is no program 'trainx'"]),
+    ],
+)
+def test_a_wrong_request_is_told_whole_and_leaves_nothing(place, arguments, told):
+    status, out, err = place.run(*arguments)
+    assert status == 2 and out == ""
+    assert all(part in err for part in told), err
+    assert not (place.folder / "results").exists() and not (place.folder / "outputs").exists()
+
+
+def test_of_several_sweeps_all_are_refused_or_none(place):
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,-1,2,nine", "--multirun")
+    assert status == 2 and not place.ran() and not (place.folder / "results").exists()
+    told = err.splitlines()
+    assert any(line.startswith("with budget.epochs=-1: ") for line in told), err
+    assert any(line.startswith("with budget.epochs=nine: ") for line in told), err
+    assert any(
+        "with budget.epochs=2: its results would go where those with budget.epochs=1 go" in line for line in told
+    )
+    assert not (place.folder / "multirun").exists()
+
+
+def test_another_configuration_is_refused_with_the_difference(place):
+    place.run("sweep=traced", "sweep.axes.seed=[0]")
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3")
+    assert status == 2 and "config.budget.epochs: 10 → 3" in err and "allow_changed=true" in err
+    assert len(place.ran()) == 4
+    status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3", "allow_changed=true")
+    assert status == 0 and len(set(place.ran())) == 8
+    assert len(pd.read_csv(place.results / "tables/trials.csv")) == 4
+
+
+@pytest.mark.slow
+def test_other_trainable_code_is_other_trials(place):
+    place.run("sweep=traced", "sweep.axes.seed=[0]")
+    (place.folder / "traced_training.py").write_text(TRAINING + "\n# changed\n")
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]")
+    assert status == 2 and "source.traced_training:train: " in err
+
+
+@pytest.mark.slow
+def test_a_sweep_continued_on_other_hardware_asks_first(place):
+    assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0
+    journal = place.results / "journal.jsonl"
+    records = replay(journal).records
+    taken_up = {**records[0].value, "hardware": {"cpu": "another CPU"}}
+    journal.write_bytes(b"".join(encode(r.kind, taken_up if r is records[0] else r.value) + b"\n" for r in records))
+    assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0  # nothing to run
+    status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0,1]")
+    assert status == 2 and "cpu: 'another CPU' → " in err and "allow_changed=true" in err
+    assert place.run("sweep=traced", "sweep.axes.seed=[0,1]", "allow_changed=true")[0] == 0
+    assert len(place.ran()) == 8 == len(set(place.ran()))
