@@ -23,6 +23,7 @@ FEW = DIGITS | {"subset": {"train": 60, "test": 20}}
 FEWER = DIGITS | {"subset": {"train": 30, "test": 10}}
 DROPOUT = {"name": "mnist_cnn"}
 NORMED = {"name": f"{__name__}:normed"}
+GROWING = {"schedule": {"name": "increase_batch", "milestones": [0.4, 0.7], "gamma": 0.5}}
 SMALL = {"data": DIGITS, "budget": {"epochs": 3}, "schedule": {"name": "onecycle"}}
 
 CASES: dict[str, dict[str, Any]] = {
@@ -35,9 +36,10 @@ CASES: dict[str, dict[str, Any]] = {
     "adam, accumulation": {"config": SMALL | {"optimizer": {"name": "adam"}}, "shares": (16,), "grad_accum_steps": 3},
     "lamb": {"config": SMALL | {"optimizer": {"name": "lamb"}}, "lr": 0.01},
     "adascale": {"config": SMALL, "shares": (16,), "grad_accum_steps": 8, "rule": "adascale"},
-    "growing batch": {
-        "config": SMALL | {"schedule": {"name": "increase_batch", "milestones": [0.4, 0.7], "gamma": 0.5}},
-        "shares": (16,),
+    "growing batch, lars, accumulation": {
+        "config": SMALL | GROWING | {"optimizer": {"name": "lars"}},
+        "shares": (8,),
+        "grad_accum_steps": 2,
     },
     "fp16": {"config": SMALL | {"trainable": OFTEN | {"precision": "fp16"}}},
     "loader": {"config": SMALL | {"trainable": OFTEN | {"input": "loader", "loader": {"workers": 1}}}},
@@ -132,8 +134,8 @@ PAIRS: dict[str, dict[str, Any]] = {
         "shares": (7, 3),
     },
     "adascale, accumulation": {"config": SMALL, "shares": (8, 8), "grad_accum_steps": 4, "rule": "adascale"},
-    "shared loader": {
-        "config": SMALL | {"trainable": OFTEN | {"input": "shared_loader", "loader": {"workers": 1}}},
+    "shared loader, growing batch": {
+        "config": SMALL | GROWING | {"trainable": OFTEN | {"input": "shared_loader", "loader": {"workers": 1}}},
         "shares": (16, 16),
     },
     "shares by speed": {"config": SMALL, "shares": (32, 32), "strategy": "ddp_unequal"},
