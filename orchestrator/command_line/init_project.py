@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import shutil
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,21 +23,32 @@ def kinds() -> list[str]:
 def write_project(config: Mapping[str, Any]) -> int:
     """Write the project that `config["init"]` asks for, and say what to do next; the exit status.
 
-    MistakesError for an unknown kind, or for a folder that has something in it.
+    MistakesError for an unknown kind, or for a folder that has something in it, or that cannot be written.
     """
     asked = config["init"]
     mistakes = list(_mistakes(asked))
     if mistakes:
         raise MistakesError(mistakes)
     target = Path(asked["dir"]).expanduser()
-    for source in sorted(path for path in (FOLDER / asked["kind"]).rglob("*.txt")):
-        name = source.relative_to(FOLDER / asked["kind"]).with_suffix("")
-        file = target / name.with_name(_RENAMED.get(name.name, name.name))
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.write_text(source.read_text())
+    try:
+        written = list(_written(FOLDER / asked["kind"], target))
+    except OSError as error:
+        if target.is_dir():
+            shutil.rmtree(target, ignore_errors=True)  # all that is in it is of now, and would be in the way next time
+        raise MistakesError([f"init.dir={asked['dir']} cannot be written: {error.strerror}"]) from error
+    for file in written:
         print(file)
     print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md tells the rest)")
     return 0
+
+
+def _written(template: Path, target: Path) -> Iterator[Path]:
+    for source in sorted(template.rglob("*.txt")):
+        name = source.relative_to(template).with_suffix("")
+        file = target / name.with_name(_RENAMED.get(name.name, name.name))
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(source.read_text())
+        yield file
 
 
 def _mistakes(asked: Mapping[str, Any]) -> list[str]:

@@ -37,6 +37,24 @@ def test_its_sweep_can_be_planned(kind, folder, monkeypatch, capsys):
     assert len(plan["trials"]) == 8 and not list((folder / "mine").glob("results*"))
 
 
+def test_what_cannot_be_written_is_told_and_nothing_of_it_is_left(folder, monkeypatch, capsys):
+    write, written = Path.write_text, []
+
+    def full(self, *given, **named):
+        written.append(self)
+        if len(written) == 3:
+            raise OSError(28, "No space left on device")
+        return write(self, *given, **named)
+
+    monkeypatch.setattr(Path, "write_text", full)
+    assert main(["mode=init", "init.dir=mine"]) == 2
+    assert capsys.readouterr().err == "init.dir=mine cannot be written: No space left on device\n"
+    assert not (folder / "mine").exists()
+    (folder / "file").touch()
+    assert main(["mode=init", "init.dir=file/mine"]) == 2
+    assert capsys.readouterr().err == "init.dir=file/mine cannot be written: Not a directory\n"
+
+
 def test_nothing_is_overwritten(folder, capsys):
     (folder / "mine").mkdir()
     (folder / "mine/train.py").write_text("precious")
