@@ -28,6 +28,8 @@ from typing import Any
 
 from rich.console import Console
 
+from orchestrator.backends.agenda import Agenda
+from orchestrator.backends.backend import Backend
 from orchestrator.driver.live import Display
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal
@@ -38,6 +40,7 @@ from orchestrator.plan.plan import Plan
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.lock import DirectoryLock
 from sweeps.feasibility import Node
+from sweeps.placement import Shape
 from sweeps.setup import Setup
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
@@ -51,10 +54,17 @@ PROVENANCE = {"host": "fake", "device_model": "cpu", "torch": "0", "python": pla
 class FakeBackend:
     """Ends every trial at once; its figures follow from the trial, so that no two cells are alike."""
 
+    dashboard_url = ""
+
     def nodes(self) -> tuple[Node, ...]:
         return NODES
 
-    def run(self, trials: Sequence[TrialSpec], results_dir: Path, listener: Listener) -> None:
+    def ask_for(self, shapes: Sequence[Shape]) -> None:
+        """Its node is all there will be."""
+
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+        if isinstance(trials, Agenda):
+            raise TypeError("it ends the trials in the order that it is given them")
         for trial in trials:
             listener.started(trial)
             speed = 1000.0 * trial.gpus**0.9 * (1 + 0.01 * trial.seed)
@@ -111,7 +121,7 @@ def measure(size: int) -> dict[str, Any]:
         yield
         stages[name] = time.perf_counter() - began
 
-    backend = FakeBackend()
+    backend: Backend = FakeBackend()
     screen = Console(file=io.StringIO())
     with tempfile.TemporaryDirectory() as folder:
         layout = Layout(Path(folder) / "results")

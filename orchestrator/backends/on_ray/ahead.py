@@ -27,7 +27,7 @@ OWN_CODE: str | tuple[str, ...] = "trainables."
 """What is the user's is not imported before its process has its devices."""
 ANSWER_S = 5.0
 
-_log = logging.getLogger("ray.orchestrator")
+_log = logging.getLogger(__name__)
 
 
 def at_once(cores: float, beside: Collection[str]) -> int:
@@ -103,11 +103,15 @@ class Ahead:
 
 def start_processes(node_id: str, count: int, failed: Callable[[str], None]) -> None:
     """Ask the node's raylet for so many processes of this driver's; `failed` is told why it does not start them."""
-    import grpc  # which Ray by itself does without
-    from ray._private.grpc_utils import init_grpc_channel
-    from ray.core.generated.common_pb2 import Language
-    from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest
-    from ray.core.generated.node_manager_pb2_grpc import NodeManagerServiceStub
+    try:  # nothing of it is Ray's public interface
+        import grpc  # which Ray by itself does without
+        from ray._private.grpc_utils import init_grpc_channel
+        from ray.core.generated.common_pb2 import Language
+        from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest
+        from ray.core.generated.node_manager_pb2_grpc import NodeManagerServiceStub
+    except ImportError as error:
+        failed(f"Ray {ray.__version__} has no way to ask for them ({error})")
+        return
 
     address = next((_address(each) for each in ray.nodes() if each["NodeID"] == node_id and each["Alive"]), None)
     if address is None:  # it is lost, and then nothing starts there

@@ -109,14 +109,13 @@ def _connect(address: str, options: Mapping[str, Any], start_ahead: bool = False
 
 
 def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
-    os.environ.update(_LOCAL)
     keep_token_private(token_file())
     imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
     preload = preloading(os.environ, str(CODE)) if start_ahead else {}
     before = set(psutil.Process().children())
     for _ in range(STARTS):
         try:
-            with environment(preload):
+            with environment(_LOCAL | preload):
                 return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
         except Exception as error:  # Ray has no narrower class for a node that takes too long
             ray.shutdown()

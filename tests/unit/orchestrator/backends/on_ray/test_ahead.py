@@ -1,6 +1,8 @@
 """How many processes start ahead, and where none may."""
 
 import os
+import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -97,6 +99,18 @@ def test_what_leads_to_the_preloaded_module_is_gone_from_the_environment(monkeyp
         prepared._forget_added_path()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         assert kept == before
+
+
+def test_a_ray_that_cannot_be_asked_is_told_of_once_and_gangs_start_their_own(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray.core.generated.node_manager_pb2", SimpleNamespace())
+    spare = Ahead(wanted=True)
+    spare.settle(foreseen, 0.0)
+    spare.settle(foreseen, BATCH_S)
+    spare.begins([NODE], BATCH_S)
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("no processes are started ahead any more: Ray ") and "PrestartWorkersRequest" in line
 
 
 @pytest.mark.parametrize(("free_gb", "imported"), [(63.9, []), (64.0, ["orchestrator.backends.on_ray.rank", "mine"])])

@@ -1,3 +1,4 @@
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -53,6 +54,22 @@ def test_a_ray_that_does_not_start(code: str, told: str) -> None:
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
     (line,) = ended.stdout.splitlines()
     assert line.startswith(told)
+
+
+def test_what_ray_reads_as_it_starts_does_not_stay_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program that runs a sweep may start a Ray of its own afterwards."""
+    seen: dict[str, str] = {}
+
+    def init(**given: Any) -> SimpleNamespace:
+        seen.update(os.environ)
+        return SimpleNamespace(dashboard_url="")
+
+    monkeypatch.setattr(cluster.ray, "init", init)
+    monkeypatch.setattr(cluster, "keep_token_private", lambda file: None)
+    before = dict(os.environ)
+    cluster._start({})
+    assert seen["RAY_worker_niceness"] == "0"
+    assert os.environ == before
 
 
 def test_of_a_cluster_that_is_joined_nothing_ends_with_us(monkeypatch: pytest.MonkeyPatch) -> None:
