@@ -39,7 +39,7 @@ _MOST_DRAWN = 2_000_000
 SHOWN = 0.05
 """A cell is shown to lose accuracy where the chance of being within the margin is below this."""
 
-_NORMAL = 1e9
+NORMAL = 1e9
 """Degrees of freedom from which t is the normal distribution, for all a draw can tell."""
 
 MOST_SEEDS = 30
@@ -72,7 +72,7 @@ class Means:
         """Shape (draws, cells)."""
         known = self.error > 0
         shape = (max(1_000, min(most, _MOST_DRAWN // max(1, len(known)))), len(known))
-        freedom = np.where(known, np.minimum(self.freedom, _NORMAL), _NORMAL)
+        freedom = np.where(known, np.minimum(self.freedom, NORMAL), NORMAL)
         return self.point + np.where(known, self.error, 0.0) * generator.standard_t(freedom, shape)
 
 
@@ -106,7 +106,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     whose mean misses the margin is named as what further seeds may bring in, but not recommended. NaN probabilities
     where no cell has a second seed. Of 20,000 `draws` a probability is known to ± 0.7%, of 2,000 to ± 2.2%.
     """
-    level, shortfall = _levels(contest.objective), shortfalls(contest)
+    level, shortfall = levels(contest.objective), shortfalls(contest)
     times, losses = level.draws(generator, draws), shortfall.draws(generator, draws)
     compared = ~np.isnan(shortfall.point)
     within = np.where(compared, losses >= -contest.margin, True)
@@ -164,9 +164,15 @@ def seeds_to_settle(gap: float, variance: float) -> int | None:
     return None
 
 
-def _levels(objective: Array) -> Means:
+def levels(objective: Array) -> Means:
+    """Of the logarithms of the cells' objectives."""
     values = logs(objective)
     return _means(Moments.of(values), _own_variances(values))
+
+
+def accuracies(contest: Contest) -> Means:
+    """Of the cells' own accuracies, whatever the baseline's."""
+    return _means(Moments.of(contest.accuracy), _own_variances(contest.accuracy))
 
 
 def shortfalls(contest: Contest) -> Means:
@@ -175,7 +181,7 @@ def shortfalls(contest: Contest) -> Means:
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
         return Means(point=nothing, n=np.zeros(len(accuracy)), error=nothing, freedom=nothing)
-    own = _means(Moments.of(accuracy), _own_variances(accuracy))
+    own = accuracies(contest)
     error = np.sqrt(own.error**2 + own.error[base] ** 2)
     differences = Moments.of(accuracy - accuracy[base])
     # Two rules may ask for the same training, as all do at the reference batch: the same figures with every seed.

@@ -73,9 +73,10 @@ class Rounds:
 
     def _to_run(self) -> list[TrialSpec]:
         """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
-        stops, ends = self._request.early_stop_after and self._request.rerun == "none", self._history.ends()
+        request, ends = self._request, self._history.ends()
+        stops = (request.phases or request.early_stop_after) and request.rerun == "none"
         hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"}
-        may_run = self._planned.may_run(waits=self._request.wait_s > 0)
+        may_run = self._planned.may_run(waits=request.wait_s > 0)
         return [trial for trial in may_run if trial.trial_id not in hopeless]
 
     def _chosen(self) -> Sequence[TrialSpec]:

@@ -6,7 +6,6 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
-from orchestrator.backends.conduct import GIVEN_UP
 from orchestrator.journal.durations import speed
 from orchestrator.journal.outcome import Outcome
 from orchestrator.plan.prospects import Prospects
@@ -35,8 +34,8 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
     """What has to run next to know the answer, of the trials that wait; nothing where it is known.
 
     First all seeds of the cell that accuracies are compared with; then a seed of every cell that may be faster than
-    the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that may yet be the best. Of
-    cells whose training is the same, as that of all rules is at the reference batch, one is asked for.
+    the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that the whole sweep may yet
+    choose. Of cells whose training is the same, as that of all rules is at the reference batch, one is asked for.
     """
     waiting = [trial for trial in waiting if trial.cell_id not in prospects.twins]
     base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
@@ -44,7 +43,8 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
         return base
     if fresh := _fastest(_untrained(waiting, prospects), prospects):
         return [_bounded(trial, prospects) for trial in fresh]
-    return _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
+    further = _first_seeds(trial for trial in waiting if trial.cell_id in prospects.open)
+    return [_bounded(trial, prospects) for trial in further]
 
 
 def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
@@ -89,7 +89,7 @@ def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
 def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
     """The trial, which need not be timed where its accuracy turns out hopeless."""
     settings: Mapping[str, object] = trial.config.get("trainable") or {}
-    if prospects.accuracy is None or not settings.get("probe"):
+    bound = prospects.bound(trial.cell_id)
+    if bound is None or not settings.get("probe"):
         return trial
-    bound = prospects.accuracy - GIVEN_UP * prospects.margin
     return replace(trial, config={**trial.config, "trainable": {**settings, "give_up_below": bound}})

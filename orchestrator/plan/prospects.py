@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from orchestrator.backends.conduct import GIVEN_UP
 from orchestrator.config.request import Request
-from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
 from orchestrator.journal.durations import speed
 from orchestrator.journal.record import TrialRecord
 from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from sweeps.twins import twins
-
-if TYPE_CHECKING:
-    from orchestrator.decision.contenders import Contenders
-
-UNSETTLED = 2
-"""Where chance is unknown, with one seed a cell, whoever falls short by more than so many margins is out."""
-
-ALIKE = 1.1
-"""Where chance is unknown, whoever has so many times the best one's objective is out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +26,8 @@ class Prospects:
     accuracy: float | None = None
     """The mean validation accuracy of the cell that accuracies are compared with by now."""
     margin: float = 0.0
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """By each open cell the validation accuracy below which its next seed takes it out; none of the baseline."""
     levels: Mapping[str, float] = field(default_factory=dict)
     """What the objective will come to by the probes, up to a common factor; without those whose probe does not tell."""
     trained: frozenset[str] = frozenset()
@@ -43,9 +36,18 @@ class Prospects:
     answer: str = ""
     """The same, for people."""
     open: frozenset[str] = frozenset()
-    """Of the trained ones those that may yet turn out best, the chosen one among them, unless that is sure."""
+    """Of the trained ones those that the whole sweep may yet choose, unless that is sure."""
     twins: Mapping[str, str] = field(default_factory=dict)
     """By each cell whose training is another's, too, that one: one of them is trained."""
+
+    def bound(self, cell_id: str) -> float | None:
+        """The validation accuracy below which the cell's next seed is not worth being tested and timed, if any is.
+
+        Of a first seed, when chance is unknown, what is far below the baseline's; of a further one see `Outlook.bound`.
+        """
+        if cell_id in self.trained or self.accuracy is None:
+            return self.bounds.get(cell_id)
+        return self.accuracy - GIVEN_UP * self.margin
 
     @staticmethod
     def of(
@@ -56,6 +58,8 @@ class Prospects:
     ) -> Prospects:
         """By the ends of the planned trials, and the probes of their speeds."""
         known = [record for record in ends.values() if record.status is not Status.INFEASIBLE and _ran(record)]
+        # A cell's status is the worst of its seeds', and only an ok one can be chosen in the end.
+        out = {record.cell_id for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
         baseline = _baseline(plain, request.reference_batch_size)
@@ -67,8 +71,10 @@ class Prospects:
             answer="no cell is ok",
             twins=twins(sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))),
         )
-        ok = [record for record in known if record.status is Status.OK]
-        return _judged(blank, request, ok) if ok else blank
+        ok = [record for record in known if record.cell_id not in out]
+        ended = {record.trial_id for record in known}
+        left = Counter(trial.cell_id for trial in planned if trial.trial_id not in ended)
+        return _judged(blank, request, ok, left) if ok else blank
 
 
 def _ran(record: TrialRecord) -> bool:
@@ -103,37 +109,22 @@ def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
     return (trial.batch.global_batch_size if budget.get("steps") is not None else 1) / float(pace)
 
 
-def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord]) -> Prospects:
+def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left: Mapping[str, int]) -> Prospects:
     from orchestrator.decision.contenders import Contenders
+    from orchestrator.plan.outlook import Outlook
 
     found = Contenders.among(request, ok)
     chosen, baseline = found.choice.chosen, found.contest.baseline
     if chosen is None:
         return blank
     ids = [str(cell) for cell in found.cells["cell_id"]]
-    sure = _is_settled(found, chosen)
+    outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
+    rows = outlook.open(chosen)
     return replace(
         blank,
         accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
+        bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
         chosen=ids[chosen],
         answer=found.names[chosen],
-        open=frozenset() if sure else frozenset(ids[row] for row in {chosen, *_rivals(found, chosen)}),
+        open=frozenset(ids[row] for row in rows),
     )
-
-
-def _is_settled(found: Contenders, chosen: int) -> bool:
-    within = found.choice.p_within[chosen]
-    sure = is_sure(found.choice.p_best[chosen]) and (math.isnan(within) or is_sure(within))
-    return sure and len(found.seeds[chosen]) >= FEWEST_SEEDS
-
-
-def _rivals(found: Contenders, chosen: int) -> list[int]:
-    """Cells that are the best with a probability above 1 - SURE, or of which that cannot be said yet."""
-    choice = found.choice
-    least, worst = choice.level.point[chosen] + math.log(ALIKE), -UNSETTLED * found.contest.margin
-    return [
-        row
-        for row, p_best in enumerate(choice.p_best)
-        if p_best > 1 - SURE
-        or (math.isnan(p_best) and choice.level.point[row] <= least and not choice.shortfall.point[row] < worst)
-    ]

@@ -57,10 +57,14 @@ def key(axes: Mapping[str, Any]) -> str:
     return json.dumps(dict(axes), sort_keys=True)
 
 
-def ends_of(folder: Path) -> dict[str, TrialRecord]:
-    """By their axes, as if nobody had been beside them."""
-    found = terminal(replay(folder / "journal.jsonl").records).values()
-    return {key(each.axes): undisturbed(each) for each in found}
+def ends_of(folder: Path, planned: Sequence[TrialSpec]) -> dict[str, TrialRecord]:
+    """By their axes, as if nobody had been beside them, and as trials of this version, whatever theirs was."""
+    found = {key(each.axes): each for each in terminal(replay(folder / "journal.jsonl").records).values()}
+    ends = ((trial, found[key(trial.axes)]) for trial in planned)
+    return {
+        key(trial.axes): dataclasses.replace(undisturbed(end), trial_id=trial.trial_id, cell_id=trial.cell_id)
+        for trial, end in ends
+    }
 
 
 def undisturbed(record: TrialRecord) -> TrialRecord:
@@ -88,13 +92,13 @@ def played(
 
 
 def as_it_ended(trial: TrialSpec, end: TrialRecord) -> TrialRecord:
-    """Its training was over when it was given up: only the timed window and the test are saved, at least."""
-    bound = (trial.config.get("trainable") or {}).get("give_up_below")
-    named = dataclasses.replace(end, trial_id=trial.trial_id, cell_id=trial.cell_id)
+    """Its training was over when it was given up: the timed window and what warms up for it are saved, at least."""
+    settings = trial.config.get("trainable") or {}
+    bound = settings.get("give_up_below")
     if bound is None or end.metrics["val_accuracy"] >= bound:
-        return named
-    saved_s = end.metrics.get("window_s", 0.0)
-    return dataclasses.replace(named, status=Status.SKIPPED, skipped_by="early_stop", wall_s=end.wall_s - saved_s)
+        return end
+    saved_s = end.metrics.get("window_s", 0.0) + settings["warmup_s"]
+    return dataclasses.replace(end, status=Status.SKIPPED, skipped_by="early_stop", wall_s=end.wall_s - saved_s)
 
 
 def hours(ends: Sequence[TrialRecord]) -> float:
@@ -112,14 +116,12 @@ def main() -> None:
     records = replay(given.phased / "journal.jsonl").records
     probed = {each.value["speed"]: each.value for each in records if each.kind == Kind.PROBED}
     real = [undisturbed(each) for each in terminal(records).values()]
-    grids = [ends_of(folder) for folder in given.full]
+    grids = [ends_of(folder, planned) for folder in given.full]
     pooled = [
         dataclasses.replace(end, seed=end.seed + 1000 * at) for at, grid in enumerate(grids) for end in grid.values()
     ]
     frames = collect_for(request, pooled)
     level = dict(zip(frames[1]["cell_id"], 1 / frames[1]["samples_per_s"], strict=True))
-    cells = {key({**end.axes, "seed": 0}): end.cell_id for end in grids[0].values()}
-    name = {trial.cell_id: cells[key({**trial.axes, "seed": 0})] for trial in planned}
     probing_h = sum(each["gpus"] * each["wall_s"] for each in probed.values()) / 3600
     rows = []
     for folder, grid in zip(given.full, grids, strict=True):
@@ -132,7 +134,7 @@ def main() -> None:
                 "full_p_best": best.p_best,
                 "phases": found.name,
                 "phases_p_best": found.p_best,
-                "regret": level[name[found.cell_id]] / level[best.cell_id] - 1,
+                "regret": level[found.cell_id] / level[best.cell_id] - 1,
                 "trials": [len(whole), len(part)],
                 "gpu_hours": [hours(whole), hours(part) + probing_h],
                 "share": (hours(part) + probing_h) / hours(whole),

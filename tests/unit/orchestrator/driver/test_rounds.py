@@ -93,6 +93,14 @@ def test_what_was_found_hopeless_runs_again_only_where_nothing_ends_early(monkey
         assert {each.trial_id for each in source.first} == {each.trial_id for each in first}
 
 
+def test_what_the_phases_gave_up_stays_so_however_often_the_sweep_is_continued(monkeypatch):
+    """Else it would be journalled as not asked for, and then, as nobody knows of it any more, be trained again."""
+    ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
+    source, notes = made(monkeypatch, ends=ends)
+    assert not source.next([])
+    assert sorted(notes.told) == sorted((each.seed, "phases") for each in TRIALS[1:])
+
+
 def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch, record_of):
     packed = [
         replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))

@@ -48,6 +48,13 @@ def test_then_the_fastest_speed_one_seed_a_cell_and_none_is_timed_in_vain():
     assert asked[0].trial_id in {each.trial_id for each in waiting}
 
 
+def test_a_further_seed_is_timed_only_where_it_leaves_its_cell_in():
+    best, bounds = CELLS[32, "none"], {CELLS[32, "none"]: 0.97}
+    prospects = Prospects(levels=LEVELS, trained=frozenset(LEVELS), chosen=best, open=frozenset([best]), bounds=bounds)
+    (asked,) = next_trials([each for each in TRIALS if each.seed != 1], prospects)
+    assert asked.config["trainable"]["give_up_below"] == 0.97
+
+
 def test_cells_that_are_slower_by_their_probes_are_left_out():
     best = CELLS[32, "none"]
     prospects = Prospects(

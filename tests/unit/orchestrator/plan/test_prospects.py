@@ -74,6 +74,25 @@ def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_
     assert found.open == {CELLS[32, "linear"]}  # the others are slower, or lose .08
 
 
+@pytest.mark.parametrize("end", [(Status.SKIPPED, "early_stop"), (Status.FAILED, "")])
+def test_a_cell_that_lost_a_seed_is_not_chosen_as_the_tables_will_not_either(ended, end):
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    records += [ended(32, "none", 1, 0.98), ended(32, "none", 2, 0.90, *end), ended(16, "none", 1, 0.98)]
+    found = prospects(records)
+    assert found.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in found.open
+    assert CELLS[32, "none"] in found.trained
+
+
+def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_timed(ended):
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    assert prospects(records).bound(CELLS[32, "none"]) == pytest.approx(0.98 - 3 * 0.01)
+    records += [ended(32, "none", 1, 0.975)]
+    assert prospects(records).bound(CELLS[32, "none"]) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.975)
+    records += [ended(32, "none", 2, 0.965)]
+    assert prospects(records).bound(CELLS[32, "none"]) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
+    assert prospects(records).bound(BASE) is None
+
+
 def test_without_a_cell_at_the_reference_batch_the_most_accurate_one_sets_the_bound(ended):
     found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
     assert found.baseline == "" and found.accuracy == pytest.approx(0.98)

@@ -1,0 +1,116 @@
+"""Which cell a sweep will recommend once all its seeds are in, by those that are in already. Pure.
+
+A cell's mean over all its seeds is its mean by now, and what its further seeds move it by. With n seeds of variance σ²
+and r to come that is a moderated t around 0 of variance σ²/n · r/(n + r): what is not known of the cell yet, and the
+noise of the seeds to come (the posterior predictive distribution of a normal mean, with a flat prior on it).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, levels
+from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
+from orchestrator.statistics.means import Array
+
+UNSETTLED = 2
+"""Where chance is unknown, with one seed a cell, whoever falls short by more than so many margins is out …"""
+
+ALIKE = 1.1
+"""… and whoever has so many times the best one's objective."""
+
+DRAWS = 4_000
+"""Of the sweep's end: a probability is known to ± 1%."""
+
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """Of a contest in the middle of its sweep. Rows are cells."""
+
+    contest: Contest
+    left: Sequence[int]
+    """How many further seeds each cell may have."""
+
+    def open(self, chosen: int) -> set[int]:
+        """The cell that is chosen by now, and those that the whole sweep may choose: with a probability above 1 - SURE,
+        or as far as that cannot be said yet. None where it is sure, and the chosen one has enough seeds.
+        """
+        level, p_chosen = self._levels.point, self.p_chosen
+        short = self._shortfalls > UNSETTLED * self.contest.margin
+        alike = np.isnan(p_chosen) & (level <= level[chosen] + math.log(ALIKE)) & ~short
+        if is_sure(p_chosen[chosen]) and not alike.any():
+            return {chosen} if self._levels.n[chosen] < FEWEST_SEEDS else set()
+        return {chosen, *np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist()}
+
+    @cached_property
+    def p_chosen(self) -> Array:
+        """That the whole sweep chooses the cell; NaN where chance is unknown, with one seed a cell.
+
+        By the rule of `decision.choice`: the least objective of those whose mean accuracy is within the margin, and of
+        several that are as good the most accurate.
+        """
+        generator = np.random.default_rng(_SEED)
+        level, accuracy = (self._ends(means, generator) for means in (self._levels, self._accuracies))
+        base = self.contest.baseline
+        misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
+        least = np.where(misses | np.isnan(level), np.inf, level)
+        tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
+        best = np.where(tied, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
+        counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.left))
+        return np.where(self._unknown, np.nan, counts / len(level))
+
+    def bound(self, row: int) -> float | None:
+        """The accuracy of the cell's next seed below which its mean will not come to be within the margin, by all odds:
+        with no more than the probability 1 - SURE, or, where chance is unknown, as it is UNSETTLED margins short then.
+
+        None of the baseline, without one, and where there is no further seed.
+        """
+        base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
+        if base is None or row == base or not self.left[row] or math.isnan(self._shortfalls[row]):
+            return None
+        n, left = own.n[row] + 1, self.left[row] - 1  # once that seed is in
+        gain = _upper(own.freedom[row]) * own.error[row] * math.sqrt(own.n[row] / n * left / (n + left))
+        least = own.point[base] - (UNSETTLED * margin if math.isnan(gain) else margin + gain)
+        return float(n * least - own.n[row] * own.point[row])
+
+    @cached_property
+    def _levels(self) -> Means:
+        return levels(self.contest.objective)
+
+    @cached_property
+    def _accuracies(self) -> Means:
+        return accuracies(self.contest)
+
+    @property
+    def _shortfalls(self) -> Array:
+        """NaN where accuracies are not compared."""
+        base, points = self.contest.baseline, self._accuracies.point
+        return np.full(len(points), np.nan) if base is None else points[base] - points
+
+    @property
+    def _unknown(self) -> npt.NDArray[np.bool_]:
+        """Where further seeds may come to anything."""
+        of_accuracy = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
+        return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._levels.error) | of_accuracy))
+
+    def _ends(self, means: Means, generator: np.random.Generator) -> Array:
+        """Draws of the means over all seeds, of shape (draws, cells)."""
+        left = np.asarray(self.left)
+        with np.errstate(invalid="ignore"):
+            moved = means.error * np.sqrt(left / (means.n + left))
+        return Means(point=means.point, n=means.n, error=moved, freedom=means.freedom).draws(generator, DRAWS)
+
+
+def _upper(freedom: float) -> float:
+    """The quantile SURE of t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(min(freedom, NORMAL), SURE))
