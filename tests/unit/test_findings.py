@@ -19,6 +19,7 @@ E0, E0_ELSEWHERE, E1, RECIPE = (
     "batch_vs_tpu_core",
     "batch_vs_tpu_recipe",
 )
+RECIPE_BOTH = "batch_vs_tpu_recipe_merged"
 E2, E3, E4 = "input_pipeline", "data_parallel_core", "conv2d_core"
 
 FAST = {"trainable.slow_down": None}
@@ -119,8 +120,8 @@ def unequal_pair() -> list[str]:
 
 
 def batch_vs_tpu() -> list[str]:
-    def pace(batch: int, gpus: int, **other: object) -> pd.Series:
-        return by_seed(E1, global_batch_size=batch, gpus=gpus, **(CNN | other))
+    def pace(batch: int, gpus: int, column: str = "samples_per_s", **other: object) -> pd.Series:
+        return by_seed(E1, column, global_batch_size=batch, gpus=gpus, **(CNN | other))
 
     gains = (pace(128, 2) / pace(128, 1)).sort_values()
     bf16 = {"trainable.precision": "bf16"}
@@ -130,12 +131,26 @@ def batch_vs_tpu() -> list[str]:
     lost, lost_2048 = interval(accuracy[1024] - accuracy[128]), interval(100 * (accuracy[128] - accuracy[2048]))
     seconds = {batch: mean(by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=1)) for batch in (128, 1024)}
     wrn = {each: by_seed(E1, global_batch_size=512, **WRN, trainable__precision=each) for each in ("fp32", "bf16")}
+    taken = {
+        (gpus, batch): by_seed(RECIPE_BOTH, "train_s", global_batch_size=batch, gpus=gpus)
+        for gpus in (1, 2)
+        for batch in (128, 1024)
+    }
+    at_128 = [pace(128, gpus, column="sm_clock_mhz") for gpus in (1, 2)]
+    hottest = max(pace(128, gpus, column="temperature_c").max() for gpus in (1, 2))
+    computing = [1e3 * mean(pace(128, gpus, column="step_compute_s")) for gpus in (2, 1)]
     packed = json.loads((PUBLISHED / "packing.json").read_text())["samples_per_s"]
     alone, four, _, captured, captured_elsewhere, four_captured = packed.values()
     return [
         f"DDP {told(ratio(pace(128, 2), pace(128, 1)))} (the post .82×): two seeds gained"
         f" {100 * (gains.iloc[1] - 1):.0f} and {100 * (gains.iloc[2] - 1):.0f}%, one lost nothing,"
         f" {told(gains.iloc[0], 3, '')}",
+        f"{mean(taken[2, 128]):.0f} s on two, {mean(taken[1, 128]):.0f} s on one (of the other host),"
+        f" {told(ratio(taken[1, 128], taken[2, 128]))}",
+        f"{mean(taken[2, 1024]):.0f} s on two, {mean(taken[1, 1024]):.0f} s on one:"
+        f" {told(ratio(taken[1, 1024], taken[2, 1024]))}",
+        f"keep {min(map(min, at_128)):,.0f} MHz, at {hottest:.0f} °C at most. Half the batch computes in"
+        f" {computing[0]:.1f} ms instead of {computing[1]:.1f}",
         f"{told(ratio(pace(1024, 2), pace(1024, 1)), 3)} in fp32",
         f"DataParallel, the post's way: {told(ratio(pace(1024, 2, strategy='data_parallel'), pace(1024, 1)))}, but"
         f" {told(ratio(pace(128, 2, strategy='data_parallel'), pace(128, 1)))} at 128",

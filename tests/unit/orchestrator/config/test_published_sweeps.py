@@ -32,7 +32,18 @@ SCALES = [(sweep, path.stem) for sweep in SWEEPS for path in sorted((FOLDER / sw
 LAPTOP = Node(name="laptop", cpus=2, gpus=0)
 SERVER = Node(name="server", cpus=64, gpus=4)
 MEASURED = dict.fromkeys(
-    ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "loss", "gpu_util", "gpu_util_spread"), 1.0
+    (
+        "samples_per_s",
+        "epoch_s",
+        "first_epoch_s",
+        "train_s",
+        "accuracy",
+        "loss",
+        "gpu_util",
+        "gpu_util_spread",
+        "sm_clock_mhz",
+    ),
+    1.0,
 ) | {"epochs": 200.0}
 LONGEST_TRIALS = 8
 """Of a small variant, which is to end within a minute."""
@@ -100,7 +111,8 @@ def ended(trial):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("sweep", "scale"), [each for each in SCALES if each[1] in ("core", "full") or each == ("unequal_pair", "grid")]
+    ("sweep", "scale"),
+    [each for each in SCALES if each[1] in ("core", "full", "rules") or each == ("unequal_pair", "grid")],
 )
 def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale):
     asked = at_scale(sweep, scale)

@@ -1,0 +1,113 @@
+"""Results of the published experiments into the documents: one command from folders of results to tables and pictures.
+
+    python -m tests.benchmarks.published_results NAME --sweep data_parallel --from RESULTS/data_parallel
+    python -m tests.benchmarks.published_results NAME --sweep batch_vs_tpu --from ONE_GPU TWO_GPUS     # merged
+
+NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
+a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared. Of several, a cell (all its seeds)
+is taken from the last that has it, and the claims are judged over all: the folders may be of several machines, which
+the tables say of GPUs, and people of hosts. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from orchestrator.journal.history import difference, latest
+from orchestrator.journal.journal import replay
+from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Record, encode
+from orchestrator.storage.layout import JOURNAL, METRICS, Layout
+from tests.benchmarks import published_pictures
+
+KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
+LEFT = ("scaling.md",)
+"""Of the tables: laws need more GPU counts than these sweeps have."""
+WITH_CURVES = "report/loss.svg"
+
+
+def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
+    """One journal of several, as if all had been asked what the last was: of each cell the last that has it."""
+    source = {_cell(record): place for place, each in enumerate(journals) for record in each if _is_end(record)}
+    taken = [record for record in journals[-1] if record.kind == Kind.SWEEP][-1:]
+    for place, each in enumerate(journals):
+        trials = {record.value["trial_id"] for record in each if _is_end(record) and source[_cell(record)] == place}
+        taken += [record for record in each if record.value.get("trial_id") in trials]
+    return taken
+
+
+def _is_end(record: Record) -> bool:
+    return record.kind == Kind.FINISHED
+
+
+def _cell(record: Record) -> str:
+    """What tells a cell in journals of several versions, whose identities hold their code."""
+    return json.dumps({axis: value for axis, value in record.value["axes"].items() if axis != "seed"}, sort_keys=True)
+
+
+def gathered(folders: Sequence[Path], into: Path) -> None:
+    """The results of all of them as one folder that a report can be made of."""
+    journals = [replay(folder / JOURNAL).records for folder in folders]
+    into.mkdir(parents=True)
+    if len(folders) == 1:
+        shutil.copyfile(folders[0] / JOURNAL, into / JOURNAL)
+    else:
+        (into / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in merged(journals)))
+        for folder, each in zip(folders[:-1], journals, strict=False):
+            for line in difference(latest(each) or {}, latest(journals[-1]) or {}):
+                print(f"{folder} was asked otherwise: {line}")
+    for path in (path for folder in folders for path in Layout(folder).trials.glob(f"*/{METRICS}")):
+        copied = Layout(into).trials / path.parent.name / METRICS
+        copied.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, copied)
+
+
+def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = ()) -> None:
+    """Make the tables and pictures of the folder. CalledProcessError where that fails."""
+    command = [sys.executable, "-m", "orchestrator", f"sweep=published/{sweep}", f"scale={scale}", "mode=report"]
+    where = [f"results_dir={results.parent}", f"sweep.name={results.name}"]
+    root = Path(__file__).parents[2]
+    environment = os.environ | {"PYTHONPATH": str(root)}
+    subprocess.run([*command, *where, *overrides], check=True, cwd=results.parent, env=environment, stdout=sys.stderr)
+
+
+def kept(results: Path, into: Path) -> list[Path]:
+    """Take what is worth keeping in place of what lay there; the files."""
+    found = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in LEFT]
+    if (results / "tables" / "loss_distance.md").exists():
+        found += results.glob(WITH_CURVES)
+    shutil.rmtree(into, ignore_errors=True)
+    into.mkdir(parents=True)
+    return [Path(shutil.copyfile(path, into / path.name)) for path in found]
+
+
+def main() -> None:
+    """Gather, report, keep, draw."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("name", help="of the folder under docs/results/published")
+    parser.add_argument("--sweep", required=True, help="as in sweep=published/…")
+    parser.add_argument("--scale", default="full")
+    parser.add_argument("--from", dest="folders", nargs="+", type=Path, required=True, metavar="RESULTS")
+    parser.add_argument("--override", action="append", default=[])
+    parser.add_argument("--docs", type=Path, default=published_pictures.PUBLISHED_IN, help="where else to keep them")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as aside:
+        results = Path(aside) / given.name
+        gathered([folder.absolute() for folder in given.folders], results)
+        reported(given.sweep, given.scale, results, given.override)
+        for path in kept(results, given.docs / given.name):
+            print(path)
+    if given.docs == published_pictures.PUBLISHED_IN:
+        published_pictures.main()
+
+
+if __name__ == "__main__":
+    main()
