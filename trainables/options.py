@@ -49,6 +49,13 @@ def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callab
     return factory  # type: ignore[no-any-return]
 
 
+def taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the factory takes by name."""
+    parameters = inspect.signature(factory).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {key: value for key, value in given.items() if takes_all or key in parameters}
+
+
 def check_keys(
     factory: Callable[..., Any], options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
 ) -> None:

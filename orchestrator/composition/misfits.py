@@ -13,6 +13,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
+from orchestrator.composition.meant import lone_word, own_code
 from orchestrator.composition.search_path import is_search_path, primary
 from sweeps.mistakes import MistakesError, nearest, unknown
 
@@ -62,14 +63,14 @@ def _precedence(override: str, groups: Groups) -> int:
 def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
     key, equals, value = override.lstrip("+~").partition("=")
     if not equals and not override.startswith("~"):
-        return f"{override!r} is no KEY=VALUE; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+        return f"{override!r} is no KEY=VALUE{lone_word(override, groups)}"
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: a group is left out by ~{key}"
     if options and value not in options:
-        return unknown(f"{key} in {override!r}:", value, options)
+        return f"{unknown(f'{key} in {override!r}:', value, options)}{own_code(key, value)}"
     if "Could not override" in str(error):
         known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
         if meant := _sections_with(key, known):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
 from collections.abc import Mapping, Sequence
@@ -56,6 +57,13 @@ def look_up(name: str, values: Mapping[str, Any]) -> Any:
     node: Any = values
     for part in (name,) if name in values else name.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}")
+            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{_meant(name)}")
         node = node[part]
     return node
+
+
+def _meant(name: str) -> str:
+    """` (did you mean {device_batch_size}?)`, or nothing where no name is close."""
+    close = [each for each in NAMES if each.endswith(f"_{name}") or name.endswith(f"_{each}")]
+    meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, n=2, cutoff=0.75)
+    return f" (did you mean {' or '.join(f'{{{each}}}' for each in meant)}?)" if meant else ""

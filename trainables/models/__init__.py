@@ -10,23 +10,25 @@ from torch import nn
 from trainables.context import RequestError
 from trainables.families import MODELS
 from trainables.models.batch_norm import convert_batch_norm
-from trainables.options import check_keys, choose
+from trainables.options import check_keys, choose, taken
 
 
 def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     """The model `config["name"]` for images of `input_shape` (C, H, W), in float32 on the default device.
 
     Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W. A name of the form
-    `package.module:factory` calls a factory of the user's own with `input_shape`, `num_classes` and the config's other
-    keys. `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) says over which samples batch norm is taken.
+    `package.module:factory` calls a factory of the user's own with those of `input_shape` and `num_classes` that it
+    takes, and the config's other keys.
+    `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) says over which samples batch norm is taken.
 
     Raises ValueError, in one line, for unknown names and keys, and for a model that cannot take such images.
     """
     options = {key: value for key, value in config.items() if key not in ("name", "batch_norm")}
     subject = f"model {config['name']!r}"
     factory = choose(MODELS, config["name"], subject="model")
-    check_keys(factory, options, subject=subject, given=("input_shape", "num_classes"))
-    module = factory(input_shape=input_shape, num_classes=num_classes, **options)
+    of_data = {"input_shape": input_shape, "num_classes": num_classes}
+    check_keys(factory, options, subject=subject, given=tuple(of_data))
+    module = factory(**taken(factory, of_data), **options)
     if not isinstance(module, nn.Module):
         raise RequestError(f"{subject} made something of type {type(module).__name__}, not a torch.nn.Module")
     return convert_batch_norm(module, config.get("batch_norm", "replica"))

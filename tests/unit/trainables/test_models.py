@@ -120,6 +120,18 @@ def test_what_does_not_fit_is_told_in_one_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_model_of_ones_own_is_given_what_it_takes_of_the_data() -> None:
+    plain = build({"name": f"{__name__}:PlainModel", "hidden": 3}, input_shape=DIGITS, num_classes=10)
+    assert [tuple(each.shape) for each in plain.parameters()] == [(3, 64), (3,), (10, 3), (10,)]
+    whole = build({"name": f"{__name__}:own_model"}, input_shape=DIGITS, num_classes=4)
+    assert [tuple(each.shape) for each in whole.parameters()] == [(4, 64), (4,)]
+
+
+class PlainModel(nn.Sequential):
+    def __init__(self, hidden: int = 2) -> None:
+        super().__init__(nn.Flatten(), nn.Linear(64, hidden), nn.ReLU(), nn.Linear(hidden, 10))
+
+
 def no_module(*, input_shape: tuple[int, int, int], num_classes: int) -> str:
     return "nothing"
 

@@ -93,6 +93,13 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
             "resources must be a section with device, gpus_per_worker, cpus_per_worker, timing, not None",
         ),
         ("cluster.labels=null", "cluster.labels must be a section, not None"),
+        ("batch_scaling", "'batch_scaling' is no KEY=VALUE (did you mean sweep=batch_scaling?)"),
+        ("train.py", "'train.py' is no KEY=VALUE; a script of yours is run by trainable=command"),
+        ("64]", "'64]' is no KEY=VALUE; if it belongs to the word before it"),
+        (
+            "trainable=train.py",
+            "unknown trainable in 'trainable=train.py': 'train.py'; valid: command, conv2d_timing, f",
+        ),
         ("trainable=null", "unknown trainable in 'trainable=null': 'null'; valid: command,"),
         ("schedule=null", "'schedule=null': a group is left out by ~schedule"),
         ("results_dir=", "results_dir must be a folder or a URI, not empty"),
@@ -108,6 +115,21 @@ def test_a_value_of_the_wrong_kind_is_told_in_a_line(
 ) -> None:
     (line,) = told(capsys, "sweep=batch_scaling", override)
     assert line.startswith(mistake)
+
+
+@pytest.mark.parametrize(
+    ("override", "hint"),
+    [
+        ("trainable=train.py", "trainable=command \"trainable.argv='python train.py --lr {lr}'\""),
+        ("trainable=mine.train:fit", "trainable=function trainable._target_=mine.train:fit 'trusted_modules=[mine]'"),
+        ("model=mine:Net", "model.name=mine:Net 'trusted_modules=[mine]'"),
+    ],
+)
+def test_code_in_the_place_of_a_choice_is_told_where_it_belongs(
+    capsys: pytest.CaptureFixture[str], override: str, hint: str
+) -> None:
+    (line,) = told(capsys, "sweep=batch_scaling", override)
+    assert line.endswith(hint)
 
 
 def test_a_results_dir_that_is_a_file_leaves_nothing_behind(

@@ -29,6 +29,9 @@ def test_names_and_dotted_keys_are_filled_in(template, filled):
     ("template", "told"),
     [
         ("{batch_size}", "neither a config key nor one of gpus"),
+        ("{batch_size}", r"did you mean \{device_batch_size\} or \{global_batch_size\}"),
+        ("{learning_rate}", r"\(did you mean \{lr\}\?\)"),
+        ("{epoch}", r"\(did you mean \{epochs\}\?\)"),
         ("{model.depth}", "neither a config key"),
         ("{lr", "a single '{'"),
         ("lr}", "written twice: }}"),
