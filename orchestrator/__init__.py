@@ -1,15 +1,15 @@
 """Sweeps over GPUs, batch sizes and learning-rate rules.
 
-`run_sweep` runs one from a program or a notebook, `load_results` reads what a sweep has left; importing this has no
-effects, and imports nothing heavy.
+`run_sweep` runs one from a program or a notebook, `plan_sweep` says what it would run, `load_results` reads what a
+sweep has left; importing this has no effects, and imports nothing heavy.
 """
 
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.library import MistakesError, SweepResults, load_results, run_sweep
+    from orchestrator.library import MistakesError, SweepResults, load_results, plan_sweep, run_sweep
 
-__all__ = ["MistakesError", "SweepResults", "load_results", "run_sweep"]
+__all__ = ["MistakesError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]
 
 
 def __getattr__(name: str) -> Any:

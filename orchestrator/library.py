@@ -1,8 +1,8 @@
-"""Sweeps from within a program or a notebook: `from orchestrator import run_sweep, load_results`."""
+"""Sweeps from within a program or a notebook: `from orchestrator import plan_sweep, run_sweep, load_results`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -87,15 +87,45 @@ def run_sweep(
     Raises MistakesError with everything that is wrong with the request, before anything starts; failed trials are rows,
     and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
     """
+    from orchestrator.command_line.program import sweep
+
+    texts, sections, folder = _asked(config, overrides, config_dir)
+    status, results = sweep(texts, folder=folder, sections=sections, quiet=quiet)
+    return SweepResults(folder=results, exit_status=status)
+
+
+def _asked(
+    config: Mapping[str, Any] | str | None, overrides: Sequence[str], config_dir: str | Path | None
+) -> tuple[list[str], Mapping[str, Mapping[str, Any]], str | None]:
+    """As overrides, whole sections and a folder of configs; TypeError for what is no config."""
     if not isinstance(config, Mapping | str | None):
         raise TypeError(f"config is a mapping or one override as text, and further ones come behind it; not {config!r}")
     given = [config] if isinstance(config, str) else []
     texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
-    from orchestrator.command_line.program import sweep
-
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
-    status, results = sweep([*texts, *given, *overrides], folder=folder, sections=sections, quiet=quiet)
-    return SweepResults(folder=results, exit_status=status)
+    return [*texts, *given, *overrides], sections, folder
+
+
+def plan_sweep(
+    config: Mapping[str, Any] | str | None = None, *overrides: str, config_dir: str | Path | None = None
+) -> pd.DataFrame:
+    """What `run_sweep` would run with the same arguments, starting and writing nothing: one row a trial.
+
+    Columns: `trial_id`, `state` (`to run`, `infeasible`, `finished: ok` …), the axes, what follows from them (`lr`,
+    `global_batch_size`, `ranks` …), `start_s` and `expected_s` where finished trials tell, and `note`. What is worth
+    knowing before it runs is in the frame's `attrs["remarks"]`. Raises MistakesError as `run_sweep` does.
+    """
+    import pandas as pd
+
+    from orchestrator.command_line.program import planned
+
+    texts, sections, folder = _asked(config, overrides, config_dir)
+    trials, remarks = planned(texts, folder=folder, sections=sections)
+    frame = pd.DataFrame(
+        [{"trial_id": row["trial_id"], "state": row["state"], **row.pop("axes"), **row} for row in trials]
+    )
+    frame.attrs["remarks"] = list(remarks)
+    return frame
 
 
 def load_results(folder: str | Path) -> SweepResults:
@@ -108,4 +138,4 @@ def load_results(folder: str | Path) -> SweepResults:
     return SweepResults(folder=path)
 
 
-__all__ = ["MistakesError", "SweepResults", "load_results", "run_sweep"]
+__all__ = ["MistakesError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]

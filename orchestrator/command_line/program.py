@@ -27,9 +27,25 @@ def sweep(
     with initialised(), _silence(quiet):
         question = checked(composed(given, sections=sections))
         if question.request.mode not in ("run", "report"):
-            raise MistakesError([f"mode={question.request.mode}: a program can run a sweep, or report on one"])
+            raise MistakesError(
+                [f"mode={question.request.mode}: a program can run a sweep, or report on one; plan_sweep plans it"]
+            )
         status = MODES[question.request.mode](question)
     return status, question.request.results_dir
+
+
+def planned(
+    overrides: Sequence[str], *, folder: str | None, sections: Mapping[str, Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], Sequence[str]]:
+    """What such a sweep would run, a row a trial, and what is worth knowing of it. Raises MistakesError."""
+    from orchestrator.plan import printout
+    from orchestrator.plan.plan import plan_now
+
+    given = [*with_search_path(rewritten(overrides), folder), "mode=plan"]
+    with initialised():
+        question = checked(composed(given, sections=sections))
+        plan = plan_now(question.request, question.asked(), question.trials_on)
+    return printout.rows(plan), question.remarks
 
 
 @contextmanager

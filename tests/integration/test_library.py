@@ -10,7 +10,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from orchestrator import MistakesError, load_results, run_sweep
+from orchestrator import MistakesError, load_results, plan_sweep, run_sweep
 
 SMALL = {
     "backend": "inprocess",
@@ -23,6 +23,18 @@ SMALL = {
 def folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     return tmp_path
+
+
+def test_a_plan_is_a_frame_and_starts_nothing(folder):
+    plan = plan_sweep(SMALL, "sweep.axes.gpus=[1,4096]")
+    assert plan.state.tolist() == ["to run"] * 4 + ["infeasible"] * 4 and plan.trial_id.is_unique
+    assert plan.device_batch_size.tolist() == [8, 16] * 4 and plan.global_batch_size.max() == 16 * 4096
+    assert plan.note[4].startswith("needs 4096 ranks") and not list(folder.iterdir())
+    assert plan.attrs["remarks"] == ["trainables.noop does not heed device_batch_size: all values of it do the same"]
+    with pytest.raises(MistakesError, match="lr_rule 'double'"):
+        plan_sweep(SMALL, "sweep.axes.lr_rule=[double]")
+    run_sweep(SMALL, quiet=True)
+    assert set(plan_sweep(SMALL).state) == {"finished: ok"}
 
 
 def test_a_sweep_from_a_dict_is_frames(folder, capsys):
