@@ -7,6 +7,7 @@ from typing import Any
 
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.known_keys import shape_mistakes
+from orchestrator.command_line.request_checks import baseline_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
 from orchestrator.command_line.setup_remarks import setup_remarks
 from orchestrator.command_line.value_types import type_mistakes
@@ -73,7 +74,9 @@ class Question:
         whole = all(axis in STANDARD_AXES for axis in request.axes)
         _raise([*axis_mistakes(self.config, request.axes), *self._setup_mistakes(self.config, whole=whole)])
         axes = with_gpus(request.axes, self.config, nodes)
-        return trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
+        found = trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
+        _raise(baseline_mistakes(request.baseline or {}, [trial.axes for trial in found]))
+        return found
 
     def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:
         """Nothing that a config names is imported or called unless all of it is trusted, and the config `whole`."""

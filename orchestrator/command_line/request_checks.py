@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
@@ -128,3 +128,14 @@ def _baseline(baseline: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         if axis not in cell_axes:
             told = ", ".join(cell_axes)
             yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {told}"
+
+
+def baseline_mistakes(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where the cell that others are to be compared with is at none of these points of the grid, but has its axes."""
+    there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
+    absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
+    for axis in filter(there.get, absent):
+        yield f"sweep.baseline is no cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
+    if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
+        told = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
+        yield f"sweep.baseline is no cell: there is each of {told}, but not together"

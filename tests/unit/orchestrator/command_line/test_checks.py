@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.command_line.known_keys import key_mistakes
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-from orchestrator.command_line.request_checks import request_mistakes
+from orchestrator.command_line.request_checks import baseline_mistakes, request_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.request import Request, value_at
@@ -133,6 +133,26 @@ def test_a_request_in_order():
 )
 def test_a_wrong_value_is_one_line(key, value, told):
     assert list(mistakes(with_value(key, value))) == [told]
+
+
+@pytest.mark.parametrize(
+    ("baseline", "told"),
+    [
+        ({}, []),
+        ({"gpus": 1}, []),
+        ({"gpus": 2, "lr_rule": "none"}, []),
+        ({"gpus": 3}, ["sweep.baseline is no cell: unknown gpus 3; valid: 1, 2"]),
+        ({"lr_rule": "lnear"}, ["sweep.baseline is no cell: unknown lr_rule 'lnear' (did you mean 'linear'?); valid: none, linear"]),
+        (
+            {"gpus": 2, "lr_rule": "linear"},
+            ["sweep.baseline is no cell: there is each of gpus=2, lr_rule=linear, but not together"],
+        ),
+        ({"gpu": 1}, []),  # told before: no axis
+    ],
+)
+def test_a_baseline_is_a_cell_of_the_sweep(baseline, told):
+    points = [{"gpus": 1, "lr_rule": "none"}, {"gpus": 1, "lr_rule": "linear"}, {"gpus": 2, "lr_rule": "none"}]
+    assert list(baseline_mistakes(baseline, points)) == told
 
 
 def test_a_value_under_a_path_that_ends_early_is_none():
