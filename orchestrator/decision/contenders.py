@@ -73,8 +73,12 @@ class Contenders:
 
     @staticmethod
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
-        """In the middle of a sweep: those of the trials that are ok by now."""
-        return Contenders.of(*collect_for(request, ok), Terms.of(request, axis_columns(ok)))
+        """In the middle of a sweep: those of the trials that are ok by now.
+
+        Their timings all count: those that something spoiled are measured once more, and tell enough until then.
+        """
+        trials, cells = (frame.assign(timing_valid=True) for frame in collect_for(request, ok))
+        return Contenders.of(trials, cells, Terms.of(request, axis_columns(ok)))
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:

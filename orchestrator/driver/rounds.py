@@ -57,11 +57,12 @@ class Rounds:
             return ()
         for trial, outcome in left_out:
             self._session.left_out(trial, outcome)
-        return self._placed(self._chosen() or self._spoiled())
+        # Spoiled timings come before the end: once they are measured well something else may be open.
+        return self._placed(self._chosen() or self._spoiled() or self._rest())
 
     def _first(self) -> Sequence[TrialSpec]:
         probes = phases.probes(self._later, self._history.probes()) if self._request.phases else ()
-        return probes or self._chosen()
+        return probes or self._chosen() or self._rest()
 
     def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
         """The trials, those that share a GPU with as much of it as they are known to need."""
@@ -80,20 +81,22 @@ class Rounds:
         return [trial for trial in may_run if trial.trial_id not in hopeless]
 
     def _chosen(self) -> Sequence[TrialSpec]:
-        """What is to run next by phases or by a search; where that is nothing, the rest is skipped.
+        """What is to run next by phases or by a search.
 
         Without either it is all, but that of trials that are to share GPUs, one of each size runs alone before.
         """
-        if not self._later:
-            return ()
-        to_run, skipped = self._choice()
+        to_run = self._choice()[0] if self._later else ()
         asked = {trial.trial_id for trial in to_run}
         self._later = [trial for trial in self._later if trial.trial_id not in asked]
-        if not to_run:
-            for trial in self._later:
-                self._session.left_out(trial, skipped(trial))
-            self._later = ()
         return to_run
+
+    def _rest(self) -> Sequence[TrialSpec]:
+        """Nothing: what is left is skipped."""
+        skipped = self._choice()[1] if self._later else _never_skipped
+        for trial in self._later:
+            self._session.left_out(trial, skipped(trial))
+        self._later = ()
+        return ()
 
     def _choice(self) -> Choice:
         if self._request.phases:

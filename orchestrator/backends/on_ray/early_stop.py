@@ -17,6 +17,9 @@ SAMPLES, ACCURACY = "samples", "val_accuracy"
 REDUCTION = 2
 """At a rung the lower half is in danger, and the next rung is at twice the samples."""
 
+_END = 1 - 1e-9
+"""Of a budget, from where on a training is over."""
+
 
 class EarlyStop:
     """Compares trials that are as fast: of one batch size, GPU count and model; rules, rates and seeds compete.
@@ -24,13 +27,15 @@ class EarlyStop:
     ASHA (Li et al. 2020, "A system for massively parallel hyperparameter tuning") ends a fixed share of the trials,
     however close they are. Here one that it would end also has to be far `behind` the best that had seen no more
     samples; and never is one ended that a table needs: at the reference batch, whose accuracy the others are compared
-    with, or as long as no trial as fast has been timed.
+    with, or as long as no trial as fast has been timed. Nor is one whose training is over, or was in an earlier attempt
+    that is repeated for its timing.
     """
 
     def __init__(self, rule: EarlyStopping, is_timed: Callable[[TrialSpec], bool]) -> None:
         self._rule = rule
         self._is_timed = is_timed
         self._ladders: dict[str, _Ladder] = {}
+        self._trained: set[str] = set()
 
     def why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
         """After these further rows of the trial, why it is to end; empty where it is not, or they do not tell."""
@@ -43,11 +48,13 @@ class EarlyStop:
             if alike not in self._ladders:
                 self._ladders[alike] = _Ladder(total, self._rule)
             said = self._ladders[alike].climbed(trial, samples, accuracy) or said
+            if samples >= total * _END:
+                self._trained.add(spec.trial_id)
         return said if said and not self._is_needed(spec) else ""
 
     def _is_needed(self, spec: TrialSpec) -> bool:
         at_reference = spec.batch.global_batch_size == spec.lr.reference_batch_size
-        return at_reference or not self._is_timed(spec)
+        return at_reference or spec.trial_id in self._trained or not self._is_timed(spec)
 
 
 class _Ladder:
@@ -62,7 +69,7 @@ class _Ladder:
             metric=ACCURACY,
             mode="max",
             grace_period=rule.after * total,
-            max_t=total * (1 - 1e-9),  # at the very end there is nothing left to save
+            max_t=total * _END,  # there is nothing left to save
             reduction_factor=REDUCTION,
             stop_last_trials=False,
         )

@@ -60,13 +60,20 @@ def made(monkeypatch, *, asked=(), spoiled=(), wait_s=0.0, phased=True, early_st
     return Rounds(request, Plan.of(trials, {}, NODES, "none"), notes, Nothing(ends)), notes
 
 
-def test_probes_then_what_is_asked_for_then_the_rest_is_skipped_then_what_was_spoiled(monkeypatch):
+def test_probes_then_what_is_asked_for_then_what_was_spoiled_then_the_rest_is_skipped(monkeypatch):
     source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], spoiled=TRIALS[:1])
     assert source.first == TRIALS[:1] and not notes.told
     assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
     assert source.next([]) == TRIALS[:1]
-    assert notes.told == [*[(each.seed, "phases") for each in TRIALS[3:]], ("spoiled", 1)]
+    assert notes.told == [("spoiled", 1)]
     assert not source.next([])
+    assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
+
+
+def test_what_is_open_once_spoiled_timings_are_measured_well_is_asked_for(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], [], TRIALS[2:3]], spoiled=TRIALS[:1])
+    assert [source.next([]), source.next([]), source.next([])] == [TRIALS[:2], TRIALS[:1], TRIALS[2:3]]
+    assert not source.next([]) and [told for _, told in notes.told] == [1, *["phases"] * 3]
 
 
 def test_without_phases_there_is_one_round(monkeypatch):

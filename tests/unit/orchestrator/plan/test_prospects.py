@@ -93,6 +93,15 @@ def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_
     assert prospects(records).bound(BASE) is None
 
 
+def test_a_spoiled_timing_keeps_no_cell_from_further_seeds(ended):
+    """It is measured once more at the end: with a sound one of the baseline alone that would be the answer."""
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    spoiled = ended(32, "none", 1, 0.98)
+    spoiled = replace(spoiled, metrics={**spoiled.metrics, "foreign_cpu": 0.9})
+    found = prospects([*records, spoiled])
+    assert found.chosen == CELLS[32, "none"] and found.open == {CELLS[32, "none"]}
+
+
 def test_without_a_cell_at_the_reference_batch_the_most_accurate_one_sets_the_bound(ended):
     found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
     assert found.baseline == "" and found.accuracy == pytest.approx(0.98)

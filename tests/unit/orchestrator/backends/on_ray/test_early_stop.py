@@ -47,3 +47,14 @@ def test_whom_a_table_needs_is_never_ended():
         of_tune("seconds", {"seconds": 8}),
     ):
         assert not any(judged(early_stop, needed, worse))
+
+
+@pytest.mark.parametrize("budget", [{"epochs": 7}, {"samples": 700}])
+def test_a_training_that_is_over_is_not_ended_any_more_nor_when_it_is_repeated_for_its_timing(budget):
+    good, worse = [0.9] * 7, [0.1] * 7
+    early_stop = EarlyStop(RULE, lambda trial: True)
+    judged(early_stop, of_tune("good", budget), good)
+    rows = [{"epoch": n, "samples": 100 * n, "val_accuracy": 0.1} for n in range(1, 8)]
+    assert not early_stop.why_hopeless(of_tune("heard of late", budget), rows)
+    assert not any(judged(early_stop, of_tune("heard of late", budget), worse))
+    assert any(judged(early_stop, of_tune("bad", budget), worse))
