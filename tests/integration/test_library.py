@@ -45,7 +45,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert results.curves().epoch.tolist() == [1, 1]
     assert "# Speed-up: mine" in results.markdown("speedup")
 
-    again = run_sweep(OmegaConf.create(SMALL))
+    again = run_sweep(OmegaConf.create(SMALL), "report.html=false")
     assert "2 of 4 trials were finished before" in capsys.readouterr().out
     assert len(again.trials) == 4
     loaded = load_results("results/mine")

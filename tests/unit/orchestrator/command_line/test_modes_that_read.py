@@ -59,10 +59,10 @@ def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
 def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     twice = "samples_per_s(gpus=2) > 1.95 * samples_per_s(gpus=1)"
     claim = f"sweep.claims=[{{sentence: Two are twice as fast, expression: '{twice}'}}]"
-    status, told = start("mode=report", claim)
+    status, told = start("mode=report", "report.html=false", claim)
     assert status == 0
     assert "refuted" in told and (tmp_path / "batch_scaling" / "tables" / "claims.md").read_text() in told
-    status, told = start("mode=report", claim, "claims.fail_on=refuted")
+    status, told = start("mode=report", "report.html=false", claim, "claims.fail_on=refuted")
     assert status == 1
     assert "claims.fail_on: Two are twice as fast" in told
     status, told = start("mode=report", "sweep.claims=[{sentence: x, expression: '__import__(1) > 2'}]")

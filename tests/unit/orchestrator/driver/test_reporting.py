@@ -18,6 +18,8 @@ from orchestrator.storage.layout import Layout
 from tests.unit.orchestrator.report import demo
 
 RECORDS = demo.records()[::9]
+FEW = RECORDS[:4]
+"""Enough where it matters that there are pictures, and not which."""
 
 
 def request(**changes: Any) -> Any:
@@ -93,8 +95,8 @@ def test_without_html_there_are_the_tables_only(layout: Layout) -> None:
 
 def test_a_report_that_fails_is_told_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     layout.pictures.write_text("a file where the folder of the pictures should be")
-    reported = report_on(request(), layout, RECORDS, Known())
-    assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(RECORDS)
+    reported = report_on(request(), layout, FEW, Known())
+    assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
     assert reported.troubles[0].startswith("report.html could not be made: FileExistsError")
     assert "Traceback" in layout.report_trace.read_text()
 
@@ -106,7 +108,7 @@ def test_a_recommendation_that_fails_is_told_and_loses_nothing_else(
         raise ZeroDivisionError("no seeds")
 
     monkeypatch.setattr(reporting, "decide", broken)
-    reported = report_on(request(), layout, RECORDS, Known())
+    reported = report_on(request(), layout, FEW, Known())
     assert reported.recommendation is None and reported.has_page
     assert "recommendation.md could not be made: ZeroDivisionError: no seeds" in reported.troubles[0]
     assert layout.table("speedup.md").exists() and 'id="recommendation"' not in layout.page.read_text()
