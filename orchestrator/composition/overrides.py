@@ -11,17 +11,19 @@ from sweeps.sweep import STANDARD_AXES
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
 
+_FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels)(\.|=\s*\{)")
+
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
     """The same arguments in Hydra's own grammar.
 
     `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
-    dictionary; `trainable.env.NAME=…` adds a variable of any name; and one of several alternatives sets those to null
-    that are not given themselves. `scale=small` chooses in the group that a sweep has of its own:
+    dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` add any name; and one of several alternatives sets
+    those to null that are not given themselves. `scale=small` chooses in the group that a sweep has of its own:
     `sweep/published/conv2d=small`.
     """
     sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
-    plain = [_variable(_scale(_axis(argument), sweep)) for argument in arguments]
+    plain = [_adding(_scale(_axis(argument), sweep)) for argument in arguments]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
     result: list[str] = []
     for argument in plain:
@@ -49,6 +51,6 @@ def _scale(argument: str, sweep: str) -> str:
     return f"sweep/{sweep}={argument.removeprefix('scale=')}" if sweep and argument.startswith("scale=") else argument
 
 
-def _variable(argument: str) -> str:
-    """An environment has whatever variables one gives it: `+` would only have to be remembered."""
-    return f"++{argument}" if argument.startswith("trainable.env.") else argument
+def _adding(argument: str) -> str:
+    """An environment has whatever variables one gives it, and nodes whatever labels: `+` would only be forgotten."""
+    return f"++{argument}" if _FREELY_NAMED.match(argument) else argument

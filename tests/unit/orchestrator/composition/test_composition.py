@@ -140,3 +140,9 @@ def test_a_results_dir_that_is_a_file_leaves_nothing_behind(
     assert main(["sweep=batch_scaling", "backend=inprocess"]) == 2
     assert capsys.readouterr().err == f"results_dir: {tmp_path / 'results'} is no folder\n"
     assert [each.name for each in tmp_path.iterdir()] == ["results"]
+
+
+@pytest.mark.parametrize("given", ["cluster.labels={ray.io/market-type: spot}", "cluster.labels.market-type=spot"])
+def test_nodes_have_whatever_labels_one_asks_for(given: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sweep=batch_scaling", given, "--cfg", "job"]) == 0
+    assert "market-type: spot\n" in capsys.readouterr().out

@@ -24,6 +24,10 @@ from orchestrator.composition.overrides import rewritten, with_alternatives
         (["scale=small"], ["scale=small"]),
         (["trainable.env.MINE='{trial_id}'"], ["++trainable.env.MINE='{trial_id}'"]),
         (["+trainable.env.MINE=1"], ["+trainable.env.MINE=1"]),
+        (["trainable.env={MINE: a}"], ["++trainable.env={MINE: a}"]),
+        (["cluster.labels={market-type: spot}"], ["++cluster.labels={market-type: spot}"]),
+        (["cluster.labels.market-type=spot"], ["++cluster.labels.market-type=spot"]),
+        (["cluster.labels=null"], ["cluster.labels=null"]),
         (
             ["budget.steps=5"],
             ["budget.steps=5", "budget.epochs=null", "budget.samples=null", "budget.seconds=null"],

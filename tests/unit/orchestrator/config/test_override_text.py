@@ -28,6 +28,11 @@ def _plain(found):
     return found.text if hasattr(found, "text") else found
 
 
+def test_labels_of_nodes_are_one_value_because_their_names_have_dots_and_slashes():
+    given = {"cluster": {"labels": {"ray.io/market-type": "spot"}}}
+    assert overrides_of(given)[0] == ["cluster.labels={ray.io/market-type:spot}"]
+
+
 def test_nested_and_dotted_keys_are_the_same():
     nested = {"sweep": {"axes": {"gpus": [1, 2], "optimizer.lr": [0.1]}, "name": "mine"}, "budget": {"epochs": 3}}
     assert overrides_of(nested)[0] == [
