@@ -11,9 +11,12 @@ from orchestrator.command_line.single_values import OF_SETUP
 from orchestrator.config.request import OWN_SECTIONS
 from orchestrator.storage import yaml_text
 from sweeps.dotted import flat
-from sweeps.number import is_endless, is_number
+from sweeps.number import is_endless, is_number, is_whole
 
 _GROUPS = ("model", "data", "optimizer", "schedule")
+_OF_COUNTS = ("model", "data")
+"""In which a whole number is one of channels, images, pixels; elsewhere it may be a rate."""
+_PLACES = ("root", "path")
 
 
 def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -30,16 +33,30 @@ def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
             continue
         shipped = _values(folder, group, str(given.get("name")))
         for key, value in flat(given):
-            if kind := _wanted(shipped.get(key), value):
+            if kind := _section(shipped, key) or _wanted(shipped.get(key), value, counts=group in _OF_COUNTS):
                 yield f"{group}.{key} must be {kind}, not {value!r}"
+        for key in _PLACES if group == "data" else ():
+            if not isinstance(place := given.get(key), str | None):
+                yield f"data.{key} must be text, not {place!r}"
 
 
-def _wanted(shipped: Any, given: Any) -> str:
+def _section(shipped: Mapping[str, Any], key: str) -> str:
+    """What a section holds that something else is given for; empty where the key is none."""
+    inside = [each.removeprefix(f"{key}.").partition(".")[0] for each in shipped if each.startswith(f"{key}.")]
+    return f"a section with {', '.join(dict.fromkeys(inside))}" if inside else ""
+
+
+def _wanted(shipped: Any, given: Any, *, counts: bool) -> str:
     """Of what kind the value would have to be; empty where nothing is known against it."""
     if given is None:
         return ""
     if isinstance(shipped, bool) and not isinstance(given, bool):
         return "true or false"
+    if isinstance(shipped, list):
+        return "" if isinstance(given, list) else "a list"
+    if counts and is_whole(shipped):
+        least = min(shipped, 1)
+        return "" if is_whole(given) and given >= least else f"a whole number of at least {least}"
     return "a number" if is_number(shipped) and not is_number(given) else ""
 
 

@@ -70,7 +70,8 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: a group is left out by ~{key}"
     if options and value not in options:
-        return f"{unknown(f'{key} in {override!r}:', value, options)}{own_code(key, value)}"
+        what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
+        return f"{unknown(what, value, options)}{own_code(key, value)}"
     if "Could not override" in str(error):
         known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
         if meant := _sections_with(key, known):

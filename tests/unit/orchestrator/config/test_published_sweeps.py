@@ -154,7 +154,10 @@ def test_full_is_the_scale_that_is_not_named():
     ("arguments", "told"),
     [
         (["published/unequal"], "valid: batch_scaling, .*published/unequal_pair"),
-        (["published/unequal_pair", "scale=smal"], "did you mean 'small'"),
+        (
+            ["published/unequal_pair", "scale=smal"],
+            "^unknown scale of sweep=published/unequal_pair: 'smal' .did you mean 'small'",
+        ),
         (["batch_scaling", "scale=small"], "sweep=batch_scaling has no scales"),
     ],
 )

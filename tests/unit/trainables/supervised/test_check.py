@@ -46,7 +46,15 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
             {"data": CONFIG["data"] | {"subset": {"train": "lots", "test": 0, "seed": 1.5}}},
             ["data.subset.train must be a whole number of at least 1, not 'lots'", "data.subset.test", "of at least 0"],
         ),
-        ({"data": CONFIG["data"] | {"subset": 64}}, ["data.subset must be {train: …, test: …, seed: …}"]),
+        ({"data": {"name": "mine:Data", "subset": 64}}, ["data.subset must be {train: …, test: …, seed: …}"]),
+        ({"data": CONFIG["data"] | {"mean": [0.5], "std": None}}, []),
+        ({"data": CONFIG["data"] | {"mean": 0.5, "std": ["a"]}}, ["data.mean must be null or a list", "data.std must"]),
+        ({"trainable": CONFIG["trainable"] | {"loader": {"workers": 0, "prefetch": 2}}}, []),
+        ({"trainable": CONFIG["trainable"] | {"loader": 5}}, ["trainable.loader must be a section with workers"]),
+        (
+            {"trainable": CONFIG["trainable"] | {"loader": {"workers": -1, "prefetch": 0}}},
+            ["trainable.loader.workers must be a whole number of at least 0", "trainable.loader.prefetch must be"],
+        ),
         ({"schedule": GROWS}, ["budget.steps says nothing of samples where schedule=increase_batch"]),
     ],
 )
