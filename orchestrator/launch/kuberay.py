@@ -27,7 +27,7 @@ def text(launch: Launch) -> str:
         "kind": "RayJob",
         "metadata": {"generateName": f"{launch.name.lower().replace('_', '-')}-"},
         "spec": {
-            "entrypoint": launch.command("cluster.address=auto", f"results_dir={RESULTS}", "cluster.wait_s=600"),
+            "entrypoint": launch.command("cluster.address=auto", f"results_dir={RESULTS}", wait_s=600),
             "shutdownAfterJobFinishes": True,
             "ttlSecondsAfterFinished": 600,
             "backoffLimit": 3,

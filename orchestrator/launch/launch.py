@@ -44,16 +44,20 @@ class Launch:
     instance: str | None
     hosts: Sequence[str]
 
-    def command(self, *further: str) -> str:
-        """The line that runs or continues the sweep, quoted for a shell; `further` overrides are quoted already."""
-        quoted = (shlex.quote(override) for override in self.overrides)
-        return " ".join(["python -m orchestrator", *quoted, *further])
+    def command(self, *further: str, wait_s: int) -> str:
+        """The line that runs or continues the sweep, quoted for a shell; `further` overrides are quoted already.
+
+        `wait_s`: how long it waits for nodes, unless the user says so.
+        """
+        own = any(override.lstrip("+").startswith("cluster.wait_s=") for override in self.overrides)
+        waits = () if own else (f"cluster.wait_s={wait_s}",)
+        return " ".join(["python -m orchestrator", *map(shlex.quote, self.overrides), *further, *waits])
 
 
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
     """The file for `launch.target`; MistakesError with everything that is missing for it."""
     target, section = config["launch"]["target"], config["launch"]
-    mistakes = list(_mistakes(target, section))
+    mistakes = [*_mistakes(target, section), *_labels(target, config["cluster"]["labels"])]
     if mistakes:
         raise MistakesError(mistakes)
     kept = [each for each in arguments if not each.lstrip("+").startswith(_OF_THIS_COMMAND)]
@@ -62,6 +66,16 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
     launch = Launch(name=name, overrides=kept, gpu_type=types if isinstance(types, str) else None, **given)
     written: Callable[[Launch], str] = import_module(f"{__package__}.{target}").text
     return written(launch)
+
+
+_BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")
+"""Labels that Ray itself gives to nodes, however they are started."""
+
+
+def _labels(target: Any, labels: Mapping[str, str]) -> Iterator[str]:
+    others = [label for label in labels if label not in _BY_RAY]
+    if others and target in ("slurm", "ssh"):
+        yield f"launch.target={target} starts nodes without labels, and would wait for {', '.join(others)} in vain"
 
 
 _NEEDED: Mapping[str, Sequence[str]] = {

@@ -43,7 +43,7 @@ def text(launch: Launch) -> str:
     }
     if launch.image:
         cluster["docker"] = {"image": launch.image, "container_name": "ray", "pull_before_run": True}
-    sweep = launch.command("cluster.address=auto", "cluster.wait_s=900")
+    sweep = launch.command("cluster.address=auto", wait_s=900)
     there = shlex.quote(f"cd {shlex.quote(str(launch.workdir))} && {sweep}")
     return _HEADING.format(name=launch.name, sweep=there) + str(yaml.safe_dump(cluster, sort_keys=False, width=1000))
 

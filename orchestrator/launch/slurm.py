@@ -24,15 +24,21 @@ def text(launch: Launch) -> str:
         "--signal=B:TERM@120",
         f"--output={launch.name}-%j.log",
     ]
-    heading = "\n".join(f"#SBATCH {option}" for option in options if option)
+    heading = "\n".join(f"#SBATCH {_quoted(option)}" for option in options if option)
     node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
     return _SCRIPT.format(
         heading=heading,
         setup="\n".join(launch.setup) or NO_SETUP,
         node=node,
         nodes=launch.nodes,
-        command=launch.command('cluster.address="$address"', "cluster.wait_s=300"),
+        command=launch.command('cluster.address="$address"', wait_s=300),
     )
+
+
+def _quoted(option: str) -> str:
+    """In the quotes of sbatch, which cuts an option off at the first space, and takes no backslash before one."""
+    name, _, value = option.partition("=")
+    return f'{name}="{value}"' if " " in value else option
 
 
 _SCRIPT = """\

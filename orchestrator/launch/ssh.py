@@ -17,7 +17,7 @@ def text(launch: Launch) -> str:
         remote=shlex.quote("; ".join([f"cd {shlex.quote(str(launch.workdir))}", *launch.setup])),
         node=node,
         port=PORT,
-        command=launch.command('cluster.address="$address"', "cluster.wait_s=300"),
+        command=launch.command('cluster.address="$address"', wait_s=300),
     )
 
 

@@ -1,4 +1,6 @@
+import os
 import shlex
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -38,9 +40,9 @@ CASES = {
 GCP = {"provider": "gcp", "project": "mine", "region": "us-central1", "instance": "a3-highgpu-8g"}
 
 
-def written(target, **given):
-    config = {"launch": SECTION | given | {"target": target}, "cluster": {"gpu_type": "H100"}}
-    return text_of(config, "batch_scaling", ARGUMENTS)
+def written(target, *arguments, labels=None, **given):
+    config = {"launch": SECTION | given | {"target": target}, "cluster": {"gpu_type": "H100", "labels": labels or {}}}
+    return text_of(config, "batch_scaling", [*ARGUMENTS, *arguments])
 
 
 @pytest.mark.parametrize("target", CASES)
@@ -52,6 +54,35 @@ def test_the_text_as_it_is_printed(target, monkeypatch):
 @pytest.mark.parametrize("target", ["slurm", "ssh"])
 def test_bash_understands_the_scripts(target):
     subprocess.run(["bash", "-n"], input=written(target, **CASES[target]), text=True, check=True)
+
+
+@pytest.mark.parametrize("target", CASES)
+def test_how_long_nodes_are_waited_for_is_said_once_by_the_user_or_here(target):
+    assert written(target, **CASES[target]).count("cluster.wait_s=") == 1
+    assert written(target, "cluster.wait_s=7", **CASES[target]).count("cluster.wait_s=") == 1
+
+
+@pytest.mark.parametrize("target", ["slurm", "ssh"])
+def test_labels_that_no_node_would_have_are_refused(target):
+    assert written(target, labels={"ray.io/accelerator-type": "H100"}, **CASES[target])
+    with pytest.raises(MistakesError, match=f"{target} starts nodes without labels, .* market-type in vain"):
+        written(target, labels={"market-type": "spot"}, **CASES[target])
+    assert written("ray_up", labels={"market-type": "spot"}, **CASES["ray_up"])
+
+
+@pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs Slurm")
+def test_sbatch_reads_a_folder_with_a_space(tmp_path):
+    """It tells the options that it found before it asks any controller, here one that is not there."""
+    (tmp_path / "slurm.conf").write_text("ClusterName=none\nSlurmctldHost=none\n")
+    told = subprocess.run(
+        ["sbatch", "-vvv", "--test-only"],
+        input=written("slurm", **CASES["slurm"]),
+        env={**os.environ, "SLURM_CONF": str(tmp_path / "slurm.conf")},
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert "/shared/my work" in told.stderr
 
 
 @pytest.mark.parametrize("given", [CASES["ray_up"], GCP])
