@@ -36,9 +36,10 @@ def test_it_grows_through_passes_or_shares(through: str, shares: tuple[int, ...]
     assert grown == Batch(global_batch_size=160, grad_accum_steps=passes, shares=shares)
 
 
-def course(budget: Budget, milestones: tuple[float, ...]) -> Course:
+def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> Course:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
-    return Course(budget=budget, rates=rates, growth=Growth(milestones=milestones, factor=4), batch_size=32)
+    growth = Growth(milestones=milestones, factor=4, most=most)
+    return Course(budget=budget, rates=rates, growth=growth, batch_size=32)
 
 
 def test_steps_end_at_milestones_and_with_the_budget() -> None:
@@ -52,6 +53,13 @@ def test_steps_end_at_milestones_and_with_the_budget() -> None:
         taken.append((room, at.times, at.position))
     assert taken == [(25, 1, 25.0), (5, 4, 45.0)] or taken == [(25, 1, 25.0), (5, 4, 45.0), (0, 16, 45.0)]
     assert at.samples == 45 * 32
+
+
+@pytest.mark.parametrize(("most", "times", "rate"), [(None, 4, 0.1), (100, 1, 0.025)])
+def test_at_a_milestone_batch_or_rate_of_a_training_change(most: int | None, times: int, rate: float) -> None:
+    plan = course(Budget(steps=50), (0.5,), most)
+    assert (plan.times(Progress(position=24.0)), plan.rate(Progress(position=24.0))) == (1, 0.1)
+    assert (plan.times(Progress(position=25.0)), plan.rate(Progress(position=25.0))) == (times, pytest.approx(rate))
 
 
 def test_an_epoch_counts_whole_whatever_a_large_batch_leaves_out() -> None:
