@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -41,8 +42,28 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
                 f"trainable.argv has no {{{name}}}, so budget.{name}={length:g} does not reach the command, "
                 f"which trains as long as it does by itself: name it there, or read SWEEP_{name.upper()}"
             )
+    yield from _unused(settings, config)
     if not runs_here(config):
         yield from not_here(config, _program(settings))
+
+
+_OURS = ("model", "data", "optimizer", "schedule", "trainable")
+"""Sections that a command knows of only by what stands in its braces."""
+_READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
+
+
+def _unused(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    """Axes of several values below those sections, or a whole one, that no braces name: nothing else tells them."""
+    told = " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
+    for axis, values in ((config.get("sweep") or {}).get("axes") or {}).items():
+        section, _, key = axis.partition(".")
+        reads = section == "trainable" and key.partition(".")[0] in _READ
+        if section in _OURS and not reads and _several(values) and f"{{{axis}" not in told:
+            yield f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} train alike: name it there"
+
+
+def _several(values: Any) -> bool:
+    return len(values) > 1 if isinstance(values, list) else isinstance(values, str) and "," in values
 
 
 def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
@@ -89,9 +110,7 @@ def _untold(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[st
     """Axes of several values that the command never hears of: their trials would be alike, and pass for a finding."""
     axes = (config.get("sweep") or {}).get("axes") or {}
     for axis, names in _TELL.items():
-        values = axes.get(axis)
-        several = len(values) > 1 if isinstance(values, list) else isinstance(values, str) and "," in values
-        if several and not may_hear(settings, names):
+        if _several(axes.get(axis)) and not may_hear(settings, names):
             yield (
                 f"trainable.argv has no {{{names[0]}}}, so all values of sweep.axes.{axis} would train alike: "
                 f"name it there, read SWEEP_{names[0].upper()}, or give the axis one value"

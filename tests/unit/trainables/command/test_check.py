@@ -154,3 +154,22 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
     (told,) = remarks(given | {"cluster": {"address": "auto"}})
     assert told.endswith("the nodes need it)")
     assert list(remarks(given | {"mode": "run"})) == []  # which mistakes tells
+
+
+@pytest.mark.parametrize(
+    ("argv", "axis", "untold"),
+    [
+        ("python train.py {epochs}", "optimizer.momentum", True),
+        ("python train.py {epochs} --momentum {optimizer.momentum}", "optimizer.momentum", False),
+        ("python train.py {epochs} --model {model.name}", "model", False),
+        ("python train.py {epochs}", "model", True),
+        ("python train.py {epochs}", "trainable.depth", True),
+        ("python train.py {epochs}", "trainable.env.DEPTH", False),
+        ("python train.py {epochs}", "resources.cpus_per_worker", False),
+    ],
+)
+def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, untold):
+    asked = {"sweep": {"axes": {axis: ["a", "b"], "model.one": [1]}}, "mode": "run"}
+    assert [each.partition("sweep.axes.")[2] for each in remarks(config(argv=argv) | asked)] == [
+        f"{axis} train alike: name it there"
+    ] * untold
