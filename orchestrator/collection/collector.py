@@ -94,6 +94,13 @@ def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
     return {axis: f"axes.{axis}" if axis in _RESERVED else axis for axis in names}
 
 
+def cell_axes(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """The column of each axis that any record has, but the seed's: what tells cells apart."""
+    further = axis_columns(records)
+    names = dict.fromkeys(axis for record in records for axis in record.axes if axis != "seed")
+    return {axis: further.get(axis, axis) for axis in names}
+
+
 def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """One row a record, in their order: `COLUMNS`, further axes, other metrics, then `provenance.…`.
 

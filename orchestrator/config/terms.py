@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from orchestrator.config.request import Request
 from orchestrator.storage.secrets import NO_SECRETS
-from sweeps.sweep import STANDARD_AXES
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,19 +29,20 @@ class Terms:
     """Whether any of them advance together."""
 
     @staticmethod
-    def of(request: Request, further: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
-        """The terms in a request; `further` has the columns of axes beyond the standard ones.
+    def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
+        """The terms in a request; `axes` has the column of each axis that the trials have but the seed.
 
-        `arguments` are those that the results came from, where they are not the request's own.
+        `arguments` are those that the results came from, where they are not the request's own: a report may be asked
+        for by the results' name alone, and what the sweep leaves out, or lets advance together, is not known then.
         """
-        asked = [axis for axis in request.axes if axis != "seed"]
+        is_another = set(axes) != set(request.axes) - {"seed"}
         return Terms(
             objective=request.objective,
             margin=request.margin,
             target=request.target_accuracy,
             price_per_gpu_hour=request.price_per_gpu_hour,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
-            axes={axis: further.get(axis, axis) for axis in asked if axis in STANDARD_AXES or axis in further},
-            excludes=bool(request.exclude),
-            zips=bool(request.zip),
+            axes=dict(axes),
+            excludes=bool(request.exclude) or is_another,
+            zips=bool(request.zip) or is_another,
         )

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.collector import axis_columns, collect_for
+from orchestrator.collection.collector import cell_axes, collect_for
 from orchestrator.collection.measure import Measure, measured
 from orchestrator.collection.timed import is_valid, only_sound
 from orchestrator.config.request import Request
@@ -78,7 +78,7 @@ class Contenders:
         Their timings all count: those that something spoiled are measured once more, and tell enough until then.
         """
         trials, cells = (frame.assign(timing_valid=True) for frame in collect_for(request, ok))
-        return Contenders.of(trials, cells, Terms.of(request, axis_columns(ok)))
+        return Contenders.of(trials, cells, Terms.of(request, cell_axes(ok)))
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
@@ -117,7 +117,7 @@ class Contenders:
         )
 
 
-def baseline_row(cells: pd.DataFrame, axis_columns: Sequence[str] = ()) -> int | None:
+def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | None:
     """The label of the row that accuracies are compared with: of the cells at the reference batch, the plainest.
 
     That is rule `none`, the multiplier nearest 1 and the fewest GPUs; where the sweep has further axes (models,
@@ -128,7 +128,7 @@ def baseline_row(cells: pd.DataFrame, axis_columns: Sequence[str] = ()) -> int |
     references = known[known["cell_id"] == known["reference_cell_id"]]
     if references.empty:
         return None if known.empty else int(known.index.to_numpy()[known["val_accuracy"].to_numpy().argmax()])
-    further = any(column not in STANDARD_AXES for column in axis_columns)
+    further = any(column not in STANDARD_AXES for column in cell_axes)
     order = references.assign(
         plainness=pd.Series(map(plainness, references["lr_rule"], references["lr_multiplier"]), references.index),
         accuracy=-references["val_accuracy"].fillna(-np.inf) if further else 0.0,

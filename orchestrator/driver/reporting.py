@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import pandas as pd
 
-from orchestrator.collection.collector import axis_columns, collect_for
+from orchestrator.collection.collector import cell_axes, collect_for
 from orchestrator.collection.curves import curves_frame
 from orchestrator.config.published import Published
 from orchestrator.config.request import Request
@@ -55,7 +55,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     """
     trials, cells = collect_for(request, records)
     steps = _Steps(layout)
-    terms = Terms.of(request, axis_columns(list(records)), known.driver.get("arguments"))
+    terms = Terms.of(request, cell_axes(list(records)), known.driver.get("arguments"))
     claims = [Claim.of(claim) for claim in request.claims]
     judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
     recommendation = steps.at("recommendation.md", lambda: decide(trials, cells, terms, judged or ()))

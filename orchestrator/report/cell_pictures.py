@@ -133,11 +133,16 @@ def _why_no_speedup(cells: pd.DataFrame) -> str:
 def _ideal(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
     """From each baseline's GPUs at 1 up to the panel's most, by way of the counts between, as measured lines go.
 
-    Over a logarithmic axis the ideal is no straight line: one from end to end would be too high at those counts.
+    Over a logarithmic axis the ideal is no straight line: one from end to end would be too high at those counts. The
+    baseline itself may be in another panel, as one GPU is for DataParallel.
     """
-    counts = sorted(map(float, cells["gpus"].unique()))
-    baselines = cells[cells["cell_id"] == cells["baseline_cell_id"]]["gpus"].unique()
-    return [_multiples([each for each in counts if each >= least]) for least in sorted(baselines) if least < counts[-1]]
+    counts = set(map(float, cells["gpus"]))
+    of_baselines = (cells["gpus"] * cells["efficiency"] / cells["speedup"]).dropna().round(6)
+    return [
+        _multiples(sorted({least, *(each for each in counts if each > least)}))
+        for least in sorted(map(float, of_baselines.unique()))
+        if least < max(counts)
+    ]
 
 
 def _multiples(counts: Sequence[float]) -> tuple[Points, Points]:

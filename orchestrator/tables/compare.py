@@ -52,16 +52,22 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], 
     """
     both = _matched(this[1], other[1])
     shared = both[both["_merge"] == "both"].reset_index(drop=True)
-    changes = _Changes(speed=_speed(shared, this[0], other[0]), accuracy=_accuracy(shared, this[0], other[0]))
+    accuracy = _accuracy_of_both(this[0], other[0])
+    changes = _Changes(
+        speed=_speed(shared, this[0], other[0]),
+        accuracy=_accuracy(shared, this[0], other[0], accuracy),
+        column=accuracy,
+    )
     changed = changes.changed
-    told = {key: int((~np.isnan(interval.lo)).sum()) for key, interval in vars(changes).items()}
+    told = {key: int((~np.isnan(getattr(changes, key).lo)).sum()) for key in changed}
     differing = _differing(shared, this[1])
     table = pd.DataFrame([_row(row, changes.told(i), differing) for i, row in enumerate(shared.to_dict("records"))])
     order = np.argsort(-(changed["speed"].astype(int) + changed["accuracy"]), kind="stable")
     count = figures.counted(len(shared), "cell is", "cells are") or "No cell is"
     about = (
         f"{count} in both. Changed (the 95% interval leaves out no change): throughput in"
-        f" {changed['speed'].sum()} of {told['speed']}, accuracy in {changed['accuracy'].sum()} of {told['accuracy']};"
+        f" {changed['speed'].sum()} of {told['speed']}, {changes.word} in {changed['accuracy'].sum()} of"
+        f" {told['accuracy']};"
         " where nothing had changed, about one in 20 would seem to. Throughputs are compared by Welch on logarithms,"
         " accuracies paired by seed where the seeds are the same."
     )
@@ -118,12 +124,17 @@ def _doubtful(shared: pd.DataFrame) -> pd.Series[bool]:
     return this | other
 
 
-def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:
-    ok = [trials.loc[trials["status"] == Status.OK.value, ["cell_id", "seed", "accuracy"]] for trials in (this, other)]
+def _accuracy_of_both(this: pd.DataFrame, other: pd.DataFrame) -> str:
+    """On the test set, or on the validation split where either side has no other."""
+    return "accuracy" if all(trials["accuracy"].notna().any() for trials in (this, other)) else "val_accuracy"
+
+
+def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame, column: str) -> Interval:
+    ok = [trials.loc[trials["status"] == Status.OK.value, ["cell_id", "seed", column]] for trials in (this, other)]
     marked = [frame.assign(cell_id=side + frame["cell_id"]) for frame, side in zip(ok, _SIDES, strict=True)]
     own, others = (side + shared[f"cell_id_{side}"] for side in _SIDES)
     index = pd.Index(own)
-    return Differences.of(pd.concat(marked), "accuracy", index, pd.Series(others.to_numpy(), index=index)).interval()
+    return Differences.of(pd.concat(marked), column, index, pd.Series(others.to_numpy(), index=index)).interval()
 
 
 def _seeds(trials: pd.DataFrame, cell_ids: pd.Series[Any], column: str, *, log: bool) -> Any:
@@ -143,6 +154,13 @@ class _Changes:
 
     speed: Interval
     accuracy: Interval
+    column: str
+    """Which accuracy."""
+
+    @property
+    def word(self) -> str:
+        """Of the accuracy."""
+        return "accuracy" if self.column == "accuracy" else "validation accuracy"
 
     @property
     def changed(self) -> Mapping[str, Any]:
@@ -153,8 +171,12 @@ class _Changes:
         """The columns of one cell."""
         return {
             "throughput, this / other": figures.with_interval(*_at(self.speed, place), figures.times, "×"),
-            "accuracy, this − other": figures.with_interval(*_at(self.accuracy, place), lambda value: f"{value:+.3f}"),
-            "changed": ", ".join(key for key, flags in self.changed.items() if flags[place]),
+            f"{self.word}, this − other": figures.with_interval(
+                *_at(self.accuracy, place), lambda value: f"{value:+.3f}"
+            ),
+            "changed": ", ".join(
+                self.word if key == "accuracy" else key for key, flags in self.changed.items() if flags[place]
+            ),
         }
 
 

@@ -26,7 +26,7 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 
 import hydra  # noqa: E402
 
-from orchestrator.collection.collector import axis_columns, collect_for  # noqa: E402
+from orchestrator.collection.collector import cell_axes, collect_for  # noqa: E402
 from orchestrator.command_line.all_mistakes import checked  # noqa: E402
 from orchestrator.composition.composition import Composition  # noqa: E402
 from orchestrator.composition.search_path import config_dir  # noqa: E402
@@ -74,7 +74,7 @@ def undisturbed(record: TrialRecord) -> TrialRecord:
 
 def recommended(request: Request, ends: Sequence[TrialRecord]) -> Any:
     frames = collect_for(request, ends)
-    return decide(*frames, Terms.of(request, axis_columns(ends)))
+    return decide(*frames, Terms.of(request, cell_axes(ends)))
 
 
 def played(

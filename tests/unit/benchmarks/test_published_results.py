@@ -2,10 +2,23 @@
 
 import json
 
+import hydra
+import pytest
+
+from orchestrator.command_line.question import Question
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.overrides import rewritten
+from orchestrator.composition.search_path import config_dir
+from orchestrator.config.versions import Versions
 from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record, encode
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import JOURNAL
-from tests.benchmarks.published_results import gathered, kept, merged
+from sweeps.feasibility import Node
+from sweeps.status import Status
+from tests.benchmarks.published_results import gathered, kept, merged, reported
+from trainables.supervised import check as supervised_check
 
 
 def asked(what):
@@ -61,3 +74,63 @@ def test_small_files_replace_what_lay_there(tmp_path):
     (tmp_path / "results" / "tables" / "loss_distance.md").write_text("")
     kept(tmp_path / "results", into)
     assert {path.name for path in into.iterdir()} == {JOURNAL, "claims.md", "loss_distance.md", "loss.svg"}
+
+
+CURVES = (
+    "sweep=published/data_parallel",
+    "data=npz",
+    "data.path=x.npz",
+    "trainable.precision=bf16",
+    "sweep.axes.gpus=[1]",
+    'sweep.axes.model.batch_norm=[replica,"ghost:128"]',
+    "sweep.exclude=[{global_batch_size:128,lr_rule:[linear,sqrt]},"
+    '{global_batch_size:128,model.batch_norm:"ghost:128"},{lr_rule:[none,sqrt],model.batch_norm:"ghost:128"}]',
+)
+"""E3's loss curves on one GPU."""
+
+
+def learnt(trial):
+    """Batch norm over 256 images costs two points and 10% of the loss; the linear rule gains, the root half as much."""
+    whole = trial.batch.global_batch_size == 256 and trial.axes["model.batch_norm"] == "replica"
+    gain = {"none": 0.3, "sqrt": 0.15, "linear": 0.0}[trial.lr.rule] if whole else 0.0
+    chance = 0.001 * [-1, 0, 1][trial.seed]
+    accuracy = 0.92 + chance + 0.0001 * trial.batch.global_batch_size * trial.seed / 256 - 0.02 * whole
+    losses = [(1.1 if whole else 1.0) * (1 + gain) * (1 + 10 * chance) * 0.9**epoch for epoch in range(50)]
+    return accuracy, losses
+
+
+def write_made_up(results, asked, trials):
+    """A folder of results in which they ended so."""
+    records = [Record(kind=Kind.SWEEP, value={"asked": asked})]
+    for trial in trials:
+        accuracy, losses = learnt(trial)
+        metrics = {"accuracy": accuracy, "loss": losses[-1], "epochs": 50.0, "samples_per_s": 1000.0 + trial.seed}
+        outcome = Outcome(status=Status.OK, note="", wall_s=10.0, metrics=metrics, provenance={"device_model": "H200"})
+        ended = TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-22T12:00:00+00:00")
+        records.append(Record(kind=Kind.FINISHED, value=ended.to_json()))
+        curve = results / "trials" / trial.trial_id / "metrics.jsonl"
+        curve.parent.mkdir(parents=True)
+        curve.write_text("".join(json.dumps({"epoch": i, "loss": loss}) + "\n" for i, loss in enumerate(losses, 1)))
+    (results / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in records))
+
+
+@pytest.mark.slow
+def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
+    monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
+    monkeypatch.setattr(supervised_check, "absent", lambda data: ())
+    with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+        question = Question(Composition(rewritten(list(CURVES))))
+        trials = question.trials_on([Node(name="server", cpus=64, gpus=4)])
+        write_made_up(tmp_path / "brought", question.asked(), trials)
+    assert len(trials) == 15
+    gathered([tmp_path / "brought"], tmp_path / "data_parallel_curves")
+    reported("data_parallel", "full", tmp_path / "data_parallel_curves")
+    names = {path.name for path in kept(tmp_path / "data_parallel_curves", tmp_path / "docs")}
+    assert {JOURNAL, "claims.md", "summary.csv", "published.md", "loss_distance.md", "loss.svg"} <= names
+    rows = [line.split(" | ") for line in (tmp_path / "docs" / "claims.md").read_text().splitlines()]
+    said = {row[0].strip("| "): row[1].strip().partition(":")[0] for row in rows if len(row) > 3}
+    verdicts = [verdict for sentence, verdict in said.items() if sentence.endswith(".")]
+    # Of two GPUs nothing is known; then the emulated pair, batch norm, linear against none and against the root.
+    assert verdicts == ["inconclusive", "confirmed", "inconclusive", "refuted", "confirmed", "confirmed"]
+    apart = (tmp_path / "docs" / "loss_distance.md").read_text()
+    assert "batch_norm=ghost:128" in apart and apart.count("| 50 ") == 10  # pairs of five cells

@@ -15,10 +15,18 @@ REQUEST: Any = SimpleNamespace(
 )
 
 
-def test_axes_tell_cells_apart_by_the_columns_that_there_are():
-    terms = Terms.of(REQUEST, {"optimizer.lr": "axes.optimizer.lr"})
-    assert terms.axes == {"gpus": "gpus", "optimizer.lr": "axes.optimizer.lr"}
+def test_axes_are_those_that_the_trials_have():
+    axes = {"gpus": "gpus", "optimizer.lr": "axes.optimizer.lr", "never.ran": "never.ran"}
+    terms = Terms.of(REQUEST, axes)
+    assert terms.axes == axes
     assert (terms.excludes, terms.zips) == (True, False)
+
+
+def test_what_another_sweep_left_out_or_zipped_is_not_known():
+    plain = SimpleNamespace(**{**vars(REQUEST), "exclude": []})
+    terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})
+    assert set(terms.axes) == {"gpus", "trainable.precision"}
+    assert (terms.excludes, terms.zips) == (True, True)
 
 
 def test_a_command_to_be_repeated_tells_no_secret():

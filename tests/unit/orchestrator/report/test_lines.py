@@ -191,3 +191,15 @@ def test_a_long_curve_is_thinned_from_its_first_to_its_last_epoch() -> None:
     (panel,) = loss(cells, trials, pd.DataFrame(rows)).panels
     (drawn,) = (series.x for series in panel.series)
     assert len(drawn) <= 1 + MOST_POINTS and (drawn[0], drawn[-1]) == (1, 1000)
+
+
+def test_the_ideal_starts_from_a_baseline_in_another_panel(record_of: RecordOf) -> None:
+    def trial(gpus: int, strategy: str, rate: float) -> TrialRecord:
+        return record_of(
+            gpus, 0, axes={"strategy": strategy}, metrics={"samples_per_s": rate}, cell_id=f"{strategy}{gpus}"
+        )
+
+    records = [trial(1, "ddp", 100.0), trial(2, "ddp", 190.0), trial(2, "data_parallel", 60.0)]
+    cells = collect(records, scaling="weak", baseline={"gpus": 1, "strategy": "ddp"})[1]
+    guides = {panel.title: panel.guides for panel in speedup(cells).panels}
+    assert len(guides) == 2 and all(each == [((1.0, 2.0), (1.0, 2.0))] for each in guides.values())

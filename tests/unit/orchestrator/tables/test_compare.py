@@ -103,3 +103,17 @@ def test_what_cannot_be_compared_is_said(tmp_path: Any) -> None:
     (tmp_path / "two" / "a").mkdir(parents=True)
     (tmp_path / "two" / "a" / "journal.jsonl").touch()
     assert f"choose {tmp_path}/two/a" in mistakes(str(tmp_path / "two"))
+
+
+def test_without_a_test_set_the_accuracy_that_chooses_is_compared(record_of: RecordOf) -> None:
+    def side(chosen_by: float, **further: float) -> Any:
+        records = [
+            record_of(1, s, metrics={"samples_per_s": 100.0 + s, "val_accuracy": chosen_by + s / 100, **further})
+            for s in range(3)
+        ]
+        return collect(records, scaling="weak")
+
+    told = comparison_markdown(side(0.92), side(0.9), names=("a", "b"))
+    assert "| validation accuracy, this − other |" in " ".join(told.split())
+    assert "+0.020 [+0.020, +0.020]" in told and "validation accuracy in 1 of 1" in told
+    assert "validation accuracy in 1 of 1" in comparison_markdown(side(0.92), side(0.9, accuracy=0.7), names=("a", "b"))
