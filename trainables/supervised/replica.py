@@ -166,17 +166,27 @@ class Replica:
 
     def _settle(self, settled: Batch | None) -> float:
         """Settle shares and passes; returns a slowed-down rank's pause a pass, s."""
-        context = self._context
+        context, passes = self._context, self._context.batch.grad_accum_steps
         factor = self._settings.slowed_down(context.rank)
         if settled is not None:
             context.batch = settled
-        elif strategies.follows_speed(context):
-            share_by_speed(context, self._gang, factor * self._lone_passes.pass_s(context.batch.shares[context.rank]))
-        pause_s = (factor - 1) * self._lone_passes.pass_s(context.batch.shares[context.rank]) if factor > 1 else 0.0
-        if settled is None and self._settings.micro_batch == "auto":
-            context.batch = fitting(context.batch, self._gang, self._lone_passes.take_pass)
-            context.summarize({"micro_batch_size": context.batch.shares[context.rank]})
-        return pause_s
+        else:
+            self._fit()  # before any pass is timed
+            if strategies.follows_speed(context):
+                share_by_speed(context, self._gang, factor * self._own_pass_s())
+                self._fit()
+                more = context.batch.grad_accum_steps // passes
+                context.summarize({"shares": [more * share for share in context.batch.shares]})
+        return (factor - 1) * self._own_pass_s() if factor > 1 else 0.0
+
+    def _fit(self) -> None:
+        """Let a step have as many passes as the ranks' memory wants, where the config says so."""
+        if self._settings.micro_batch == "auto":
+            self._context.batch = fitting(self._context.batch, self._gang, self._lone_passes.take_pass)
+            self._context.summarize({"micro_batch_size": self._context.batch.shares[self._context.rank]})
+
+    def _own_pass_s(self) -> float:
+        return self._lone_passes.pass_s(self._context.batch.shares[self._context.rank])
 
     def _make_inputs(self) -> Inputs:
         feed = self._workload.feed(self._context.batch, self._context.seed)

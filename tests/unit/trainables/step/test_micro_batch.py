@@ -1,14 +1,17 @@
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.unit.trainables.ranks import CONFIG, request, run
-from trainables import rank
-from trainables.context import Batch
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from trainables.context import Batch, Context
 from trainables.process_group import Gang
+from trainables.rank import context_of
 from trainables.step.micro_batch import fitting
+from trainables.supervised import replica
 from trainables.supervised.training import SupervisedTrial
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
@@ -42,7 +45,7 @@ def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> dict[
 
 def trained(request: dict[str, Any]) -> tuple[list[Tensor], dict[str, Any]]:
     torch.manual_seed(1)
-    context = rank.context_of(request, lambda row: None, lambda: False)
+    context = context_of(request, lambda row: None, lambda: False)
     trial = SupervisedTrial(request["config"], context)
     trial.train()
     return list(trial.model.parameters()), context.metrics
@@ -86,6 +89,59 @@ def test_ranks_agree_on_the_smallest_need(shares: tuple[int, ...], most: int, pa
     assert found.grad_accum_steps == 2 * passes
     assert found.shares == tuple(share // passes for share in shares)
     assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
+
+
+@pytest.mark.parametrize(
+    ("shares", "most", "passes", "smaller"),
+    [((13, 35), 7, 2, (7, 17)), ((26, 70), 9, 3, (9, 23)), ((2, 45), 1, 47, None), ((7, 41), 1, 6, (1, 7))],
+)
+def test_shares_without_a_common_divisor_are_divided_nearly(
+    shares: tuple[int, ...], most: int, passes: int, smaller: tuple[int, ...] | None
+) -> None:
+    def take_pass(samples: int) -> None:
+        if samples > most:
+            raise MemoryError
+
+    batch = Batch(global_batch_size=2 * sum(shares), grad_accum_steps=2, shares=shares)
+    if smaller is None:
+        with pytest.raises(MemoryError):
+            fitting(batch, ALONE, take_pass)
+        return
+    found = fitting(batch, ALONE, take_pass)
+    assert (found.grad_accum_steps, found.shares) == (2 * passes, smaller)
+    assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
+
+
+def weights(request: dict[str, Any]) -> tuple[list[float], int]:
+    parameters, metrics = trained(request)
+    return torch.cat([each.detach().flatten() for each in parameters]).tolist(), metrics["micro_batch_size"]
+
+
+def test_unequal_ranks_that_share_anew_make_the_update_of_one(pair: Processes) -> None:
+    gang = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
+    config = asked(20, "auto")["config"]
+    ranks = pair.call(weights, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
+    whole, _ = weights(asked(10**9, "auto", share=60))
+    for theirs, samples in ranks:
+        assert samples == 15 and theirs == pytest.approx(whole, abs=1e-10)
+
+
+def shares_told(request: dict[str, Any]) -> list[int]:
+    def by_speed(context: Context, gang: Gang, pass_s: float) -> None:
+        assert context.batch.shares == (15, 15)  # what is timed must fit
+        context.batch = replace(context.batch, shares=(7, 23))
+
+    with patch.object(replica, "share_by_speed", by_speed):
+        shares: list[int] = trained(request)[1]["shares"]
+    return shares
+
+
+def test_shares_that_follow_speed_are_fitted_before_and_after_and_told_as_taken(pair: Processes) -> None:
+    gang = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
+    config = asked(20, "auto")["config"]
+    asks = [request(config=config, rank=rank, **gang) for rank in (0, 1)]
+    told, same = pair.call(shares_told, *((each,) for each in asks))
+    assert told == same == [16, 44]  # four passes of 4 and 11
 
 
 def test_another_ranks_need_counts_and_other_errors_pass() -> None:
