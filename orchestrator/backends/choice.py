@@ -8,7 +8,7 @@ import socket
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.conduct import GIVEN_UP, Conduct, EarlyStopping
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
-from orchestrator.backends.on_ray.token import require_token, show_token_if_any
+from orchestrator.backends.on_ray.token import require_token, show_token_if_any, token_file
 from orchestrator.backends.watch import Limits
 from orchestrator.config.request import Request
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
@@ -78,7 +78,14 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     try:
         return RayBackend(_cluster(request), conduct=conduct, extensions=Extensions.of(request.tune, secrets))
     except ConnectionError as error:
-        raise MistakesError([f"cluster.address: {error}"]) from error
+        raise MistakesError([f"cluster.address: {error}{_of_another(str(error))}"]) from error
+
+
+def _of_another(told: str) -> str:
+    """What may be the matter where something answers, and Ray comes to no terms with it."""
+    if "Failed to connect" not in told:
+        return ""
+    return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"
 
 
 def _conduct(request: Request) -> Conduct:

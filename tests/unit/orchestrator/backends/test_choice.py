@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.backends import choice
 from orchestrator.backends.choice import check_reachable
 from sweeps.mistakes import MistakesError
 
@@ -36,3 +37,11 @@ def test_what_is_no_heads_address_is_refused(address, monkeypatch):
 def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     check_reachable(SimpleNamespace(backend="ray", address=address))
+
+
+def test_a_cluster_that_lets_nobody_in_is_told_with_what_it_may_ask_for(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/secret/token")
+    assert choice._of_another("Failed to connect to Ray cluster at host:6379").endswith(
+        "RAY_AUTH_TOKEN, or /secret/token"
+    )
+    assert choice._of_another("Could not find any running Ray instance.") == ""
