@@ -89,6 +89,7 @@ def test_in_what_they_were_asked_differently_is_told_before_the_cells(record_of:
     lines = told.partition("not asked the same (other → this):\n\n")[2].partition("\n\n")[0].splitlines()
     assert lines[0] == "- config.budget.epochs: 10 → 20" and lines[-1] == "- … and 2 more" and len(lines) == 13
     assert told.index("not asked") < told.index("1 cell is in both")
+    assert " more" not in comparison_markdown(this, this, names=("a", "b"), questions=asked[:12])
     assert "not asked" not in comparison_markdown(this, this, names=("a", "b"))
 
 

@@ -1,10 +1,12 @@
 import io
 import re
+from dataclasses import replace
 
 import pytest
 from rich.console import Console
 
 from orchestrator.collection.collector import collect
+from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.terminal import show
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
@@ -12,10 +14,10 @@ from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 
 
-def shown(width: int, terminal: bool = True, evil: str = "") -> str:
+def shown(width: int, terminal: bool = True, evil: str = "", found: Recommendation = RECOMMENDATION) -> str:
     cells = collect(demo.records(evil=evil), scaling="weak", reference_batch_size=32)[1]
     file = io.StringIO()
-    show(cells, RECOMMENDATION, Console(file=file, width=width, force_terminal=terminal, highlight=False), FURTHER)
+    show(cells, found, Console(file=file, width=width, force_terminal=terminal, highlight=False), FURTHER)
     return file.getvalue()
 
 
@@ -30,6 +32,11 @@ def test_the_tables_are_no_wider_than_the_terminal(width: int) -> None:
 def test_the_recommendation_comes_first() -> None:
     lines = _ESCAPE.sub("", shown(100)).splitlines()
     assert "Recommendation (provisional)" in lines[0] and "Use gpus=8" in lines[1]
+
+
+def test_what_there_is_nothing_of_has_no_title() -> None:
+    text = _ESCAPE.sub("", shown(100, found=replace(RECOMMENDATION, reasons=(), would_change=())))
+    assert "Why:" not in text and "What would change it:" not in text and "Why:" in _ESCAPE.sub("", shown(100))
 
 
 def test_a_wide_terminal_shows_every_column_and_a_narrow_one_says_what_it_leaves_out() -> None:
