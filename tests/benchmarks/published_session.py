@@ -8,7 +8,10 @@ time goes; what they have found is packed into OUT/published.tar.gz after each, 
 again with that file in OUT, the same command goes on where it was, also on a machine with more GPUs: cells that did not
 fit before are tried again. `--only` takes names or parts of names. Afterwards, on any machine:
 
-    tar -xzf OUT/published.tar.gz -C results && python -m orchestrator sweep=published/NAME scale=SCALE mode=report
+    tar -xzf OUT/published.tar.gz -C results
+    python -m tests.benchmarks.published_results FOLDER --sweep NAME --scale SCALE --from results/NAME_SCALE
+
+which writes tables, verdicts and pictures to docs/results/published/FOLDER (docs/results/published/README.md).
 """
 
 from __future__ import annotations
@@ -94,6 +97,7 @@ def steps() -> Iterator[Step]:
     wide = ("sweep.axes.model=[wrn28_10]", "sweep.axes.global_batch_size=[512,1024,2048]", "sweep.axes.seed=[0]")
     wide = (*wide, "sweep.axes.gpus=[1]", "sweep.exclude=[]")
     yield Step(sweep="batch_vs_tpu", scale="full", part="WRN", seconds=1400, arguments=wide)
+    yield Step(sweep="batch_vs_tpu", scale="rules", seconds=2700)
     yield Step(sweep="unequal_pair", scale="full", seconds=400)
     yield Step(sweep="unequal_pair", scale="grid", part="MNIST", seconds=300, arguments=_without_unet())
     for sweep in ("data_parallel", "batch_vs_tpu"):
