@@ -169,7 +169,7 @@ def input_pipeline() -> Mapping[str, Sequence[Bar]]:
         "H200s at batch 128 each, distinct samples, 1,000/s": [
             cells.bar(f"{told}: {gpus}", "samples_per_s", 1e-3, gpus=gpus, trainable__input=way, device_batch_size=128)
             for way, told in ways.items()
-            for gpus in (2, 4)
+            for gpus in (1, 2, 4)
         ],
         "published, four TITAN X, 1,000/s": [
             Bar(label="one GPU", value=0.758, published=True),

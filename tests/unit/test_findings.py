@@ -20,7 +20,8 @@ E0, E0_ELSEWHERE, E1, RECIPE = (
     "batch_vs_tpu_recipe",
 )
 RECIPE_BOTH = "batch_vs_tpu_recipe_merged"
-E2, E3, E4 = "input_pipeline", "data_parallel_core", "conv2d_core"
+E2, E2_ELSEWHERE = "input_pipeline", "input_pipeline_earlier"
+E3, E4 = "data_parallel_core", "conv2d_core"
 
 FAST = {"trainable.slow_down": None}
 SLOW_ALONE, OTHER_ALONE = ({"gpus": 1, "trainable.slow_down": {"rank": rank, "factor": 2.0}} for rank in (0, 1))
@@ -171,31 +172,36 @@ def batch_vs_tpu() -> list[str]:
 
 
 def input_pipeline() -> list[str]:
-    def pace(way: str, gpus: int, batch: int = 128, column: str = "samples_per_s") -> pd.Series:
-        return by_seed(E2, column, gpus=gpus, device_batch_size=batch, trainable__input=way)
+    def pace(way: str, gpus: int, batch: int = 128, column: str = "samples_per_s", *, folder: str = E2) -> pd.Series:
+        return by_seed(folder, column, gpus=gpus, device_batch_size=batch, trainable__input=way)
 
-    same = ratio(pace("same_batch", 4), pace("same_batch", 2))
-    one_loader = [pace("shared_loader", gpus, batch) for gpus in (2, 4) for batch in (128, 512)]
-    busy = {
-        (way, gpus): 100 * pace(way, gpus, 128, "gpu_util") for way in ("loader", "shared_loader") for gpus in (2, 4)
-    }
-    more = {gpus: interval(busy["loader", gpus] - busy["shared_loader", gpus]) for gpus in (2, 4)}
+    def gain(gpus: int, folder: str = E2) -> str:
+        return told(ratio(*(pace(way, gpus, folder=folder) for way in ("loader", "shared_loader"))))
+
+    def busy(way: str, gpus: int, batch: int = 128, *, folder: str = E2) -> pd.Series:
+        return 100 * pace(way, gpus, batch, "gpu_util", folder=folder)
+
+    def busier(folder: str = E2) -> tuple[float, float, float]:
+        return interval(busy("loader", 4, folder=folder) - busy("shared_loader", 4, folder=folder))
+
+    same = {gpus: pace("same_batch", gpus) for gpus in (1, 4)}
+    each, one = (100 * pace(way, 4, 128, "gpu_util_spread") for way in ("loader", "shared_loader"))
+    less = interval(one - each)
     return [
-        f"busy {busy['loader', 4].mean():.1f}% of the time against {busy['shared_loader', 4].mean():.1f}% under one"
-        f" loader: +{told(more[4], 1, ' points')}; on two +{told(more[2], 1, '')}",
-        f"{2 * same[0]:.2f} times the examples as the post counts them, but **{told(same, sign='')} of the distinct"
-        " ones**:"
-        f" {thousand(mean(pace('same_batch', 2)))} and {thousand(mean(pace('same_batch', 4)))} a second",
-        f"{told(ratio(pace('resident', 4), pace('resident', 2)))} with the data on the GPUs,"
-        f" {told(ratio(pace('loader', 4), pace('loader', 2)))} with a loader each",
+        f"{4 * mean(same[4] / same[1]):.2f} times the examples of one, {thousand(4 * mean(same[4]))} a second",
+        f"**{told(ratio(same[4], same[1]), sign='')} of the distinct ones**: {thousand(mean(same[4]))} against"
+        f" {thousand(mean(same[1]))}",
+        f"{told(ratio(pace('resident', 4), pace('resident', 1)))} with the data on the GPUs,"
+        f" {told(ratio(pace('loader', 4), pace('loader', 1)))} with a loader each",
         f"{thousand(mean(pace('loader', 4)))} against {thousand(mean(pace('shared_loader', 4)))} samples/s:"
-        f" {told(ratio(pace('loader', 4), pace('shared_loader', 4)))}; on two"
-        f" {told(ratio(pace('loader', 2), pace('shared_loader', 2)))}",
-        f"{thousand(min(map(min, one_loader)), -3)} to {thousand(max(map(max, one_loader)), -3)} samples/s",
-        f"busy {100 * pace('loader', 4, 128, 'gpu_util').mean():.0f}% of the time at 128 and"
-        f" {100 * pace('loader', 4, 512, 'gpu_util').mean():.0f}% at 512",
-        f"{told(ratio(pace('resident', 4), pace('loader', 4)), sign='')}".replace(" [", " times as fast [", 1)
-        + f" on four GPUs, and {told(ratio(pace('resident', 2), pace('loader', 2)), sign='')} on two",
+        f" {gain(4)}; on two {gain(2)}. On another such host one loader gave less: {gain(4, E2_ELSEWHERE)} and"
+        f" {gain(2, E2_ELSEWHERE)}",
+        f"busy {busy('loader', 4).mean():.1f}% of the time against {busy('shared_loader', 4).mean():.1f}% under one"
+        f" loader: +{told(busier(), 1, ' points')}; on the other host +{told(busier(E2_ELSEWHERE), 1, '')}",
+        f"{each.mean():.1f} points with a loader each, {one.mean():.1f} under one loader: {told(less, 1, '')} less",
+        f"busy {busy('loader', 4).mean():.0f}% of the time on four, {busy('loader', 4, 512).mean():.0f}% at 512",
+        f"{told(ratio(pace('resident', 1), pace('loader', 1)), sign='')}".replace(" [", " times as fast [", 1)
+        + f" on one GPU, and {told(ratio(pace('resident', 4), pace('loader', 4)), sign='')} on four",
     ]
 
 
