@@ -39,14 +39,15 @@ class Evaluation:
     ) -> None:
         """The part may be on any device; the rank's slice moves to its own.
 
-        `shrinks`: what does not fit into memory is taken in batches half as large, of which no figure depends.
+        `shrinks`: what does not fit into memory is taken in batches half as large, on which no figure depends.
         `mirrored`: an image is judged by the mean outputs of itself and its mirror image.
         """
         mine = gang.share_of(len(part))
         self._pixels = as_pixels(part.images[mine], form.device)
         self._targets = part.targets[mine].to(form.device)
         self._count = len(part)
-        self._gang, self._form, self._precision, self._batch_size = gang, form, precision, batch_size
+        self._gang, self._form, self._precision = gang, form, precision
+        self._batch_size = max(1, min(batch_size, len(self._targets)))  # no more than what there is to halve
         self._shrinks, self._mirrored = shrinks, mirrored
 
     def score(self, model: nn.Module) -> Score:

@@ -79,3 +79,39 @@ def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
     views = [model(FORM.normalise(each[:, 0, :, :, None])) for each in (images, images.flip(-1))]
     outputs = (views[0] + (views[1].flip(-1) if dense else views[1])) / 2
     assert evaluation.score(model).loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
+
+
+def test_what_does_not_fit_is_halved_from_what_there_is_and_stays_so() -> None:
+    model, images, targets = material(5, dense=False)
+    tried: list[int] = []
+
+    def take(module: nn.Module, given: tuple[torch.Tensor]) -> None:
+        tried.append(len(given[0]))
+        if tried[-1] > 2:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    model.register_forward_pre_hook(take)
+    part, gang = Part(images=images, targets=targets), process_group.join(Context.alone())
+    evaluation = Evaluation(part, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=1024, shrinks=True)
+    evaluation.score(model)
+    assert tried == [5, 2, 2, 1]
+    evaluation.score(model)
+    assert tried[4:] == [2, 2, 1] and model.training
+
+
+def test_where_not_even_one_fits_or_it_is_not_to_shrink_memory_is_out() -> None:
+    model, images, targets = material(5, dense=False)
+    tried: list[int] = []
+
+    def take(module: nn.Module, given: tuple[torch.Tensor]) -> None:
+        tried.append(len(given[0]))
+        raise torch.OutOfMemoryError("CUDA out of memory.")
+
+    model.register_forward_pre_hook(take)
+    part, gang = Part(images=images, targets=targets), process_group.join(Context.alone())
+    for shrinks, seen in ((True, [4, 2, 1]), (False, [4])):
+        evaluation = Evaluation(part, gang=gang, form=FORM, precision=PRECISIONS["fp64"], batch_size=4, shrinks=shrinks)
+        tried.clear()
+        with pytest.raises(torch.OutOfMemoryError):
+            evaluation.score(model)
+        assert tried == seen
