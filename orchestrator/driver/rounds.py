@@ -107,7 +107,9 @@ class Rounds:
         return self._memory().unknown(everything) or everything, _never_skipped
 
     def _by_phases(self) -> Choice:
-        ends, probed = self._history.ends(), self._history.probes()
+        again = {trial.trial_id for trial in self._later}  # how one ended before counts no more, as rerun=failed asks
+        ends = {key: end for key, end in self._history.ends().items() if key not in again}
+        probed = self._history.probes()
         prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
         return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
 

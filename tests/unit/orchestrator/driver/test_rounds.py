@@ -108,6 +108,18 @@ def test_what_the_phases_gave_up_stays_so_however_often_the_sweep_is_continued(m
     assert sorted(notes.told) == sorted((each.seed, "phases") for each in TRIALS[1:])
 
 
+def test_how_a_trial_ended_before_that_is_to_run_again_tells_the_phases_nothing(monkeypatch):
+    """Else its cell would be out, or known, and the trial be left out instead of run again."""
+    told = []
+    source, _ = made(monkeypatch, asked=[TRIALS[:1], []])
+    ends = {each.trial_id: SimpleNamespace(skipped_by="", device="cpu") for each in TRIALS}
+    monkeypatch.setattr(source, "_history", Nothing(ends))
+    monkeypatch.setattr(rounds.Prospects, "of", lambda *given: told.append(set(given[2])) or Prospects())
+    source.next([])
+    source.next([])
+    assert told[:2] == [set(), {TRIALS[0].trial_id}]
+
+
 def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch, record_of):
     packed = [
         replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))
