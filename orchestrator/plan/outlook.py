@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,7 +55,7 @@ class Outlook:
         """That the whole sweep chooses the cell; NaN where chance is unknown, with one seed a cell.
 
         By the rule of `decision.choice`: the least objective of those whose mean accuracy is within the margin, and of
-        several that are as good the most accurate.
+        several that are as good the most accurate, though that rule prefers one that is SURE to be as good.
         """
         generator = np.random.default_rng(_SEED)
         level, accuracy = (self._ends(means, generator) for means in (self._levels, self._accuracies))
@@ -77,7 +77,10 @@ class Outlook:
         if base is None or row == base or not self.left[row] or math.isnan(self._shortfalls[row]):
             return None
         n, left = own.n[row] + 1, self.left[row] - 1  # once that seed is in
-        gain = _upper(own.freedom[row]) * own.error[row] * math.sqrt(own.n[row] / n * left / (n + left))
+        still = own.error[row] * math.sqrt(own.n[row] / n * left / (n + left)), own.freedom[row]
+        of_base = self._moves(own)[base], own.freedom[base]
+        freedom = min((each for error, each in (still, of_base) if error != 0), default=NORMAL)
+        gain = _upper(freedom) * math.hypot(still[0], of_base[0])
         least = own.point[base] - (UNSETTLED * margin if math.isnan(gain) else margin + gain)
         return float(n * least - own.n[row] * own.point[row])
 
@@ -103,10 +106,12 @@ class Outlook:
 
     def _ends(self, means: Means, generator: np.random.Generator) -> Array:
         """Draws of the means over all seeds, of shape (draws, cells)."""
+        return replace(means, error=self._moves(means)).draws(generator, DRAWS)
+
+    def _moves(self, means: Means) -> Array:
+        """By how much the seeds to come move each mean, as the error of a t: 0 without any."""
         left = np.asarray(self.left)
-        with np.errstate(invalid="ignore"):
-            moved = means.error * np.sqrt(left / (means.n + left))
-        return Means(point=means.point, n=means.n, error=moved, freedom=means.freedom).draws(generator, DRAWS)
+        return np.where(left > 0, means.error * np.sqrt(left / np.maximum(means.n + left, 1)), 0.0)
 
 
 def _upper(freedom: float) -> float:

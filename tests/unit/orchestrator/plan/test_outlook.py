@@ -57,6 +57,18 @@ def test_the_last_seed_is_timed_where_the_mean_keeps_the_margin_with_it():
     assert found.bound(2) is None  # no further seed
 
 
+def test_a_bound_is_lower_as_long_as_the_baseline_has_seeds_to_come():
+    """Below it a cell has no more than one chance in ten to come within the margin of the baseline's own end."""
+    rest = [[0.98, 0.99, 0.985], [0.96, 0.97, 0.965], [0.975, 0.97, 0.98]]
+    found = outlook([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
+    bound, own = found.bound(1), accuracies(found.contest)
+    assert bound is not None and np.isinf(own.freedom).all()
+    generator, sigma = np.random.default_rng(5), own.error[0] * math.sqrt(2)
+    last = generator.normal(generator.normal(0.985, sigma / math.sqrt(2), 100_000), sigma)
+    within = np.mean([0.97, 0.98, bound]) >= (0.98 + 0.99 + last) / 3 - 0.01
+    assert within.mean() == pytest.approx(1 - SURE, abs=0.01)
+
+
 @pytest.mark.parametrize("mean", [0.977, 0.971, 0.968, 0.962])
 def test_the_chances_are_those_of_sweeps_played_to_their_end(mean: float) -> None:
     """With a flat prior: the true value is drawn around what was seen, and the seed to come around that."""
