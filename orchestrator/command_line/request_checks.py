@@ -46,7 +46,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _cluster(config["cluster"])
     yield from tracker_mistakes(config.get("tracker") or {})
     yield from _tune(config)
-    yield from _baseline(config["sweep"]["baseline"] or {}, axes)
+    yield from _baseline(config["sweep"]["baseline"], axes)
     if value_at(config, "sweep.published") is not None:
         yield from published_mistakes(config["sweep"]["published"])
 
@@ -122,16 +122,21 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else [value]
 
 
-def _baseline(baseline: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+def _baseline(baseline: Any, axes: Axes) -> Iterator[str]:
     cell_axes = [axis for axis in axes if axis != "seed"]
-    for axis in baseline:
+    if not isinstance(baseline, Mapping | None):
+        yield f"sweep.baseline must be a cell like {{gpus: 1, lr_rule: none}}, not {baseline!r}"
+        return
+    for axis in baseline or ():
         if axis not in cell_axes:
             told = ", ".join(cell_axes)
             yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {told}"
 
 
-def baseline_mistakes(baseline: Mapping[str, Any], points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Where the cell that others are to be compared with is at none of these points of the grid, but has its axes."""
+    if not isinstance(baseline, Mapping):
+        return
     there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
     absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
     for axis in filter(there.get, absent):

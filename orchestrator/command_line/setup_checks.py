@@ -40,22 +40,27 @@ def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> It
         yield "trainable._target_ is not set: package.module:function"
     elif not isinstance(target, str) or not all(target.partition(":")):
         yield f"trainable._target_ must be package.module:function, not {target!r}"
+    ignores = value_at(config, "trainable._ignores_")
+    if not isinstance(ignores, list | None):
+        yield f"trainable._ignores_ must be a list of axes, not {ignores!r}"
     yield from _trainables_own(config, runs_checks)
 
 
 def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[str]:
     """What the trainable itself finds wrong: a config may name a function for that, which starts nothing."""
-    own = value_at(config, "trainable.strategy")
-    if own and config["strategy"] not in ("auto", own):
-        yield f"strategy={config['strategy']} does not fit this trainable, which needs {own}: leave it at auto"
+    needed = value_at(config, "trainable.strategy")
+    if needed and config["strategy"] not in ("auto", needed):
+        yield f"strategy={config['strategy']} does not fit this trainable, which needs {needed}: leave it at auto"
     if not runs_checks:
         return
     yield from _unset({key: value for key, value in config.items() if key not in OWN_SECTIONS})
-    if check := value_at(config, "trainable._check_"):
-        try:
-            yield from pkgutil.resolve_name(check)(config)
-        except (ImportError, AttributeError, ValueError) as error:
-            yield f"trainable._check_={check!r}: {error}"
+    for key in ("_check_", "_remarks_"):  # remarks are made once nothing is wrong
+        if own := value_at(config, f"trainable.{key}"):
+            try:
+                found = pkgutil.resolve_name(own)
+                yield from found(config) if key == "_check_" else ()
+            except (ImportError, AttributeError, ValueError) as error:
+                yield f"trainable.{key}={own!r}: {error}"
 
 
 def _unset(value: Any, key: str = "") -> Iterator[str]:

@@ -103,10 +103,14 @@ def test_a_request_in_order():
             {"gpu": 1},
             "sweep.baseline names 'gpu', which tells no cells apart (did you mean 'gpus'?); axes: gpus",
         ),
+        ("sweep.baseline", "gpus:1", "sweep.baseline must be a cell like {gpus: 1, lr_rule: none}, not 'gpus:1'"),
         ("sweep.baseline", {"seed": 0}, "sweep.baseline names 'seed', which tells no cells apart; axes: gpus"),
         ("sweep.exclude", ["gpus"], "sweep.exclude takes combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),
         ("sweep.zip", ["gpus"], "sweep.zip takes lists of axes like [gpus, global_batch_size], not 'gpus'"),
         ("trainable._target_", "a.b.train", "trainable._target_ must be package.module:function, not 'a.b.train'"),
+        ("trainable._ignores_", "lr_rule", "trainable._ignores_ must be a list of axes, not 'lr_rule'"),
+        ("trainable._check_", "math:nope", "trainable._check_='math:nope': module 'math' has no attribute 'nope'"),
+        ("trainable._remarks_", "math:nope", "trainable._remarks_='math:nope': module 'math' has no attribute 'nope'"),
         (
             *("results_dir", "ftp://host/path"),
             "results_dir must be a folder, or one of s3://…, gs://…, gcs://…, abfs://…, abfss://…, file://…,"
@@ -151,6 +155,7 @@ def test_a_wrong_value_is_one_line(key, value, told):
             ["sweep.baseline is no cell: there is each of gpus=2, lr_rule=linear, but not together"],
         ),
         ({"gpu": 1}, []),  # told before: no axis
+        ("gpus", []),  # nor is this a mapping
     ],
 )
 def test_a_baseline_is_a_cell_of_the_sweep(baseline, told):
