@@ -102,6 +102,7 @@ _TELL: Mapping[str, tuple[str, ...]] = {
     "global_batch_size": ("global_batch_size", "device_batch_size"),
     "lr_rule": ("lr", "lr_rule", "warmup_from"),
     "lr_multiplier": ("lr",),
+    "trainable.lr": ("lr", "warmup_from", "trainable.lr"),
 }
 """Axes that change nothing of a command that is told none of these. (Without a seed it has its own chance.)"""
 

@@ -119,6 +119,12 @@ def test_axes_that_the_command_never_hears_of_are_refused(argv, untold):
     assert [each.partition("{")[2].partition("}")[0] for each in told] == untold
 
 
+@pytest.mark.parametrize(("word", "untold"), [("", True), ("{lr}", False), ("{trainable.lr}", False)])
+def test_rates_that_the_command_never_hears_of_are_refused_whichever_axis_they_come_from(word, untold):
+    told = list(mistakes(config(argv=f"python train.py {word}") | {"sweep": {"axes": {"trainable.lr": [0.1, 0.2]}}}))
+    assert [each.partition(",")[0] for each in told] == ["trainable.argv has no {lr}"] * untold
+
+
 def test_a_script_may_read_them_from_its_environment(folder):
     (folder / "settings.py").write_text("import os\nlr = os.environ['SWEEP_LR']\n")
     assert list(mistakes(config(argv="python train.py") | {"sweep": AXES})) == []
