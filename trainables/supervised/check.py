@@ -54,7 +54,7 @@ def _subset(data: Mapping[str, Any]) -> Iterator[str]:
         return
     for key, least in (("train", 1), ("test", 1), ("seed", 0)):
         count = subset.get(key)
-        if count is not None and (not isinstance(count, int) or isinstance(count, bool) or count < least):
+        if count is not None and not _is_whole(count, least):
             yield f"data.subset.{key} must be a whole number of at least {least}, not {count!r}"
 
 
@@ -63,6 +63,8 @@ def _statistics(data: Mapping[str, Any]) -> Iterator[str]:
         given = data.get(key)
         if given is not None and not (isinstance(given, list) and given and all(map(_is_number, given))):
             yield f"data.{key} must be null or a list with a number for each channel, not {given!r}"
+        elif key == "std" and given is not None and min(given) <= 0:
+            yield f"data.std must be above 0 for each channel, which it divides, not {given!r}"
 
 
 def _loader(trainable: Mapping[str, Any]) -> Iterator[str]:
@@ -71,8 +73,12 @@ def _loader(trainable: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
         return
     for key, least in (("workers", 0), ("prefetch", 1)):
-        if key in loader and not (isinstance(loader[key], int) and loader[key] >= least):
+        if key in loader and not _is_whole(loader[key], least):
             yield f"trainable.loader.{key} must be a whole number of at least {least}, not {loader[key]!r}"
+
+
+def _is_whole(value: Any, least: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= least
 
 
 def _is_number(value: Any) -> bool:

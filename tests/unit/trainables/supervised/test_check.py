@@ -49,7 +49,9 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"data": {"name": "mine:Data", "subset": 64}}, ["data.subset must be {train: …, test: …, seed: …}"]),
         ({"data": CONFIG["data"] | {"mean": [0.5], "std": None}}, []),
         ({"data": CONFIG["data"] | {"mean": 0.5, "std": ["a"]}}, ["data.mean must be null or a list", "data.std must"]),
+        ({"data": CONFIG["data"] | {"mean": [-0.5], "std": [0.2, 0]}}, ["data.std must be above 0 for each channel"]),
         ({"trainable": CONFIG["trainable"] | {"loader": {"workers": 0, "prefetch": 2}}}, []),
+        ({"trainable": CONFIG["trainable"] | {"loader": {"workers": True}}}, ["trainable.loader.workers must be a"]),
         ({"trainable": CONFIG["trainable"] | {"loader": 5}}, ["trainable.loader must be a section with workers"]),
         (
             {"trainable": CONFIG["trainable"] | {"loader": {"workers": -1, "prefetch": 0}}},
