@@ -95,9 +95,9 @@ class Interrupt:
     def ends_at_once(self) -> Iterator[None]:
         """Meanwhile the first signal ends the command: nothing runs yet that could end cleanly.
 
-        A program or notebook that only sweeps, too, is not ended for that.
+        A program or notebook that only sweeps, too, is not ended for that: there another handler was in place before.
         """
-        self._at_once = all(before is end_at_once for before in self._before.values())
+        self._at_once = True
         try:
             yield
         finally:
@@ -118,7 +118,7 @@ class Interrupt:
         if not number:
             return
         self.signal = self.signal or number
-        if self._at_once:
+        if self._at_once and self._before[number] is end_at_once:
             _say(_NOTHING_RAN)
             end_at_once(number)
         self._tell(_SAID)

@@ -47,24 +47,32 @@ STARTING = """
 import hashlib, signal, sys
 from orchestrator.driver import interrupt
 for number in interrupt.SIGNALS:
-    signal.signal(number, interrupt.end_at_once if sys.argv[1] == "command" else signal.default_int_handler)
+    signal.signal(number, interrupt.end_at_once if sys.argv[1] != "program" else signal.default_int_handler)
+if sys.argv[1] == "background":  # of a script: its shell has it ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 with interrupt.Interrupt() as current:
     with current.ends_at_once():
         print("starting", flush=True)
-        hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000 if sys.argv[1] == "command" else 2_000_000)
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000 if sys.argv[1] == "program" else 1_000_000_000)
     sys.exit(f"went on after signal {current.signal}")
 """
 
 
 @pytest.mark.parametrize(
-    ("whose", "status", "said"),
-    [("command", 130, "interrupted while starting: no trial ran"), ("program", 1, "went on after signal 2")],
+    ("whose", "sent", "status", "said"),
+    [
+        ("command", signal.SIGINT, 130, "interrupted while starting: no trial ran"),
+        ("background", signal.SIGTERM, 143, "interrupted while starting: no trial ran"),
+        ("program", signal.SIGINT, 1, "went on after signal 2"),
+    ],
 )
-def test_while_it_starts_a_command_ends_at_once_and_a_program_goes_on(whose: str, status: int, said: str) -> None:
+def test_while_it_starts_a_command_ends_at_once_and_a_program_goes_on(
+    whose: str, sent: signal.Signals, status: int, said: str
+) -> None:
     command = [sys.executable, "-c", STARTING, whose]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     assert process.stdout and process.stdout.readline() == "starting\n"
-    process.send_signal(signal.SIGINT)
+    process.send_signal(sent)
     _, err = process.communicate(timeout=60)
     assert process.returncode == status and said in err
 
