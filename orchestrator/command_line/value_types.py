@@ -32,7 +32,7 @@ def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
         if not isinstance(given, Mapping):
             continue
         shipped = _values(folder, group, str(given.get("name")))
-        for key, value in flat(given):
+        for key, value in ((key, value) for key, value in flat(given) if value is not None):
             if kind := _section(shipped, key) or _wanted(shipped.get(key), value, counts=group in _OF_COUNTS):
                 yield f"{group}.{key} must be {kind}, not {value!r}"
         for key in _PLACES if group == "data" else ():
@@ -48,8 +48,6 @@ def _section(shipped: Mapping[str, Any], key: str) -> str:
 
 def _wanted(shipped: Any, given: Any, *, counts: bool) -> str:
     """Of what kind the value would have to be; empty where nothing is known against it."""
-    if given is None:
-        return ""
     if isinstance(shipped, bool) and not isinstance(given, bool):
         return "true or false"
     if isinstance(shipped, list):

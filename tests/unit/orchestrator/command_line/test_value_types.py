@@ -24,6 +24,7 @@ from orchestrator.composition.search_path import config_dir
             {"data": {"name": "digits", "augment": 5, "subset": [64]}},
             ["data.augment must be a section with crop_padding, flip, cutout, not 5", "data.subset must be a section"],
         ),
+        ({"data": {"name": "digits", "augment": None, "subset": None}}, []),  # neither the one nor the other
         ({"data": {"name": "npz", "path": 5, "root": None}}, ["data.path must be text, not 5"]),
         ({"model": {"name": "small_cnn", "width": 0}}, ["model.width must be a whole number of at least 1, not 0"]),
         ({"model": {"name": "small_cnn", "width": 1.5}}, ["model.width must be a whole number of at least 1, not 1.5"]),
