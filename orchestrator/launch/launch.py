@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from sweeps.mistakes import MistakesError, unknown
+from sweeps.number import is_whole
 
 TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
@@ -94,7 +95,7 @@ def _mistakes(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
         if not section[key]:
             yield f"launch.target={target} needs launch.{key}"
     for key, least in (("nodes", 1), ("gpus_per_node", 0), ("cpus_per_node", 1)):
-        if not isinstance(section[key], int) or isinstance(section[key], bool) or section[key] < least:
+        if not is_whole(section[key]) or section[key] < least:
             yield f"launch.{key} must be a whole number of at least {least}, not {section[key]!r}"
     for key in ("setup", "hosts"):
         if not isinstance(section[key], list) or not all(isinstance(each, str) for each in section[key]):

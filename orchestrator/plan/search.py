@@ -11,7 +11,7 @@ from typing import Any
 from orchestrator.config.request import Request
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
-from sweeps.number import is_number
+from sweeps.number import is_number, is_whole
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -35,7 +35,7 @@ def search_mistakes(sweep: Mapping[str, Any]) -> Iterator[str]:
     if sweep["phases"] is not None:
         yield "sweep.search and sweep.phases both choose the cells: set one of them"
     for key in ("search_cells", "search_together"):
-        if isinstance(sweep[key], bool) or not isinstance(sweep[key], int) or sweep[key] < 1:
+        if not is_whole(sweep[key]) or sweep[key] < 1:
             yield f"sweep.{key} must be a whole number of at least 1, not {sweep[key]!r}"
 
 

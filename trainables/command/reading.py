@@ -8,6 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from trainables.number import is_number
+
 TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "last": lambda values: values[-1],
     "first": lambda values: values[0],
@@ -51,7 +53,7 @@ class Reading:
         take, scale = long.get("take", _USUALLY.get(column, "last")), long.get("scale", 1.0)
         if take not in TAKES:
             raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
-        if not isinstance(scale, int | float) or isinstance(scale, bool) or not scale:
+        if not is_number(scale) or not scale:
             raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
         if not isinstance(invert := long.get("invert", False), bool):
             raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any
 
 from trainables.command.template import words
+from trainables.number import is_number
 
 PLACES = ("trial", "source")
 
@@ -64,4 +65,4 @@ class CommandSettings:
 
 
 def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+    return is_number(value) and value > 0

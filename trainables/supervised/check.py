@@ -7,6 +7,7 @@ from typing import Any
 
 from trainables.data_place import absent
 from trainables.families import DATA, FAMILIES, MODELS, OF_PIXELS, SCHEDULES
+from trainables.number import is_number, is_whole
 from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
 from trainables.options import path_of
@@ -54,14 +55,14 @@ def _subset(data: Mapping[str, Any]) -> Iterator[str]:
         return
     for key, least in (("train", 1), ("test", 1), ("seed", 0)):
         count = subset.get(key)
-        if count is not None and not _is_whole(count, least):
+        if count is not None and not (is_whole(count) and count >= least):
             yield f"data.subset.{key} must be a whole number of at least {least}, not {count!r}"
 
 
 def _statistics(data: Mapping[str, Any]) -> Iterator[str]:
     for key in ("mean", "std"):
         given = data.get(key)
-        if given is not None and not (isinstance(given, list) and given and all(map(_is_number, given))):
+        if given is not None and not (isinstance(given, list) and given and all(map(is_number, given))):
             yield f"data.{key} must be null or a list with a number for each channel, not {given!r}"
         elif key == "std" and given is not None and min(given) <= 0:
             yield f"data.std must be above 0 for each channel, which it divides, not {given!r}"
@@ -73,16 +74,8 @@ def _loader(trainable: Mapping[str, Any]) -> Iterator[str]:
         yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
         return
     for key, least in (("workers", 0), ("prefetch", 1)):
-        if key in loader and not _is_whole(loader[key], least):
+        if key in loader and not (is_whole(loader[key]) and loader[key] >= least):
             yield f"trainable.loader.{key} must be a whole number of at least {least}, not {loader[key]!r}"
-
-
-def _is_whole(value: Any, least: int) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= least
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
