@@ -4,25 +4,36 @@
     accuracy(lr_rule=linear, global_batch_size=512) >= accuracy(global_batch_size=32)
     min(efficiency(gpus=2)) > 0.9
     epoch_s(gpus=2) / epoch_s(gpus=1) == 0.5
+    loss_distance({gpus: 1}, {gpus: 2}) <= 1.5 * seed_distance({gpus: 1}, {gpus: 2})
 
 A column's name with a selection in brackets stands for its value in the one cell that the selection leaves; axes with a
-dot go as `**{"optimizer.momentum": 0.9}`. min, max, mean and median take a selection that leaves several. Python's own
-parser reads it, and what is not listed here is refused.
+dot go as `**{"optimizer.momentum": 0.9}`. min, max, mean and median take a selection that leaves several. loss_distance
+and seed_distance take two selections of a cell each: how far the two's loss curves of the same seed are apart, and how
+far those of different seeds of each are, in their mean (`statistics.curve_distance`). Python's own parser reads it, and
+what is not listed here is refused.
 """
 
 from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from orchestrator.statistics.means import Array
 
-Lookup = Callable[[str, Mapping[str, Any]], "Array"]
-"""From a column and a selection to values: rows are the selected cells, columns are seeds, NaN is missing."""
+OF_CURVES = ("loss_distance", "seed_distance")
+"""Between the loss curves of two cells, and what of it seeds would make."""
+
+
+class Lookup(Protocol):
+    """Where values are."""
+
+    def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
+        """A row for each selected cell, a column for each seed, NaN is missing; of OF_CURVES one row."""
+
 
 ORDERS: Mapping[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="}
 
@@ -66,7 +77,7 @@ class Claimed:
 
     @property
     def columns(self) -> set[str]:
-        """The columns it names."""
+        """The columns it and functions of curves it names."""
         return {column for side in (self.left, self.right) for column, _ in _references(side)}
 
     @property
@@ -101,7 +112,7 @@ def _check(node: ast.expr) -> None:
         return _check(node.right)
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id not in _OVER_CELLS:
-            _selection(node)
+            _selections(node)
             return None
         if len(node.args) == 1 and not node.keywords and _is_reference(node.args[0]):
             return _check(node.args[0])
@@ -112,7 +123,19 @@ def _check(node: ast.expr) -> None:
 
 
 def _is_reference(node: ast.expr) -> bool:
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in _OVER_CELLS
+    others = (*_OVER_CELLS, *OF_CURVES)
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id not in others
+
+
+def _selections(call: ast.Call) -> Sequence[dict[str, Any]]:
+    """One of a column, two of OF_CURVES."""
+    assert isinstance(call.func, ast.Name)
+    name = call.func.id
+    if name not in OF_CURVES:
+        return [_selection(call)]
+    if call.keywords or len(call.args) != 2 or not all(isinstance(each, ast.Dict) for each in call.args):
+        raise ExpressionError(f"{ast.unparse(call)!r}: {name} takes two cells, as {name}({{gpus: 1}}, {{gpus: 2}})")
+    return [_pairs(each, call) for each in call.args]
 
 
 def _selection(call: ast.Call) -> dict[str, Any]:
@@ -123,12 +146,15 @@ def _selection(call: ast.Call) -> dict[str, Any]:
     for keyword in call.keywords:
         if keyword.arg is not None:
             found[keyword.arg] = _constant(keyword.value)
-        elif isinstance(keyword.value, ast.Dict):
-            for key, value in zip(keyword.value.keys, keyword.value.values, strict=True):
-                found[str(_constant(key))] = _constant(value)
         else:
-            raise ExpressionError(f"{ast.unparse(call)!r}: ** takes a dictionary")
+            found |= _pairs(keyword.value, call)
     return found
+
+
+def _pairs(node: ast.expr, call: ast.Call) -> dict[str, Any]:
+    if not isinstance(node, ast.Dict):
+        raise ExpressionError(f"{ast.unparse(call)!r}: ** takes a dictionary")
+    return {str(_constant(key)): _constant(value) for key, value in zip(node.keys, node.values, strict=True)}
 
 
 def _constant(node: ast.expr | None) -> Any:
@@ -153,8 +179,8 @@ def _value(node: ast.expr, lookup: Lookup) -> Any:
     if node.func.id in _OVER_CELLS:
         inner = node.args[0]
         assert isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name)
-        return getattr(np, node.func.id)(lookup(inner.func.id, _selection(inner)), axis=0)
-    values = lookup(node.func.id, _selection(node))
+        return getattr(np, node.func.id)(lookup(inner.func.id, *_selections(inner)), axis=0)
+    values = lookup(node.func.id, *_selections(node))
     if len(values) != 1:
         raise ExpressionError(
             f"{ast.unparse(node)} selects {len(values)} cells: narrow it, or take min, max, mean, median"

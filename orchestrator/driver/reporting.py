@@ -24,7 +24,7 @@ from orchestrator.journal.soundness import Finding
 from orchestrator.storage import disk
 from orchestrator.storage.durable import write_durably, write_whole
 from orchestrator.storage.layout import Layout
-from orchestrator.tables.claims import claims_markdown, claims_table, verdicts
+from orchestrator.tables.claims import claims_markdown, claims_table, needs_curves, verdicts
 from orchestrator.tables.curve_distance import distance_table
 from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.published import published_markdown, published_table
@@ -57,7 +57,8 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     steps = _Steps(layout)
     terms = Terms.of(request, cell_axes(list(records)), known.driver.get("arguments"))
     claims = [Claim.of(claim) for claim in request.claims]
-    judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells)) if claims else []
+    read = steps.at("the curves", lambda: _curves(layout, trials)) if needs_curves(claims) else None
+    judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells, read[0] if read else None)) if claims else []
     recommendation = steps.at("recommendation.md", lambda: decide(trials, cells, terms, judged or ()))
     decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
     further = [
@@ -69,10 +70,12 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
     steps.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
-    read = steps.at("curves.parquet", lambda: _curves(layout, trials)) if request.html else None
-    if read:
-        curves, findings = read
-        known = replace(known, findings=[*known.findings, *findings])
+    if request.html:
+        read = read or steps.at("the curves", lambda: _curves(layout, trials))
+    curves, findings = read or (None, ())
+    known = replace(known, findings=[*known.findings, *findings])
+    if request.html and curves is not None:
+        steps.at("curves.parquet", lambda: write_curves(layout, curves))
         further.append(steps.at("loss_distance.md", lambda: _distances(layout, trials, cells, curves)))
         tables = [table for each in further if each for table in each.tables]
         material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": curves}
@@ -107,11 +110,9 @@ def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:
 
 
 def _curves(layout: Layout, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
-    """Read and write the curves; and what of them is not sound."""
+    """The curves, and what of them is not sound."""
     with_curve = trials.loc[trials["status"].isin([status.value for status in _WITH_CURVE]), "trial_id"]
-    curves, findings = curves_frame(layout, with_curve)
-    write_curves(layout, curves)
-    return curves, findings
+    return curves_frame(layout, with_curve)
 
 
 def _distances(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame) -> Further | None:

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from orchestrator.collection.loss_curves import LossCurves, loss_curves
 from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.claim_expression import Claimed, ExpressionError
+from orchestrator.decision.claim_expression import OF_CURVES, Claimed, ExpressionError
 from orchestrator.decision.claims import INCONCLUSIVE, Sides, Verdict, judge
+from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, by_seed, pseudo_values
 from orchestrator.statistics.means import Array
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
@@ -23,12 +25,23 @@ from sweeps.status import Status
 _OF_BASELINE = ("speedup", "efficiency")
 """Columns that compare a cell with its baseline: here by seed."""
 
-_LEARNT = ("accuracy", "val_accuracy", "loss")
+_LEARNT = ("accuracy", "val_accuracy", "loss", *OF_CURVES)
 
 
-def verdicts(claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame) -> list[Verdict]:
-    """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why."""
-    return [_verdict(claim, _Values(trials, cells)) for claim in claims]
+def needs_curves(claims: Sequence[Claim]) -> bool:
+    """Whether any of them speaks of loss curves."""
+    return any(Claimed.parse(claim.expression).columns & set(OF_CURVES) for claim in claims)
+
+
+def verdicts(
+    claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame | None = None
+) -> list[Verdict]:
+    """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why.
+
+    `curves` is as of `curves.curves_frame`; without it, claims of loss curves are inconclusive.
+    """
+    by_cell = loss_curves(trials, curves) if curves is not None and needs_curves(claims) else {}
+    return [_verdict(claim, _Values(trials, cells, by_cell)) for claim in claims]
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:
@@ -49,15 +62,20 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
 class _Values:
     """Looks values up by column and selection, and remembers the epochs of the trials it has looked at."""
 
-    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame) -> None:
+    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves) -> None:
         self._cells = cells
+        self._curves = curves
         self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
         self.is_doubtful = False
         """Whether any of the timings it has looked up is not valid."""
 
-    def __call__(self, column: str, selection: Mapping[str, Any]) -> Array:
+    def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
+        if column in OF_CURVES:
+            one, other = (self._curves_of(column, selection) for selection in selections)
+            return self._distance(column, one, other)[None, :]
+        (selection,) = selections
         cells = self._selected(column, selection)
         if column not in _OF_BASELINE:
             return self._by_seed(column, cells["cell_id"])
@@ -69,10 +87,35 @@ class _Values:
         at_baseline = gpus.reindex(cells["baseline_cell_id"]).to_numpy(dtype="float64")
         return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
 
+    def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
+        """Between two cells for each seed; or of each seed the part that it has in the distance between seeds."""
+        between = name == "loss_distance"
+        found = by_seed(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
+        if np.isnan(found).all():
+            seeds = "" if between else f" of {FEWEST_SEEDS} seeds of each cell"
+            raise ExpressionError(f"{name} needs curves{seeds} with {FEWEST} epochs in common")
+        return found
+
+    def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
+        """Of the one cell that is selected, a curve for each seed."""
+        cells = self._cells_with(name, selection)
+        if len(cells) != 1:
+            told = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
+            raise ExpressionError(f"{{{told}}} of {name} selects {len(cells)} cells: narrow it")
+        cell_id = cells["cell_id"].iloc[0]
+        curves = self._curves.get(cell_id, {})
+        if not curves:
+            raise ExpressionError("no curves: no trial of one of its cells has a loss in its metrics.jsonl")
+        self._look_at([cell_id])
+        return [curves.get(seed) for seed in self._seeds]
+
     def _selected(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
         known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
         if column not in (*known, *_OF_BASELINE):
             raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
+        return self._cells_with(column, selection)
+
+    def _cells_with(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
         chosen = self._cells
         for axis, value in selection.items():
             name = axis if axis in chosen else f"axes.{axis}"
@@ -87,14 +130,19 @@ class _Values:
             raise ExpressionError(f"{column}({told}): a cell is {bad['status'].iloc[0]}")
         return chosen
 
+    def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:
+        """The ok trials of these cells."""
+        looked_at = self._ok[self._ok["cell_id"].isin(list(cell_ids))]
+        if len(looked_at):  # NaN where any trial does not tell
+            self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
+        return looked_at
+
     def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
-        looked_at = self._ok[self._ok["cell_id"].isin(cell_ids)]
+        looked_at = self._look_at(cell_ids)
         if is_timed(column):
             self.is_doubtful |= bool(
                 (is_invalid(self._cells["timing_valid"]) & self._cells["cell_id"].isin(cell_ids)).any()
             )
-        if len(looked_at):  # NaN where any trial does not tell
-            self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
         table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
         return np.asarray(table.reindex(index=cell_ids, columns=self._seeds).to_numpy(dtype="float64"))
 

@@ -4,9 +4,10 @@
     python -m tests.benchmarks.published_results NAME --sweep batch_vs_tpu --from ONE_GPU TWO_GPUS     # merged
 
 NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
-a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared. Of several, a cell (all its seeds)
-is taken from the last that has it, and the claims are judged over all: the folders may be of several machines, which
-the tables say of GPUs, and people of hosts. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
+a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared; a folder written so is such a one.
+Of several, a cell (all its seeds) is taken from the last that has it, and the claims are judged over all: the folders
+may be of several machines, which the tables say of GPUs, and people of hosts. --override goes to the report, as in
+`--override sweep.baseline={gpus:2}`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,8 @@ KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
 LEFT = ("scaling.md",)
 """Of the tables: laws need more GPU counts than these sweeps have."""
 WITH_CURVES = "report/loss.svg"
+OF_CURVES = ("epoch", "samples", "loss")
+"""What of a curve's rows the tables rest on."""
 
 
 def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
@@ -82,11 +85,20 @@ def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = (
 def kept(results: Path, into: Path) -> list[Path]:
     """Take what is worth keeping in place of what lay there; the files."""
     found = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in LEFT]
-    if (results / "tables" / "loss_distance.md").exists():
-        found += results.glob(WITH_CURVES)
+    has_curves = (results / "tables" / "loss_distance.md").exists()
+    found += results.glob(WITH_CURVES) if has_curves else []
     shutil.rmtree(into, ignore_errors=True)
     into.mkdir(parents=True)
+    for curve in Layout(results).trials.glob(f"*/{METRICS}") if has_curves else ():
+        copied = Layout(into).metrics(curve.parent.name)
+        copied.parent.mkdir(parents=True)
+        copied.write_text("".join(json.dumps(row) + "\n" for row in _rows(curve)))
     return [Path(shutil.copyfile(path, into / path.name)) for path in found]
+
+
+def _rows(curve: Path) -> list[dict[str, float]]:
+    rows = [json.loads(line) for line in curve.read_text().splitlines()]
+    return [{name: row[name] for name in OF_CURVES if name in row} for row in rows]
 
 
 def main() -> None:

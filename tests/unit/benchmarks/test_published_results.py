@@ -66,6 +66,9 @@ def test_small_files_replace_what_lay_there(tmp_path):
         path = tmp_path / "results" / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(name)
+    curve = tmp_path / "results" / "trials" / "t" / "metrics.jsonl"
+    curve.parent.mkdir(parents=True)
+    curve.write_text('{"epoch": 1, "loss": 2.5, "lr": 0.1, "data_s": 0.01}\n')
     into = tmp_path / "docs"
     into.mkdir()
     (into / "old.md").write_text("")
@@ -73,7 +76,8 @@ def test_small_files_replace_what_lay_there(tmp_path):
     assert {path.name for path in into.iterdir()} == {JOURNAL, "claims.md"}
     (tmp_path / "results" / "tables" / "loss_distance.md").write_text("")
     kept(tmp_path / "results", into)
-    assert {path.name for path in into.iterdir()} == {JOURNAL, "claims.md", "loss_distance.md", "loss.svg"}
+    assert {path.name for path in into.iterdir()} == {JOURNAL, "claims.md", "loss_distance.md", "loss.svg", "trials"}
+    assert (into / "trials" / "t" / "metrics.jsonl").read_text() == '{"epoch": 1, "loss": 2.5}\n'
 
 
 CURVES = (
@@ -130,7 +134,16 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     rows = [line.split(" | ") for line in (tmp_path / "docs" / "claims.md").read_text().splitlines()]
     said = {row[0].strip("| "): row[1].strip().partition(":")[0] for row in rows if len(row) > 3}
     verdicts = [verdict for sentence, verdict in said.items() if sentence.endswith(".")]
-    # Of two GPUs nothing is known; then the emulated pair, batch norm, linear against none and against the root.
-    assert verdicts == ["inconclusive", "confirmed", "inconclusive", "refuted", "confirmed", "confirmed"]
+    # Of two GPUs nothing is known. Of curves that leaves the emulated pair; of accuracies this pair and batch norm; of
+    # losses linear against none and against the root.
+    of_curves = ["inconclusive", "inconclusive", "confirmed", "inconclusive", "inconclusive"]
+    assert verdicts == [*of_curves, "inconclusive", "confirmed", "inconclusive", "refuted", "confirmed", "confirmed"]
+    gathered([tmp_path / "docs"], tmp_path / "again" / "data_parallel_curves")
+    reported("data_parallel", "full", tmp_path / "again" / "data_parallel_curves")
+    for name in ("claims.md", "loss_distance.md"):
+        again = tmp_path / "again" / "data_parallel_curves" / "tables" / name
+        assert again.read_text() == (tmp_path / "docs" / name).read_text(), (
+            "what is kept is all that the tables rest on"
+        )
     apart = (tmp_path / "docs" / "loss_distance.md").read_text()
     assert "batch_norm=ghost:128" in apart and apart.count("| 50 ") == 10  # pairs of five cells

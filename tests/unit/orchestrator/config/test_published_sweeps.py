@@ -5,6 +5,7 @@ import shlex
 from pathlib import Path
 
 import hydra
+import pandas as pd
 import pytest
 
 from orchestrator.collection.collector import collect_for
@@ -118,7 +119,9 @@ def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale)
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.claims]
     frames = collect_for(asked.request, [ended(trial) for trial in asked.trials_on([SERVER])])
-    found = verdicts(claims, *frames)
+    epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
+    curves = epochs.to_frame(index=False).assign(loss=1.0)
+    found = verdicts(claims, *frames, curves)
     assert len(found) >= (1 if scale == "grid" else 2)
     for verdict in found:
         assert verdict.n >= 3 and not verdict.why.startswith(("no cell", "there is no", "it needs")), verdict

@@ -59,9 +59,41 @@ def test_selections_reach_the_lookup():
     assert seen == [("a", {"gpus": 2, "lr_rule": "linear", "optimizer.momentum": 0.9}), ("b", {"model": "mlp"})]
 
 
+def test_distances_of_curves_take_two_selections():
+    seen = []
+
+    def lookup(column, *selections):
+        seen.append((column, selections))
+        return np.ones((1, 3))
+
+    text = 'loss_distance({gpus: 1, "model.batch_norm": "ghost:128"}, {gpus: 2}) > 1.5 * seed_distance({}, {lr: null})'
+    claimed = Claimed.parse(text)
+    left, right = claimed.sides(lookup)
+    assert claimed.columns == {"loss_distance", "seed_distance"} and (left - right).tolist() == [-0.5] * 3
+    assert seen == [
+        ("loss_distance", ({"gpus": 1, "model.batch_norm": "ghost:128"}, {"gpus": 2})),
+        ("seed_distance", ({}, {"lr": None})),
+    ]
+
+
+def test_what_distances_of_curves_take_is_told_in_a_line():
+    with pytest.raises(
+        ExpressionError, match=r"^'loss_distance\(gpus=2\)': loss_distance takes two cells, as loss_dis"
+    ):
+        Claimed.parse("loss_distance(gpus=2) < 1")
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        "loss_distance({gpus: 1}) < 1",
+        "seed_distance({gpus: 1}, {gpus: 2}, {gpus: 3}) < 1",
+        "loss_distance({gpus: 1}, gpus=2) < 1",
+        "loss_distance({gpus: 1}, a(gpus=2)) < 1",
+        "loss_distance({gpus: open('x')}, {gpus: 2}) < 1",
+        "loss_distance({**x}, {gpus: 2}) < 1",
+        "loss_distance(*x) < 1",
+        "min(loss_distance({gpus: 1}, {gpus: 2})) < 1",
         "__import__('os').system('x') > 0",
         "a().b > 1",
         "(lambda: 1)() > 0",

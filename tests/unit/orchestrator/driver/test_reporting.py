@@ -93,6 +93,27 @@ def test_without_html_there_are_the_tables_only(layout: Layout) -> None:
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
+CURVES = (
+    "loss_distance({gpus: 1, device_batch_size: 32, lr_rule: none}, {gpus: 2, device_batch_size: 32, lr_rule: none})"
+)
+
+
+@pytest.mark.parametrize("html", [True, False])
+def test_claims_of_curves_read_them_with_or_without_a_page_and_say_where_there_are_none(
+    tmp_path: Path, html: bool
+) -> None:
+    records = [record for record in demo.records() if record.cell_id in ("1-32-none", "2-32-none")]
+    layout = demo.results(tmp_path / "demo", records)
+    asked = request(html=html, claims=[{"sentence": "They learn alike.", "expression": f"{CURVES} < 10"}])
+    (judged,) = report_on(asked, layout, records, Known()).judged or ()
+    assert judged.verdict == "confirmed" and judged.left > 0
+    for record in records:
+        layout.metrics(record.trial_id).unlink()
+    without = report_on(asked, layout, records, Known())
+    assert without.troubles == [] and "no such file" in str(without.findings[0])
+    assert "| inconclusive: no curves: " in layout.table("claims.md").read_text()
+
+
 def test_a_report_that_fails_is_told_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     layout.pictures.write_text("a file where the folder of the pictures should be")
     reported = report_on(request(), layout, FEW, Known())

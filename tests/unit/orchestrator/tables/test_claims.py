@@ -1,6 +1,8 @@
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pytest
 
 from orchestrator.collection.collector import collect
@@ -137,3 +139,84 @@ Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where a
 | They lose nothing                        | confirmed | 0.91 against 0.91    | 0 [0, 0]              | 3       |     \
       | accuracy(gpus=2) == accuracy(gpus=1) (margin 0.01) |
 """
+
+
+LOSSES = 2.0 * 0.9 ** np.arange(10)
+BY_CHANCE = (1.0, 1.02, 1.04)
+"""What the losses of a cell's seeds are multiplied by."""
+
+
+def with_curves(record_of: RecordOf, factors: dict[int, float], by_chance: tuple[float, ...] = BY_CHANCE) -> Any:
+    """Frames of cells whose loss curves are those of the first times a factor, with every other row from 2 GPUs on."""
+    rows, records = [], []
+    for gpus, factor in factors.items():
+        for seed, chance in enumerate(by_chance):
+            record = record_of(gpus, seed, metrics={"samples_per_s": 100.0, "epochs": 10.0})
+            records.append(record)
+            for epoch, loss in list(enumerate(LOSSES, start=1))[:: 1 if gpus == 1 else 2]:
+                told = {"epoch": epoch, "samples": epoch * 100.0, "loss": loss * factor * chance}
+                rows.append({"trial_id": record.trial_id} | told)
+    curves = pd.DataFrame(rows, columns=["trial_id", "epoch", "samples", "loss"]).astype({"trial_id": "category"})
+    return *collect(records, scaling="weak", reference_batch_size=32), curves
+
+
+ALIKE = "loss_distance({gpus: 1}, {gpus: 2}) <= seed_distance({gpus: 1}, {gpus: 2})"
+APART = "loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"
+
+
+def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: RecordOf) -> None:
+    # Seeds are ln 1.02, ln 1.04 and ln 1.04/1.02 apart: .02615 in the mean, pseudo-values .03961, 0, .03884, ± .05626.
+    same = judged(with_curves(record_of, {1: 1.0, 2: 1.0}), ALIKE, margin=0.05)
+    assert (same.verdict, same.n, same.by_ratio) == ("confirmed", 3, False)
+    assert [same.left, same.right, same.hi] == pytest.approx([0, 0.02615, 0.05626 - 0.02615], abs=1e-5)
+    other = with_curves(record_of, {1: 1.0, 2: 1.5})
+    assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
+    assert judged(other, APART).left == pytest.approx(np.log(1.5))
+    between = judged(with_curves(record_of, {1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
+    assert (between.verdict, between.why) == ("inconclusive", "the interval holds values on both sides")
+    assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
+    assert judged(other, APART, needs_epochs=50).why == "it needs 50 epochs, and the shortest trial had 10"
+
+
+@pytest.mark.parametrize(
+    ("by_chance", "expression", "why"),
+    [
+        (BY_CHANCE, "loss_distance({gpus: 1}, {gpus: 8}) > 0", "no cell has gpus=8"),
+        (BY_CHANCE, "loss_distance({gpu: 1}, {gpus: 2}) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
+        (BY_CHANCE, "loss_distance({gpus: 1}, {}) > 0", "{} of loss_distance selects 2 cells: narrow it"),
+        (BY_CHANCE[:2], ALIKE, "seed_distance needs curves of 3 seeds of each cell with 5 epochs in common"),
+        ((1.0, 1.0, 1.0), ALIKE, "all 3 seeds are identical, which tells nothing of chance"),
+    ],
+)
+def test_what_a_claim_of_loss_curves_lacks_is_told_in_a_line(
+    record_of: RecordOf, by_chance: tuple[float, ...], expression: str, why: str
+) -> None:
+    found = judged(with_curves(record_of, {1: 1.0, 2: 1.5}, by_chance), expression)
+    assert (found.verdict, found.why) == ("inconclusive", why)
+
+
+def test_without_curves_a_claim_of_them_is_inconclusive(record_of: RecordOf) -> None:
+    trials, cells, curves = with_curves(record_of, {1: 1.0, 2: 1.5})
+    why = "no curves: no trial of one of its cells has a loss in its metrics.jsonl"
+    of_one = curves[curves["trial_id"].isin(trials.loc[trials["gpus"] == 1, "trial_id"])]
+    assert [judged((trials, cells, given), APART).why for given in (None, curves.iloc[:0], of_one)] == [why] * 3
+    short = judged((trials, cells, curves[curves["epoch"] < 8]), "loss_distance({gpus: 1}, {gpus: 2}) > 0")
+    assert short.why == "loss_distance needs curves with 5 epochs in common"
+
+
+def test_golden_table_of_loss_curves(record_of: RecordOf) -> None:
+    claims = [
+        {"sentence": "They learn alike", "expression": ALIKE, "margin": 0.05},
+        {"sentence": "They do not", "expression": APART},
+    ]
+    found = verdicts([Claim.of(claim) for claim in claims], *with_curves(record_of, {1: 1.0, 2: 1.5}))
+    rows = [line.split(" | ") for line in claims_markdown(found, "demo").splitlines() if line.startswith("| They")]
+    assert [[cell.strip("| ") for cell in row] for row in rows] == GOLDEN_OF_CURVES
+
+
+GOLDEN_OF_CURVES = [
+    ["They learn alike", "refuted", "0.4055 against 0.02615", "0.3793 [0.3231, 0.4356]", "3"]
+    + ["loss_distance({gpus: 1}, {gpus: 2}) &lt;= seed_distance({gpus: 1}, {gpus: 2}) (margin 0.05)"],
+    ["They do not", "confirmed", "0.4055 against 0.07615", "0.3293 [0.2731, 0.3856]", "3"]
+    + ["loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"],
+]

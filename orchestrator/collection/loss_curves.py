@@ -1,0 +1,37 @@
+"""The loss curves of a sweep's cells, a curve a seed, at positions that cells with other batches can be compared at."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.statistics.curve_distance import Curve
+from sweeps.status import Status
+from sweeps.sweep import INDEPENDENT
+
+LossCurves = Mapping[str, Mapping[Any, Curve]]
+"""By cell and seed."""
+
+
+def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
+    """Of the ok seeds; `curves` is as of `curves.curves_frame`.
+
+    Positions are samples that a model saw, as epochs of different batches leave out last ones of different sizes;
+    epochs, where any of the rows does not tell its samples.
+    """
+    ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
+    figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]
+    told = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
+    rows = told.astype({"trial_id": "object"}).merge(ok, on="trial_id")
+    by_samples = "samples" in rows and bool(rows["samples"].notna().all())
+    models = np.where(rows["strategy"] == INDEPENDENT, rows["ranks"].astype("float64"), 1.0)
+    rows["at"] = rows["samples"] / models if by_samples else rows["epoch"]
+    found: dict[str, dict[Any, Curve]] = {}
+    for (cell_id, seed), own in rows.groupby(["cell_id", "seed"], sort=False):
+        curve = Curve.of(own["at"], own["loss"])
+        if len(curve.at):
+            found.setdefault(str(cell_id), {})[seed] = curve
+    return found
