@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,11 @@ class SweepResults:
     def summary(self) -> pd.DataFrame:
         """One row a cell (the trials that differ only by their seed), as `tables/summary.parquet`."""
         return self._table("summary")
+
+    @property
+    def recommendation(self) -> dict[str, Any]:
+        """The decision, as `tables/recommendation.json`; its `recommended` is None where there is nothing to choose."""
+        return dict(json.loads(self._existing("recommendation.json").read_text()))
 
     def curves(self) -> pd.DataFrame:
         """The learning curves of all trials: `trial_id`, and the columns that they reported; one row an epoch."""

@@ -23,7 +23,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from orchestrator.decision.recommendation import SURE
-from orchestrator.statistics.means import Array, Moments, logs
+from orchestrator.statistics.means import TAIL, Array, Interval, Moments, logs
 from orchestrator.statistics.shrinkage import shrunken
 
 TIE = 0.02
@@ -68,6 +68,13 @@ class Means:
     error: Array
     freedom: Array
 
+    def intervals(self) -> Interval:
+        """95% of each."""
+        from scipy.special import stdtrit
+
+        half = stdtrit(np.minimum(self.freedom, NORMAL), TAIL) * self.error
+        return Interval(point=self.point, lo=self.point - half, hi=self.point + half)
+
     def draws(self, generator: np.random.Generator, most: int = DRAWS) -> Array:
         """Shape (draws, cells)."""
         known = self.error > 0
@@ -87,6 +94,8 @@ class Choice:
     """Of the differences in accuracy from the baseline; points are NaN where accuracy was not compared."""
     p_within: Array
     p_best: Array
+    passes: Array
+    """Whether each may be chosen for its accuracy: within the margin more likely than not, or not compared."""
     tied: int
     """How many cells within the margin are within TIE of the least objective."""
     by_accuracy: bool
@@ -121,6 +130,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
             shortfall=shortfall,
             p_within=p_within,
             p_best=np.full(len(standing), np.nan),
+            passes=passes,
             tied=0,
             by_accuracy=False,
             all_tie=False,
@@ -139,6 +149,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         shortfall=shortfall,
         p_within=p_within,
         p_best=p_best,
+        passes=passes,
         tied=int(tied.sum()),
         by_accuracy=bool(loss[chosen] == loss[tied].min()),
         all_tie=bool(tied.sum() > 1 and tied.sum() == standing.sum()),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,7 +19,8 @@ from orchestrator.decision.choice import Choice, Contest, choose
 from orchestrator.decision.front import pareto_front
 from orchestrator.decision.recommendation import FrontPoint
 from orchestrator.journal.record import TrialRecord
-from orchestrator.statistics.means import Array, Moments, logs
+from orchestrator.statistics.bootstrap import mean_interval
+from orchestrator.statistics.means import Array, Interval, Moments, logs
 from orchestrator.text import figures
 from orchestrator.text.rows import name, varying
 from sweeps.lr_rule import plainness
@@ -30,6 +32,23 @@ _LONGEST_NOTE = 200
 
 _SEED = 0
 """Of the draws behind the probabilities: the same frames give the same recommendation."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Total:
+    """What a trial of each cell takes: a time, an energy or a cost."""
+
+    unit: str
+    logs: Array
+    """Rows are cells, columns are seeds; NaN is not known."""
+
+    def means(self) -> Array:
+        """Of each cell, geometric."""
+        return np.asarray(np.exp(Moments.of(self.logs).mean))
+
+    def intervals(self) -> Interval:
+        """Of these means, 95%."""
+        return mean_interval(self.logs).map(np.exp)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,16 +73,17 @@ class Contenders:
     commonest_end: str
     """How most trials ended, in a sentence, where none is ok; else empty."""
     front: tuple[FrontPoint, ...]
-    times_s: Sequence[float]
-    """Of each cell, to the target or for the budget; NaN is not known."""
-    costs: Sequence[float]
-    """Of each cell, in `cost_unit`; NaN is not known."""
-    cost_unit: str
+    totals: Mapping[str, Total]
+    """Time, energy and cost of each cell, to the target or for the budget; NaN is not known."""
 
     @property
     def candidates(self) -> pd.DataFrame:
         """The cells that may be chosen."""
         return self.cells[~np.isnan(self.choice.level.point)]
+
+    def p_best(self, row: int) -> float:
+        """That no cell within the margin is more than TIE better; NaN where it is the best of one."""
+        return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
     @property
     def at_reference(self) -> bool:
@@ -98,7 +118,8 @@ class Contenders:
         )
         differing = varying(cells)
         names = [name(row, differing) for row in own.to_dict("records")]
-        points, unit = _points(trials, own, names, terms)
+        totals = {each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")}
+        points = _points(own, names, totals["time"].means(), totals["cost"].means())
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
@@ -111,9 +132,7 @@ class Contenders:
             left_out=left_out,
             commonest_end=_commonest_end(trials),
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
-            times_s=[point.time_s for point in points],
-            costs=[point.cost for point in points],
-            cost_unit=unit,
+            totals=totals,
         )
 
 
@@ -167,14 +186,14 @@ def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
     return np.asarray(table.reindex(cells["cell_id"]).to_numpy(dtype="float64"))
 
 
-def _points(
-    trials: pd.DataFrame, cells: pd.DataFrame, names: Sequence[str], terms: Terms
-) -> tuple[list[FrontPoint], str]:
-    times, costs = (measured(trials, each, terms.target, terms.price_per_gpu_hour) for each in ("time", "cost"))
-    by_trial = trials.assign(time=times.values, cost=costs.values)
-    time_s, cost = (np.exp(Moments.of(logs(_by_seed(by_trial, cells, each))).mean) for each in ("time", "cost"))
-    points = [
-        FrontPoint(cell_id=str(row["cell_id"]), name=names[i], time_s=t, val_accuracy=row["val_accuracy"], cost=price)
-        for i, (row, t, price) in enumerate(zip(cells.to_dict("records"), time_s.tolist(), cost.tolist(), strict=True))
+def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms) -> Total:
+    found = measured(trials, objective, terms.target, terms.price_per_gpu_hour)
+    return Total(unit=found.unit, logs=logs(_by_seed(trials.assign(total=found.values), cells, "total")))
+
+
+def _points(cells: pd.DataFrame, names: Sequence[str], times_s: Array, costs: Array) -> list[FrontPoint]:
+    rows = zip(cells.to_dict("records"), names, times_s.tolist(), costs.tolist(), strict=True)
+    return [
+        FrontPoint(cell_id=str(row["cell_id"]), name=told, time_s=t, val_accuracy=row["val_accuracy"], cost=cost)
+        for row, told, t, cost in rows
     ]
-    return points, costs.unit

@@ -15,8 +15,9 @@ from orchestrator.decision.answer import answer
 from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
 from orchestrator.decision.claims import Verdict
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.further_seeds import command, with_more
+from orchestrator.decision.further_seeds import command, narrowed_to, with_more
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NO_OBJECTIVE, NOTICED, MoreSeeds, Recommendation, is_sure
+from orchestrator.decision.settings import axes_of, settings
 
 _MOST_RIVALS = 3
 """Cells besides the chosen one and its baseline that more seeds are asked for."""
@@ -35,21 +36,23 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         "margin": terms.margin,
         "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
         "front": found.front,
-        "cost_unit": found.cost_unit,
+        "cost_unit": found.totals["cost"].unit,
+        "left_out": tuple(found.left_out),
+        "settings": settings(found, terms),
     }
     if chosen is None:
         return Recommendation(sentence=words.nothing(found), provisional=True, **common)
     doubts = words.doubts(found, chosen)
     asked, needed = further_seeds(found, chosen)
-    alone = len(found.candidates) == 1  # the best of one
     return Recommendation(
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
         sentence=words.sentence(found, chosen, doubts),
         provisional=bool(doubts) or baseline is None,
-        p_best=math.nan if alone else float(found.choice.p_best[chosen]),
+        doubts=tuple(doubts),
+        p_best=found.p_best(chosen),
         p_within_margin=float(found.choice.p_within[chosen]),
-        behind=math.nan if alone else found.choice.behind,
+        behind=math.nan if len(found.candidates) == 1 else found.choice.behind,
         reasons=tuple(words.reasons(found)),
         would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
         more_seeds=tuple(_more_of(found, row, needed) for row in asked),
@@ -137,12 +140,7 @@ def _commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms
     """One for all cells of the same axes that are to have the same seeds, which is usually every one."""
     alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
     for row in asked:
-        cell, seeds = found.cells.loc[row], found.seeds[row]
-        axes = {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
+        axes, seeds = axes_of(found, row, terms), found.seeds[row]
         alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
     for (_, seeds), cells in alike.items():
-        yield command(terms.arguments, cells, seeds, excludes=terms.excludes, zips=terms.zips)
-
-
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
+        yield command(terms.arguments, narrowed_to(cells, seeds, excludes=terms.excludes, zips=terms.zips))

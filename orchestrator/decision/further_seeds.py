@@ -1,4 +1,4 @@
-"""The command that gives cells of a sweep more seeds."""
+"""The command that runs some cells of a sweep, with as many seeds as they are to have."""
 
 from __future__ import annotations
 
@@ -14,23 +14,32 @@ from sweeps.axes import distinct
 _OTHER = ("sweep.axes", "sweep.exclude=", "mode=", "claims.", "predict.", "compare.", "plan.")
 """Overrides that such a command does not repeat: the axes are its own, and it runs trials."""
 
+_ZIP = "sweep.zip="
+
 _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
-def command(
-    overrides: Sequence[str],
-    cells: Sequence[Mapping[str, Any]],
-    seeds: Sequence[int],
-    *,
-    excludes: bool = False,
-    zips: bool = False,
-) -> str:
-    """Of a shell: the user's own overrides, the axes narrowed to those of the cells, and these seeds.
+def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
+    """Of a shell: the user's own overrides, and the narrowed axes. What has run does not run again.
 
-    The cells name the same axes; where these make no grid, they advance together. What has run does not run again, so
-    that the seeds are all that the cells are to have. `excludes`, `zips`: the sweep leaves combinations out, or
-    has axes that advance together; what it says of them may not fit the narrowed axes. Of a program's own call, where
-    that gave what no command line can.
+    Of a program's own call, where that gave what no command line can.
+    """
+    if any(override.endswith(FROM_PROGRAM) for override in overrides):
+        return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
+    zipped = any(override.startswith(_ZIP) for override in narrowed)
+    others = (*_OTHER, _ZIP) if zipped else _OTHER
+    kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
+    return shell_command([*kept, *narrowed])
+
+
+def narrowed_to(
+    cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
+) -> list[str]:
+    """Overrides that narrow the sweep's axes to those of the cells, and these seeds.
+
+    The cells name the same axes; where these make no grid, they advance together. The seeds are all that the cells are
+    to have. `excludes`, `zips`: the sweep leaves combinations out, or has axes that advance together; what it says of
+    them may not fit the narrowed axes.
     """
     axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
     differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
@@ -38,15 +47,11 @@ def command(
     values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
     given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
     given.append(f"sweep.axes.seed={_seeds(seeds)}")
-    others = (*_OTHER, "sweep.zip=") if zips or not grid else _OTHER
     if zips or not grid:
         given.append("sweep.zip=[]" if grid else f"sweep.zip=[[{','.join(map(_key, differing))}]]")
     if excludes:
         given.append("sweep.exclude=[]")
-    if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, given))})"
-    kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
-    return shell_command([*kept, *given])
+    return given
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:

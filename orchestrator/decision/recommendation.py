@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from orchestrator.decision.setting import Setting
+
 NO_OBJECTIVE = "none"
 """Of a sweep whose cells do different work: nothing is recommended."""
 
@@ -68,6 +70,8 @@ class Recommendation:
     p_within_margin: float = math.nan
     behind: float = math.nan
     """By what part the objective is at most above that of the best cell within the margin, with 95% probability."""
+    doubts: tuple[str, ...] = ()
+    """What makes it provisional."""
     reasons: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     more_seeds: tuple[MoreSeeds, ...] = ()
@@ -76,6 +80,10 @@ class Recommendation:
     front: tuple[FrontPoint, ...] = ()
     cost_unit: str = ""
     """Of the front's costs."""
+    left_out: tuple[str, ...] = ()
+    """Why other cells could not be chosen."""
+    settings: tuple[Setting, ...] = ()
+    """The cells that it is about, the chosen one first."""
 
     @property
     def title(self) -> str:
@@ -86,6 +94,12 @@ class Recommendation:
     def is_baseline(self) -> bool:
         """Whether the chosen cell is the one that accuracies are compared with."""
         return self.cell_id is not None and self.cell_id == self.baseline_cell_id
+
+
+def not_made(objective: str, margin: float) -> Recommendation:
+    """What stands in the place of one whose making failed, so that no older one does."""
+    told = "No recommendation: it could not be made (report_trace.txt tells why)."
+    return Recommendation(objective=objective, measure="", margin=margin, sentence=told, provisional=True)
 
 
 def is_sure(probability: float) -> bool:

@@ -89,10 +89,11 @@ def sentence(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
     """The time it takes and what it costs, and another cell, as far as the objective does not say so already."""
     told = ""
-    for values, unit, word in ((found.times_s, "s", "in"), (found.costs, found.cost_unit, "for")):
-        if unit == found.measure.unit or math.isnan(values[chosen]):
+    for total, word in ((found.totals["time"], "in"), (found.totals["cost"], "for")):
+        values = total.means()
+        if total.unit == found.measure.unit or math.isnan(values[chosen]):
             continue
-        own = f"{figures.number(values[chosen])} {unit}"
+        own = f"{figures.number(values[chosen])} {total.unit}"
         if beside is None:
             told += f", {word} {own}"
         else:
@@ -175,6 +176,23 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
         chance = probability(float(choice.p_best[i]))
         yield f"{found.names[i]} is {_BEST} with probability {chance}: {_value(found, i)}{_loss(loss[i])}."
     yield from _at_the_edge(found, chosen)
+
+
+def why_not(found: Contenders, chosen: int | None, row: int) -> str:
+    """Why a cell is not the one to use; nothing of the chosen one."""
+    level, choice, told = found.choice.level.point, found.choice, found.measure.told
+    if row == chosen:
+        return ""
+    if math.isnan(level[row]):
+        return f"its {told} is not known, or its timing is not valid"
+    if chosen is None or not choice.passes[row]:
+        chance = float(choice.p_within[row])
+        within = "" if math.isnan(chance) else f", within the margin with probability {probability(chance)}"
+        return f"{_accuracy(choice.shortfall.point[row])} ({found.contest.margin:g} lower is allowed{within})"
+    if level[row] - level[chosen] > math.log1p(TIE):
+        return f"its {told} is {math.expm1(level[row] - level[chosen]):.0%} above that of {found.names[chosen]}"
+    why = "more accurate" if choice.by_accuracy else "surer to be as good as any"
+    return f"its {told} is within {TIE:.0%} of that of {found.names[chosen]}, which is {why}"
 
 
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:

@@ -35,9 +35,9 @@ class Reported:
     """What was made of the ends."""
 
     cells: pd.DataFrame
-    recommendation: Recommendation | None
+    recommendation: Recommendation
     decision: str
-    """The recommendation as Markdown; empty where there is none."""
+    """The recommendation as Markdown."""
     findings: Sequence[Finding]
     judged: Sequence[Verdict] | None
     """The sweep's claims; None where they could not be judged."""

@@ -18,6 +18,7 @@ from orchestrator.config.terms import Terms
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claims import Verdict
 from orchestrator.decision.decision import decide
+from orchestrator.decision.recommendation import not_made
 from orchestrator.driver.reported import CLAIMS, Further, Reported
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
@@ -29,6 +30,7 @@ from orchestrator.tables.curve_distance import distance_table
 from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.published import published_markdown, published_table
 from orchestrator.tables.recommendation import recommendation_markdown
+from orchestrator.tables.recommendation_json import recommendation_json
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
 
@@ -59,15 +61,17 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     claims = [Claim.of(claim) for claim in request.claims]
     read = steps.at("the curves", lambda: _curves(layout, trials)) if needs_curves(claims) else None
     judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells, read[0] if read else None)) if claims else []
-    recommendation = steps.at("recommendation.md", lambda: decide(trials, cells, terms, judged or ()))
-    decision = recommendation_markdown(recommendation, str(cells["sweep"].iloc[0])) if recommendation else ""
+    sweep = str(cells["sweep"].iloc[0])
+    found = steps.at("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
+    recommendation = found or not_made(terms.objective, terms.margin)
+    decision = recommendation_markdown(recommendation, sweep)
     further = [
         _claimed(judged, request.name) if judged else None,
         steps.at("published.md", lambda: _beside(request, cells)),
         steps.at("scaling.md", lambda: _laws(trials, cells)),
     ]
-    texts = {"recommendation.md": decision} | {each.file: each.text for each in further if each}
-    write_tables(layout, trials, cells, {name: text for name, text in texts.items() if text})
+    texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
+    write_tables(layout, trials, cells, texts | {each.file: each.text for each in further if each})
     steps.at("the LaTeX tables", lambda: write_latex(layout, cells))
     unsound = None
     if request.html:

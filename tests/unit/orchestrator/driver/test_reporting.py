@@ -130,9 +130,12 @@ def test_a_recommendation_that_fails_is_told_and_loses_nothing_else(
 
     monkeypatch.setattr(reporting, "decide", broken)
     reported = report_on(request(), layout, FEW, Known())
-    assert reported.recommendation is None and reported.has_page
-    assert "recommendation.md could not be made: ZeroDivisionError: no seeds" in reported.troubles[0]
-    assert layout.table("speedup.md").exists() and 'id="recommendation"' not in layout.page.read_text()
+    assert reported.recommendation.cell_id is None and reported.has_page
+    assert "the recommendation could not be made: ZeroDivisionError: no seeds" in reported.troubles[0]
+    assert layout.table("speedup.md").exists()
+    told = "No recommendation: it could not be made"
+    forms = [layout.page, layout.table("recommendation.md"), layout.table("recommendation.json")]
+    assert all(told in form.read_text() for form in forms)
 
 
 def test_a_disk_that_fails_is_an_error_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:

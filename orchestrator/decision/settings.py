@@ -1,0 +1,89 @@
+"""The cells that a recommendation is about: the chosen one, its baseline, and those that somebody may prefer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.config.terms import Terms
+from orchestrator.decision import words
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.further_seeds import command, narrowed_to
+from orchestrator.decision.recommendation import NOTICED
+from orchestrator.decision.setting import Figure, Setting
+from orchestrator.statistics.means import Interval
+
+_VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
+
+_OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accuracy": "1", "val_accuracy": "1"}
+"""Columns of the summary with an interval, and their units."""
+
+
+def settings(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
+    """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
+    chosen, level = found.choice.chosen, found.choice.level.point
+    noticed = _on_front(found) | (found.choice.p_best >= NOTICED)
+    noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
+    rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
+    figures = _figures(found)
+    return tuple(_setting(found, row, terms, {name: _at(each, row) for name, each in figures.items()}) for row in rows)
+
+
+def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
+    """The axes of a cell, as the sweep names them; without those that its trials did not have."""
+    cell = found.cells.loc[row]
+    return {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
+
+
+def _on_front(found: Contenders) -> npt.NDArray[np.bool_]:
+    return np.asarray(found.cells["cell_id"].isin([point.cell_id for point in found.front]))
+
+
+def _setting(found: Contenders, row: int, terms: Terms, figures: Mapping[str, Figure]) -> Setting:
+    cell, axes = found.cells.loc[row], axes_of(found, row, terms)
+    narrowed = narrowed_to([axes], sorted(found.seeds[row]), excludes=terms.excludes, zips=terms.zips)
+    return Setting(
+        cell_id=str(cell["cell_id"]),
+        name=found.names[row],
+        baseline_cell_id=_plain(cell["baseline_cell_id"]),
+        axes=axes,
+        values={column: _plain(cell[column]) for column in _VALUES},
+        overrides=tuple(narrowed),
+        command=command(terms.arguments, narrowed),
+        figures=figures,
+        timing_valid=_plain(cell["timing_valid"]),
+        note=str(cell["note"]),
+        on_front=bool(_on_front(found)[row]),
+        p_best=found.p_best(row),
+        p_within_margin=float(found.choice.p_within[row]),
+        why_not=words.why_not(found, found.choice.chosen, row),
+    )
+
+
+def _figures(found: Contenders) -> dict[str, tuple[Interval, str]]:
+    """Of every cell, with their units, by name."""
+    totals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
+    told = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
+    return totals | told | {"val_accuracy_difference": (found.choice.shortfall.intervals(), "1")}
+
+
+def _of_summary(cells: pd.DataFrame, column: str) -> Interval:
+    point, lo, hi = (cells[name].to_numpy(dtype="float64") for name in (column, f"{column}_lo", f"{column}_hi"))
+    return Interval(point=point, lo=lo, hi=hi)
+
+
+def _at(figure: tuple[Interval, str], row: int) -> Figure:
+    interval, unit = figure
+    value, lo, hi = (float(each[row]) for each in (interval.point, interval.lo, interval.hi))
+    return Figure(value=value, lo=lo, hi=hi, unit=unit)
+
+
+def _plain(value: Any) -> Any:
+    """Without numpy and pandas; None where there is none."""
+    if pd.isna(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,68 @@
+"""The recommendation for programs: what `recommendation.md` tells people, as one JSON object.
+
+docs/how-to/library.md has its keys.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from orchestrator.decision.choice import LOSS_QUANTILE, TIE
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.setting import Setting
+
+VERSION = 1
+"""Of the object: keys may be added to a version; one that is renamed, or means something else, makes another."""
+
+
+def recommendation_json(found: Recommendation, sweep: str) -> str:
+    """The text of the file; null is what is not known, or does not exist."""
+    by_id = {each.cell_id: each for each in found.settings}
+    chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
+    told = {
+        "version": VERSION,
+        "sweep": sweep,
+        "sentence": found.sentence,
+        "objective": {"name": found.objective, "measure": found.measure or None},
+        "recommended": chosen and _setting(chosen),
+        "provisional": found.provisional,
+        "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
+        "margin": {"val_accuracy": found.margin, "tie": TIE},
+        "behind_best": {"at_most": found.behind, "probability": LOSS_QUANTILE},
+        "warnings": _warnings(found, chosen),
+        "reasons": found.reasons,
+        "not_considered": found.left_out,
+        "baseline": baseline and _setting(baseline),
+        "alternatives": [_setting(each) for each in found.settings if each.cell_id != found.cell_id],
+        "undecided": {
+            "would_change": found.would_change,
+            "more_seeds": [asdict(each) for each in found.more_seeds],
+            "commands": found.commands,
+        },
+    }
+    return json.dumps(_plain(told), indent=2, allow_nan=False) + "\n"
+
+
+def _setting(found: Setting) -> dict[str, Any]:
+    told = asdict(found)
+    chances = {"best": told.pop("p_best"), "within_margin": told.pop("p_within_margin")}
+    measured = {name: None if math.isnan(each.value) else asdict(each) for name, each in found.figures.items()}
+    return told | {"figures": measured, "probability": chances, "why_not": found.why_not or None}
+
+
+def _warnings(found: Recommendation, chosen: Setting | None) -> list[str]:
+    """What makes it provisional, and what there is to say about the chosen cell's own seeds and timing."""
+    return [*found.doubts, *([chosen.note] if chosen and chosen.note else [])]
+
+
+def _plain(value: Any) -> Any:
+    """Without what JSON has no word for."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -1,0 +1,144 @@
+"""The decision for programs, of a small sweep worked out by hand, and held against what people read of it."""
+
+import json
+import math
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.collection.collector import collect
+from orchestrator.config.terms import Terms
+from orchestrator.decision.decision import decide
+from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
+from orchestrator.decision.words import probability
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.recommendation import recommendation_markdown
+from orchestrator.tables.recommendation_json import recommendation_json
+from orchestrator.text import figures
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
+    axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
+    frames = collect(records, scaling="weak", reference_batch_size=32)
+    return decide(*frames, Terms(**{"axes": axes, "arguments": ("sweep=demo", "budget.epochs=5")} | terms))
+
+
+def told(found: Recommendation) -> dict[str, Any]:
+    return dict(json.loads(recommendation_json(found, "demo")))
+
+
+@pytest.fixture
+def records(record_of: RecordOf) -> list[TrialRecord]:
+    """6,000 samples at about 100, 200 and 300 a second: 60, 30 and 20 s. Three GPUs lose .05; a rule was oom."""
+
+    def trial(gpus: int, seed: int, val_accuracy: float) -> TrialRecord:
+        measured = {
+            "samples_per_s": 100 * gpus * 1.01**seed,
+            "samples": 6000,
+            "val_accuracy": val_accuracy + seed / 100,
+        }
+        return record_of(gpus, seed, metrics=measured | {"accuracy": val_accuracy, "energy_j_per_sample": 0.5})
+
+    fine = [trial(gpus, seed, acc) for gpus, acc in ((1, 0.9), (2, 0.9), (3, 0.85)) for seed in range(3)]
+    return [*fine, *(record_of(4, s, Status.OOM, lr_rule="sqrt", note="out of memory") for s in range(3))]
+
+
+def test_the_setting_to_use_with_its_figures(records: list[TrialRecord]) -> None:
+    found = told(decided(records, price_per_gpu_hour=3.0))
+    chosen = found["recommended"]
+    assert (found["version"], found["sweep"], found["provisional"]) == (1, "demo", False)
+    assert found["objective"] == {"name": "time", "measure": "time for the fixed budget"}
+    assert found["margin"] == {"val_accuracy": 0.01, "tie": 0.02}
+    assert chosen["axes"] == {"gpus": 2, "device_batch_size": 32, "lr_rule": "none"}
+    assert (chosen["values"]["global_batch_size"], chosen["values"]["lr"]) == (64, 0.1)
+    of = chosen["figures"]
+    mean_s = 6000 / (200 * 1.01)  # the geometric mean over the seeds is that of the middle one
+    # Student's t of 2 degrees of freedom at 97.5%; the logarithms of 1.01**seed have standard deviation log 1.01
+    width = math.exp(4.302653 * math.log(1.01) / math.sqrt(3))
+    assert of["time"] == {"unit": "s", **around(mean_s, width)}
+    assert of["cost"] == {"unit": "at your price", **around(2 * mean_s / 3600 * 3, width)}
+    assert of["energy"]["value"] == pytest.approx(0.5 * 6000) and of["energy"]["unit"] == "J"
+    assert of["speedup"]["value"] == pytest.approx(2) and of["efficiency"]["value"] == pytest.approx(1)
+    assert of["accuracy"]["value"] == pytest.approx(0.9) and of["val_accuracy"]["value"] == pytest.approx(0.91)
+    assert of["val_accuracy_difference"]["value"] == pytest.approx(0)
+    assert chosen["baseline_cell_id"] == found["baseline"]["cell_id"] == "1-32-none"
+
+
+def around(mean: float, width: float) -> dict[str, Any]:
+    return {"value": pytest.approx(mean), "lo": pytest.approx(mean / width), "hi": pytest.approx(mean * width)}
+
+
+def test_the_command_is_the_sweeps_own_with_the_axes_narrowed_to_the_cell(records: list[TrialRecord]) -> None:
+    chosen = told(decided(records))["recommended"]
+    narrowed = ["sweep.axes.gpus=[2]", "sweep.axes.device_batch_size=[32]", "sweep.axes.lr_rule=[none]"]
+    assert chosen["overrides"] == [*narrowed, "sweep.axes.seed=[0,1,2]"]
+    assert shlex.split(chosen["command"])[3:] == ["sweep=demo", "budget.epochs=5", *chosen["overrides"]]
+
+
+def test_the_alternatives_say_why_they_are_not_the_one(records: list[TrialRecord]) -> None:
+    found = told(decided(records))
+    assert {each["cell_id"]: (each["on_front"], each["why_not"]) for each in found["alternatives"]} == {
+        "3-32-none": (
+            True,
+            "validation accuracy 0.0500 lower than the baseline's (0.01 lower is allowed, within the margin with"
+            " probability below 1%)",
+        ),
+        "1-32-none": (
+            False,
+            "its time for the fixed budget is 100% above that of gpus=2, device_batch_size=32, lr_rule=none",
+        ),
+    }
+    assert found["not_considered"] == ["1 cell is not ok"]
+
+
+def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: RecordOf) -> None:
+    slow = {"samples_per_s": 99, "samples": 6000, "val_accuracy": 0.92}
+    unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
+    for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
+        recommendation = decided(given, **terms)
+        text, found = recommendation_markdown(recommendation, "demo"), told(recommendation)
+        assert f"**{found['sentence']}**" in text and found["recommended"]["name"] in found["sentence"]
+        assert all(f"- {line}" in text for line in [*found["reasons"], *found["undecided"]["would_change"]])
+        assert all(warning in found["sentence"] for warning in found["warnings"])
+        assert bool(found["warnings"]) is found["provisional"] is ("Provisional: " in text)
+        assert all(f"- {each['name']}: {each['seeds']} more" in text for each in found["undecided"]["more_seeds"])
+        assert all(command in text for command in found["undecided"]["commands"])
+        best, within = found["probability"]["best"], found["probability"]["within_margin"]
+        assert best is None or f"of the best: {probability(best)}." in text
+        assert recommendation.is_baseline or f"within the margin: {probability(within)}." in text
+        time_s = found["recommended"]["figures"]["time"]["value"]
+        assert f"time for the fixed budget {figures.number(time_s)} s" in found["sentence"]
+        front = [each for each in (found["recommended"], *found["alternatives"]) if each["on_front"]]
+        rows = [f"| {each['name']} | {figures.number(each['figures']['time']['value'])} " for each in front[1:]]
+        assert all(row in text for row in rows)
+
+
+def test_timings_that_are_not_valid_are_a_warning(records: list[TrialRecord]) -> None:
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    spoiled = (trials.assign(timing_valid=False), cells.assign(timing_valid=False, note="shared device"))
+    found = told(decide(*spoiled, Terms(axes={"gpus": "gpus"})))
+    assert found["warnings"] == ["no timing is valid", "shared device"]
+    assert found["recommended"]["timing_valid"] is False
+
+
+@pytest.mark.parametrize("objective", ["energy", NO_OBJECTIVE])
+def test_without_a_recommendation_it_is_null_and_the_sentence_says_why(record_of: RecordOf, objective: str) -> None:
+    record = record_of(metrics={"samples_per_s": 100, "samples": 6000})
+    found = told(decided([record], objective=objective))
+    assert found["recommended"] is None and found["probability"]["best"] is None
+    why = {"energy": "1 cell has no energy for the fixed budget", NO_OBJECTIVE: "report.objective=none"}
+    assert why[objective] in found["sentence"]
+    assert found["alternatives"] == []
+
+
+def test_every_key_is_documented(records: list[TrialRecord]) -> None:
+    page = (Path(__file__).parents[4] / "docs/how-to/library.md").read_text()
+    found = told(decided(records))
+    keys = {*found, *found["undecided"], *found["behind_best"], *found["objective"], *found["recommended"]}
+    assert [key for key in (keys | {*found["recommended"]["figures"]}) if f"`{key}`" not in page] == []
