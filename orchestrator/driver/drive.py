@@ -131,6 +131,7 @@ class Drive:
     def end(self, planned: Plan) -> int:
         """Write and print the tables; the exit status."""
         ends, interrupt, console = self.ends(), self.interrupt, self.console
+        interrupt.nothing_runs()
         if interrupt.signal is not None and ends:  # said before the tables, which a busy machine may have no time for
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
             console.print(f"{waiting} planned trials have not run; the same command continues")

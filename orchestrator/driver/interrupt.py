@@ -21,6 +21,7 @@ GRACE_S = 8.5
 
 
 _SAID = "interrupted: what runs is given up, and the tables follow; once more ends at once"
+_NOTHING_RUNS = "interrupted: nothing runs any more, the tables are being made; once more ends at once"
 _NOTHING_RAN = "interrupted while starting: no trial ran, and the same command continues"
 _OVER = b"\0"
 _TOO_SLOW = "this does not end in time, and is killed: the same command continues, mode=report makes the tables"
@@ -53,6 +54,7 @@ class Interrupt:
         self._say: Callable[[str], None] = _say
         self._before: dict[int, object] = {}
         self._at_once = False
+        self._said = _SAID
 
     @property
     def exit_status(self) -> int:
@@ -103,6 +105,10 @@ class Interrupt:
         finally:
             self._at_once = False
 
+    def nothing_runs(self) -> None:
+        """From here on there are only tables to make, and this is what is said."""
+        self._said = _NOTHING_RUNS
+
     def give_back(self) -> None:
         """The signals have their handlers of before."""
         for number, handler in self._before.items():
@@ -121,7 +127,7 @@ class Interrupt:
         if self._at_once and self._before[number] is end_at_once:
             _say(_NOTHING_RAN)
             end_at_once(number)
-        self._tell(_SAID)
+        self._tell(self._said)
         again = self._next(time.monotonic() + GRACE_S)
         if again:
             end_at_once(again)  # asked twice

@@ -39,6 +39,7 @@ class Rounds:
         self._session = session
         self._history = history
         self._checked = False
+        self._skipped: Callable[[TrialSpec], Outcome] = _never_skipped
         self._later: Sequence[TrialSpec] = self._to_run()
         self.first: Sequence[TrialSpec] = self._placed(self._first())
         """What the first round runs."""
@@ -85,16 +86,17 @@ class Rounds:
 
         Without either it is all, but that of trials that are to share GPUs, one of each size runs alone before.
         """
-        to_run = self._choice()[0] if self._later else ()
+        if not self._later:
+            return ()
+        to_run, self._skipped = self._choice()
         asked = {trial.trial_id for trial in to_run}
         self._later = [trial for trial in self._later if trial.trial_id not in asked]
         return to_run
 
     def _rest(self) -> Sequence[TrialSpec]:
-        """Nothing: what is left is skipped."""
-        skipped = self._choice()[1] if self._later else _never_skipped
+        """Nothing: what is left is skipped, for the reasons for which it was not chosen just now."""
         for trial in self._later:
-            self._session.left_out(trial, skipped(trial))
+            self._session.left_out(trial, self._skipped(trial))
         self._later = ()
         return ()
 

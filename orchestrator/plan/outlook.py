@@ -39,13 +39,16 @@ class Outlook:
     left: Sequence[int]
     """How many further seeds each cell may have."""
 
-    def open(self, chosen: int) -> set[int]:
-        """The cell that is chosen by now, and those that the whole sweep may choose: with a probability above 1 - SURE,
-        or as far as that cannot be said yet. None where it is sure, and the chosen one has enough seeds.
+    def open(self, chosen: int | None) -> set[int]:
+        """The cell that is chosen by now, if any is, and those that the whole sweep may choose: with a probability
+        above 1 - SURE, or as far as that cannot be said yet. None where it is sure, and the chosen one has enough seeds.
         """
         level, p_chosen = self._levels.point, self.p_chosen
         short = self._shortfalls > UNSETTLED * self.contest.margin
-        alike = np.isnan(p_chosen) & (level <= level[chosen] + math.log(ALIKE)) & ~short
+        beaten = np.full(len(level), False) if chosen is None else level > level[chosen] + math.log(ALIKE)
+        alike = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
+        if chosen is None:
+            return set(np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist())
         if is_sure(p_chosen[chosen]) and not alike.any():
             return {chosen} if self._levels.n[chosen] < FEWEST_SEEDS else set()
         return {chosen, *np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist()}

@@ -51,6 +51,8 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
     """The end of a trial that would change nothing."""
     if trial.cell_id in prospects.twins:
         why = "the same training as that of a cell with a plainer rule or rate; see"
+    elif trial.cell_id in prospects.out:
+        why = f"a seed of this cell ended as {prospects.out[trial.cell_id]}, and so it cannot be"
     elif trial.cell_id in prospects.trained:
         why = "further seeds of this cell would not change"
     else:

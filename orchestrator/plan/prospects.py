@@ -37,6 +37,8 @@ class Prospects:
     """The same, for people."""
     open: frozenset[str] = frozenset()
     """Of the trained ones those that the whole sweep may yet choose, unless that is sure."""
+    out: Mapping[str, Status] = field(default_factory=dict)
+    """Cells that cannot be recommended, as a seed of theirs ended so."""
     twins: Mapping[str, str] = field(default_factory=dict)
     """By each cell whose training is another's, too, that one: one of them is trained."""
 
@@ -59,7 +61,7 @@ class Prospects:
         """By the ends of the planned trials, and the probes of their speeds."""
         known = [record for record in ends.values() if record.status is not Status.INFEASIBLE and _ran(record)]
         # A cell's status is the worst of its seeds', and only an ok one can be chosen in the end.
-        out = {record.cell_id for record in known if record.status is not Status.OK}
+        out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
         baseline = _baseline(plain, request.reference_batch_size)
@@ -69,6 +71,7 @@ class Prospects:
             levels=_levels(request, planned, probed),
             trained=trained,
             answer="no cell is ok",
+            out=out,
             twins=twins(sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))),
         )
         ok = [record for record in known if record.cell_id not in out]
@@ -115,8 +118,6 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
 
     found = Contenders.among(request, ok)
     chosen, baseline = found.choice.chosen, found.contest.baseline
-    if chosen is None:
-        return blank
     ids = [str(cell) for cell in found.cells["cell_id"]]
     outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
     rows = outlook.open(chosen)
@@ -124,7 +125,7 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
         blank,
         accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
         bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
-        chosen=ids[chosen],
-        answer=found.names[chosen],
+        chosen="" if chosen is None else ids[chosen],
+        answer="no cell that can be chosen keeps the margin" if chosen is None else found.names[chosen],
         open=frozenset(ids[row] for row in rows),
     )

@@ -107,6 +107,15 @@ def test_a_live_table_says_it_by_itself(capfd: pytest.CaptureFixture[str]) -> No
     assert capfd.readouterr().err == ""
 
 
+def test_while_only_tables_are_made_it_does_not_say_that_trials_are_given_up() -> None:
+    heard = queue.SimpleQueue[str]()
+    with Interrupt() as interrupt, interrupt.said_by(heard.put):
+        interrupt.nothing_runs()
+        signal.raise_signal(signal.SIGTERM)
+        said = heard.get(timeout=60)
+    assert "nothing runs any more" in said and "given up" not in said
+
+
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from 3.12 on
 def test_signals_of_a_forked_process_are_its_own() -> None:
     with Interrupt() as interrupt:

@@ -69,6 +69,9 @@ def test_cells_that_are_slower_by_their_probes_are_left_out():
     assert outcome.note == "sweep.phases: by its probe this cell is slower than the answer (the large batch)"
     twin = replace(prospects, twins={TRIALS[0].cell_id: best})
     assert "the same training as that of a cell with a plainer rule" in skipped(TRIALS[0], twin).note
+    lost = replace(trained, trained=frozenset(LEVELS), out={TRIALS[0].cell_id: Status.OOM})
+    told_why = "sweep.phases: a seed of this cell ended as oom, and so it cannot be the answer (the large batch)"
+    assert skipped(TRIALS[0], lost).note == told_why
     assert "further seeds of this cell" in skipped(TRIALS[0], replace(trained, trained=frozenset(LEVELS))).note
 
 

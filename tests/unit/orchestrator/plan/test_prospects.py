@@ -80,7 +80,16 @@ def test_a_cell_that_lost_a_seed_is_not_chosen_as_the_tables_will_not_either(end
     records += [ended(32, "none", 1, 0.98), ended(32, "none", 2, 0.90, *end), ended(16, "none", 1, 0.98)]
     found = prospects(records)
     assert found.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in found.open
-    assert CELLS[32, "none"] in found.trained
+    assert CELLS[32, "none"] in found.trained and found.out == {CELLS[32, "none"]: end[0]}
+
+
+def test_where_no_cell_can_be_chosen_by_now_those_that_further_seeds_may_bring_in_are_open(ended):
+    """The baseline's trials told no throughput, and so it cannot be chosen itself."""
+    untimed = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    records = [replace(record, metrics={"val_accuracy": 0.98}) for record in untimed]
+    found = prospects([*records, ended(32, "none", 1, 0.965), ended(16, "none", 1, 0.90)])
+    assert found.chosen == "" and found.answer == "no cell that can be chosen keeps the margin"
+    assert found.open == {CELLS[32, "none"]}  # the other falls far short
 
 
 def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_timed(ended):
