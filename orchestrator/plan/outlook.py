@@ -41,7 +41,7 @@ class Outlook:
 
     def open(self, chosen: int | None) -> set[int]:
         """The cell that is chosen by now, if any is, and those that the whole sweep may choose: with a probability
-        above 1 - SURE, or as far as that cannot be said yet. None where it is sure, and the chosen one has enough seeds.
+        above 1 - SURE, or as far as that cannot be said yet. None where it is sure, and the chosen one has enough.
         """
         level, p_chosen = self._levels.point, self.p_chosen
         short = self._shortfalls > UNSETTLED * self.contest.margin
