@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-_RECORDS = ROOT / "docs/results"
+RECORDS = ROOT / "docs/results"
 """What was measured once, with the commands of that day."""
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md"]
-PAGES += [page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.is_relative_to(_RECORDS)]
+PAGES += [page for page in sorted((ROOT / "docs").rglob("*.md")) if not page.is_relative_to(RECORDS)]
 
 _BLOCK = re.compile(
     r"(?P<reason><!-- not run: (?P<why>[^>]+) -->\n)?```(?P<language>\w+)\n(?P<fenced>.*?)```"

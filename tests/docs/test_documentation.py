@@ -1,6 +1,8 @@
 """Every command in the documentation composes, and code runs, or the page says why not."""
 
+import re
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import hydra
@@ -14,7 +16,7 @@ from orchestrator.composition.composition import Composition
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import config_dir, with_search_path
 from sweeps.mistakes import MistakesError
-from tests.docs.commands import PAGES, ROOT, Block, blocks
+from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language in ("bash", "sh", "console")]
 PYTHON = [block for page in PAGES for block in blocks(page) if block.language == "python"]
@@ -131,15 +133,59 @@ def test_every_column_is_explained() -> None:
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())
 
 
-def test_links_between_pages_lead_somewhere() -> None:
-    import re
+MADE = {"reference/config.md", "reference/columns.md", "reference/api.md"}
+"""By docs/hooks.py, with the site."""
 
-    made = {"reference/config.md", "reference/columns.md", "reference/api.md"}
-    for page in PAGES:
-        for target in re.findall(r"\]\((?!https?:|#)([^)#]+)(?:#[^)]*)?\)", page.read_text()):
-            path = (page.parent / target).resolve()
-            generated = path.is_relative_to(ROOT / "docs") and path.relative_to(ROOT / "docs").as_posix() in made
-            assert path.exists() or generated, f"{page.name}: {target}"
+OTHER_PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "examples/README.md", *RECORDS.rglob("*.md")]
+
+
+@pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
+        path = (page.parent / target).resolve() if target else page
+        generated = path.is_relative_to(ROOT / "docs") and path.relative_to(ROOT / "docs").as_posix() in MADE
+        assert path.exists() or generated, target
+        assert not anchor or generated or anchor in _anchors(path), f"{target}#{anchor}"
+
+
+def _anchors(page: Path) -> set[str]:
+    """Of its headings, as GitHub and mkdocs make them."""
+    headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()))
+    return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
+
+
+def test_every_config_key_that_is_named_exists() -> None:
+    """Dotted names in backticks that begin with a section of the config: `sweep.budget.gpu_hours=20`."""
+    known = set(_shipped_keys())
+    sections = {key.partition(".")[0] for key in known if "." in key}
+    pages = [*PAGES, ROOT / "SECURITY.md", ROOT / "examples/README.md"]
+    named = [(page.name, key) for page in pages for key in _keys(page)]
+    ours = [(page, key) for page, key in named if key.partition(".")[0] in sections and not key.startswith(OPEN)]
+    assert len(ours) > 60 and [one for one in ours if one[1] not in known] == []
+
+
+OPEN = ("sweep.axes.", "trainable.env.", "trainable.mine", "hydra.")
+"""Where keys are the reader's own, or Hydra's."""
+
+
+def _keys(page: Path) -> list[str]:
+    prose = re.sub(r"(?ms)^```.*?^```", "", page.read_text())
+    spans = re.findall(r"`([^`]+)`", prose)
+    return [key for span in spans for key in re.findall(r"(?<![\w./+~-])[a-z]\w*(?:\.[a-z_]+)+(?![\w/(:.])", span)]
+
+
+def _shipped_keys() -> Iterator[str]:
+    for path in (ROOT / "conf").rglob("*.yaml"):
+        text = path.read_text()
+        group = path.relative_to(ROOT / "conf").parts[0] if path.parent != ROOT / "conf" else ""
+        yield from _flat(yaml.safe_load(text) or {}, "" if "@package _global_" in text or not group else f"{group}.")
+
+
+def _flat(node: dict[str, object], before: str) -> Iterator[str]:
+    for key, value in node.items():
+        yield f"{before}{key}"
+        if isinstance(value, dict):
+            yield from _flat(value, f"{before}{key}.")
 
 
 @pytest.mark.slow

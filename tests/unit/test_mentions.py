@@ -10,11 +10,17 @@ ROOT = Path(__file__).parents[2]
 ROOMS = ("orchestrator", "trainables", "sweeps", "tests")
 WHERE = (*ROOMS, "conf", "docs", "examples", ".ci", ".github")
 KINDS = {".py", ".md", ".yaml", ".yml", ".txt", ".toml", ".ipynb", ".cff"}
+GROUPS = ("sweep", "trainable", "model", "data")
 BUILT = {"orchestrator/conf"}
 """Only in the wheel."""
+READERS = {f"conf/{name}" for name in ("mine.yaml", "experiment", *(f"{group}/mine.yaml" for group in GROUPS))}
+"""Of a reader's own project."""
+ELSEWHERE = {"examples/pytorch/basics", "examples/s"}
+"""Another project's folder; a unit."""
 UNTRUE_ON_PURPOSE = {"tests/unit/test_mentions.py", "tests/unit/trainables/test_rank.py"}
 
 PATH = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:/[\w-]+)+(?:\.\w+)*")
+SHIPPED = re.compile(r"(?<![\w/.-])(?:conf|docs|examples)(?:/[\w-]+)+(?:\.\w+)*")
 DOTTED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(ROOMS)})(?:\.[a-z]\w*)+(?:[.:]\w+)*")
 
 
@@ -28,7 +34,7 @@ def texts() -> Iterator[Path]:
 
 def exists(path: str) -> bool:
     """A file or a folder; a module may be named without its ending."""
-    return path in BUILT or any((ROOT / f"{path}{ending}").exists() for ending in ("", ".py"))
+    return path in BUILT | READERS | ELSEWHERE or any((ROOT / f"{path}{ending}").exists() for ending in ("", ".py"))
 
 
 def resolves(dotted: str) -> bool:
@@ -54,6 +60,11 @@ def untrue(text: str) -> list[str]:
     return paths + [found for found in DOTTED.findall(text) if not resolves(found)]
 
 
+def untrue_of_files(text: str) -> list[str]:
+    """Of configs, documents and examples; tests make some of their own."""
+    return [found for found in SHIPPED.findall(text) if not exists(found)]
+
+
 @pytest.mark.parametrize(
     ("text", "found"),
     [
@@ -72,3 +83,9 @@ def test_every_place_that_is_named_is_there() -> None:
     checked = {str(path.relative_to(ROOT)): path for path in texts()}
     found = {name: untrue(path.read_text()) for name, path in checked.items() if name not in UNTRUE_ON_PURPOSE}
     assert len(found) > 500 and {name: places for name, places in found.items() if places} == {}
+
+
+def test_every_config_document_and_example_that_is_named_is_there() -> None:
+    found = {path: untrue_of_files(path.read_text()) for path in texts() if ROOT / "tests" not in path.parents}
+    assert len(found) > 300 and {path: files for path, files in found.items() if files} == {}
+    assert untrue_of_files("see `docs/columns.yaml`, conf/model/mlp.yaml and docs/nowhere.md") == ["docs/nowhere.md"]
