@@ -123,9 +123,14 @@ def _time(step: Callable[[], None], steps: int, clock: Clock, gang: Gang) -> flo
 def timings(
     laps: Sequence[Lap], window: Window, *, steps_per_epoch: int, global_batch_size: int, target: float | None
 ) -> dict[str, Any]:
-    """The trial's times by column name; `samples_per_s` counts the distinct samples of all ranks."""
+    """The trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
+
+    A training that ended within its first epoch has no `first_epoch_s`.
+    """
+    whole = len(laps) > 1 or laps[0].steps >= steps_per_epoch
+    first = {"first_epoch_s": laps[0].seconds} if whole else {}
     return {
-        "first_epoch_s": laps[0].seconds,
+        **first,
         "epoch_s": window.seconds / window.steps * steps_per_epoch,
         "train_s": math.fsum(lap.seconds for lap in laps),
         "samples_per_s": window.steps * global_batch_size / window.seconds,

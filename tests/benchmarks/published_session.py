@@ -3,10 +3,11 @@
     python tests/benchmarks/published_session.py --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
     python tests/benchmarks/published_session.py --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
 
-DATA holds cifar10.npz and mnist/MNIST/raw. Sweeps run one after the other, the most telling cells first, as far as the
-time goes; what they have found is packed into OUT/published.tar.gz after each, and twice a minute in between. Started
-again with that file in OUT, the same command goes on where it was, also on a machine with more GPUs: cells that did not
-fit before are tried again. `--only` takes names or parts of names. Afterwards, on any machine:
+DATA holds cifar10.npz, mnist/MNIST/raw, and the nuclei as nuclei/train and nuclei/val. Sweeps run one after the other,
+the most telling cells first, as far as the time goes; what they have found is packed into OUT/published.tar.gz after
+each, and twice a minute in between. Started again with that file in OUT, the same command goes on where it was, also on
+a machine with more GPUs: cells that did not fit before are tried again. `--only` takes names or parts of names.
+Afterwards, on any machine:
 
     tar -xzf OUT/published.tar.gz -C results
     python -m tests.benchmarks.published_results FOLDER --sweep NAME --scale SCALE --from results/NAME_SCALE
@@ -46,7 +47,7 @@ LEAST_S = 45.0
 PACKED = ("journal.jsonl", "tables/*", "trials/*/config.yaml", "trials/*/metrics.jsonl", "trials/*/telemetry.parquet")
 """Of each sweep's results: what it can be continued from, and what its report is made of."""
 
-DATA = ("cifar10.npz", "mnist/MNIST/raw")
+DATA = ("cifar10.npz", "mnist/MNIST/raw", "nuclei/train")
 
 TINY = ("trainable.window_s=0.1", "trainable.window_steps=2", "trainable.warmup_steps=1", "trainable.warmup_s=0")
 
@@ -72,67 +73,70 @@ class Step:
 
 
 def steps() -> Iterator[Step]:
-    """In order of value: first what the claims need, three times each; then the published recipes; then the grids."""
-    tiny_data = ("data.subset.train=1024", "data.subset.test=64")
-    small_images = ("data.train_size=512", "data.test_size=64", "trainable.loader.workers=1", "model.depth=11")
-    smaller = ("sweep.axes.device_batch_size=[8]", "sweep.axes.seed=[0]", *small_images)
-    yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *smaller))
-    yield Step(sweep="data_parallel", scale="core", seconds=190)
+    """In order of value: what the claims need, three times each; published recipes; the grids; the longest recipes."""
+    yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *_few_images()))
+    yield Step(sweep="data_parallel", scale="core", seconds=150)
     yield Step(sweep="batch_vs_tpu", scale="core", seconds=230)
-    yield Step(
-        sweep="unequal_pair",
-        scale="core",
-        seconds=200,  # 24 of its 36 trials took 140
-        rehearsal=("scale=core", *TINY, *tiny_data, *_no_pair_in_one_process()),
-    )
-    tiny_call = ("scale=core", "trainable.side=32", *TINY)
-    yield Step(sweep="conv2d", scale="core", seconds=300, rehearsal=tiny_call)  # 27 of its 29 trials took 263
+    yield Step(sweep="unequal_pair", scale="core", seconds=160, rehearsal=("scale=core", *TINY, *_equal_pairs()))
+    tiny_call = ("trainable.side=32", *TINY)
+    yield Step(sweep="conv2d", scale="core", seconds=300, rehearsal=("scale=core", *tiny_call))
     only_ddp = ("sweep.axes.strategy=[ddp]", "sweep.exclude=[]")
-    yield Step(sweep="unequal_pair", scale="full", part="ddp", seconds=150, arguments=only_ddp)
-    cnn = ("sweep.axes.model=[cnn10]", "sweep.exclude=[]")
-    ends = ("sweep.axes.global_batch_size=[128,1024]", *cnn)
-    yield Step(sweep="batch_vs_tpu", scale="full", part="128 and 1024", seconds=450, arguments=ends)
-    yield Step(sweep="data_parallel", scale="full", seconds=1100)
-    yield Step(sweep="batch_vs_tpu", scale="full", part="CNN", seconds=600, arguments=cnn)
-    wide = ("sweep.axes.model=[wrn28_10]", "sweep.axes.global_batch_size=[512,1024,2048]", "sweep.axes.seed=[0]")
-    wide = (*wide, "sweep.axes.gpus=[1]", "sweep.exclude=[]")
-    yield Step(sweep="batch_vs_tpu", scale="full", part="WRN", seconds=1400, arguments=wide)
-    yield Step(sweep="batch_vs_tpu", scale="rules", seconds=2700)
-    yield Step(sweep="unequal_pair", scale="full", seconds=400)
-    yield Step(sweep="unequal_pair", scale="grid", part="MNIST", seconds=300, arguments=_without_unet())
-    for sweep in ("data_parallel", "batch_vs_tpu"):
-        yield Step(sweep=sweep, scale="grid", seconds=2000)
-    yield Step(sweep="input_pipeline", scale="full", seconds=900)
-    yield Step(sweep="conv2d", scale="full", seconds=1200)
+    yield Step(sweep="unequal_pair", scale="full", part="ddp", seconds=360, arguments=only_ddp)
+    yield Step(sweep="unequal_pair", scale="unet", seconds=270, rehearsal=("scale=unet", *TINY, *_small_unet()))
+    yield Step(sweep="unequal_pair", scale="grid", seconds=200, rehearsal=("scale=grid", *TINY, *_equal_pairs()))
+    least = ("sweep.axes.device_batch_size=[64]", "sweep.axes.seed=[0]", "sweep.exclude=[]")
+    few = ("scale=full", *TINY, *_few_images())
+    yield Step(sweep="input_pipeline", scale="full", part="64", seconds=80, arguments=least, rehearsal=few)
+    large = ("scale=large", *TINY, *_few_images(), "sweep.axes.data.shape=[[3,48,48]]")
+    yield Step(sweep="input_pipeline", scale="large", seconds=170, rehearsal=large)
+    yield Step(sweep="conv2d", scale="full", seconds=310, rehearsal=("scale=full", *tiny_call))
+    missing = ("sweep.axes.gpus=[2]", "sweep.axes.global_batch_size=[256,512,2048]", "sweep.baseline=null")
+    yield Step(sweep="batch_vs_tpu", scale="full", part="missing", seconds=400, arguments=missing)
+    yield Step(sweep="data_parallel", scale="full", seconds=960)
+    yield Step(sweep="data_parallel", scale="grid", seconds=520, rehearsal=("scale=grid", *TINY, *_small_resnet()))
+    yield Step(sweep="batch_vs_tpu", scale="grid", seconds=770, rehearsal=("scale=grid", *TINY, *_small_cnn()))
+    yield Step(sweep="batch_vs_tpu", scale="rules", seconds=780)
+    yield Step(sweep="batch_vs_tpu", scale="wide", seconds=1050)
 
 
-def _no_pair_in_one_process() -> tuple[str, ...]:
-    """DataParallel drives GPUs, and a CPU is none."""
-    excluded = [
-        "{gpus:1,global_batch_size:[1024,8192]}",
-        "{gpus:2,global_batch_size:4096}",
-        "{trainable.slow_down:null,global_batch_size:[4096,8192]}",
-        "{gpus:2,global_batch_size:512,strategy:ddp_unequal}",
-        "{gpus:2,global_batch_size:512,trainable.slow_down:{rank:1,factor:2.0}}",
-        "{strategy:ddp_unequal,gpus:1}",
-        "{strategy:ddp_unequal,trainable.slow_down:[null,{rank:0,factor:2.0}]}",
-        "{trainable.slow_down:{rank:0,factor:2.0},gpus:2}",
-    ]
-    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]")
-    return ("sweep.axes.strategy=[ddp,ddp_unequal]", *made_up, f"sweep.exclude=[{','.join(excluded)}]")
+def _few_images() -> tuple[str, ...]:
+    few = ("data.train_size=512", "data.test_size=64", "trainable.loader.workers=1", "model.depth=11")
+    axes = ("sweep.axes.device_batch_size=[8]", "sweep.axes.seed=[0]", "sweep.axes.gpus=[1,2]", "sweep.exclude=[]")
+    return (*axes, *few)
 
 
-def _without_unet() -> tuple[str, ...]:
-    excluded = [
-        "{strategy:[ddp_unequal,data_parallel],gpus:1}",
-        "{strategy:ddp_unequal,trainable.slow_down:[null,{rank:0,factor:2.0}]}",
-        "{strategy:data_parallel,trainable.slow_down:[{rank:0,factor:2.0},{rank:1,factor:2.0}]}",
-        "{trainable.slow_down:{rank:0,factor:2.0},gpus:[2,4]}",
-        "{trainable.slow_down:{rank:1,factor:2.0},gpus:4}",
-    ]
-    batches = "sweep.axes.global_batch_size=[128,256,512,1024,2048,4096,8192]"
-    models = ("sweep.axes.model=[mnist_cnn]", "sweep.axes.data=[mnist]")
-    return (*models, batches, "sweep.axes.seed=[0]", f"sweep.exclude=[{','.join(excluded)}]")
+def _small_unet() -> tuple[str, ...]:
+    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.dense=true", "data.shape=[1,32,32]")
+    sizes = ("data.train_size=64", "data.test_size=64", "model.width=4", "trainable.precision=fp32")
+    axes = ("sweep.axes.global_batch_size=[8,12]", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]")
+    return ("sweep.axes.strategy=[ddp]", *axes, "sweep.exclude=[]", *made_up, *sizes)
+
+
+def _equal_pairs() -> tuple[str, ...]:
+    """Not by DataParallel, which drives GPUs."""
+    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]", "data.train_size=512")
+    slow, fast = "{rank:0,factor:2.0}", "{rank:1,factor:2.0}"
+    excluded = ["{strategy:ddp_unequal,gpus:1}", f"{{strategy:ddp_unequal,trainable.slow_down:[null,{slow}]}}"]
+    excluded += [f"{{trainable.slow_down:{slow},gpus:2}}", f"{{trainable.slow_down:{fast},gpus:1}}"]
+    axes = ("sweep.axes.global_batch_size=[128]", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]")
+    return ("sweep.axes.strategy=[ddp,ddp_unequal]", *axes, f"sweep.exclude=[{','.join(excluded)}]", *made_up)
+
+
+def _small_cnn() -> tuple[str, ...]:
+    precisions = "sweep.axes.trainable.precision=[fp32,bf16]"  # tf32 is a format of GPUs
+    timing, gpus = "sweep.axes.resources.timing=[device]", "sweep.axes.gpus=[1,2]"
+    axes = ("sweep.axes.model=[cnn10]", "sweep.axes.global_batch_size=[16]", precisions, timing, gpus)
+    placements = ("sweep.axes.strategy=[ddp,independent]", "sweep.exclude=[{strategy:independent,gpus:1}]")
+    return (*axes, *placements, *_small_cifar())
+
+
+def _small_resnet() -> tuple[str, ...]:
+    axes = ("sweep.axes.model=[resnet18]", "sweep.axes.device_batch_size=[8]", "sweep.axes.strategy=[ddp]")
+    return (*axes, "sweep.axes.gpus=[1,2]", "sweep.exclude=[]", "trainable.loader.workers=1", *_small_cifar())
+
+
+def _small_cifar() -> tuple[str, ...]:
+    return ("data=synthetic", "data.train_size=64", "data.test_size=64")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +172,9 @@ class Session:
         folder = Path(self.given.data).absolute()
         if step.sweep in ("data_parallel", "batch_vs_tpu"):
             return ["data=npz", f"data.path={folder / 'cifar10.npz'}"]
-        return [f"data.root={folder / 'mnist'}"] if step.sweep == "unequal_pair" else []
+        if step.sweep == "unequal_pair":
+            return [f"data.root={folder / ('nuclei' if step.scale == 'unet' else 'mnist')}"]
+        return []
 
 
 def main() -> None:
@@ -198,7 +204,7 @@ def main() -> None:
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", help="folder with cifar10.npz and mnist/MNIST/raw")
+    parser.add_argument("--data", help=f"folder with {', '.join(DATA)}")
     parser.add_argument("--out", required=True, help="folder for published.tar.gz")
     parser.add_argument("--work", default="/tmp/published_session", help="folder for the results as they come")
     parser.add_argument("--limit-s", type=float, default=560.0)

@@ -14,9 +14,10 @@ from trainables.inputs.pause import pause
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Parts, Stopwatch
 
-SPLIT_STEPS = 30
-SPLIT_S = 0.2
-"""A split of several ranks takes so many steps, and so many seconds; at most ten times the steps."""
+SPLIT_STEPS = 10
+SPLIT_S = 0.3
+MOST_SPLIT_STEPS = 300
+"""A split of several ranks takes at least so many steps and so many seconds, but no more than the most."""
 
 DEVICE_TRIES = 5
 LONGEST_PAUSE_S = 0.2
@@ -61,7 +62,7 @@ class StepSplit:
         `slowest_rank` says which it is.
         """
         pace = window.seconds / window.steps
-        steps = min(max(SPLIT_STEPS, math.ceil(SPLIT_S / pace)), 10 * SPLIT_STEPS)
+        steps = min(max(SPLIT_STEPS, math.ceil(SPLIT_S / pace)), MOST_SPLIT_STEPS)
         with without_exchange:
             for _ in range(2):
                 self._take()

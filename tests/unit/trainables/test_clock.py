@@ -132,3 +132,11 @@ def test_times_count_training_alone_and_distinct_samples() -> None:
         "time_to_target_s": 6,
     }
     assert "time_to_target_s" not in timings(laps, window, steps_per_epoch=10, global_batch_size=64, target=0.9)
+
+
+@pytest.mark.parametrize(("laps", "told"), [([(9.0, 2)], False), ([(9.0, 10)], True), ([(9.0, 10), (1.0, 2)], True)])
+def test_a_part_of_the_first_epoch_is_not_told_as_the_whole(laps: list[tuple[float, int]], told: bool) -> None:
+    taken = [Lap(seconds=seconds, steps=steps) for seconds, steps in laps]
+    window = Window(seconds=2, steps=50)
+    figures = timings(taken, window, steps_per_epoch=10, global_batch_size=64, target=None)
+    assert ("first_epoch_s" in figures) is told and figures["epoch_s"] == pytest.approx(0.4)
