@@ -1,0 +1,130 @@
+"""Within an epoch the host waits for nothing that the device computes: it looks between steps, not in one."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from typing import Any
+
+import pytest
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from tests.unit.trainables.ranks import CONFIG, request
+from trainables.rank import context_of
+from trainables.step.graphed_step import WARMUP_STEPS, stream_for
+from trainables.step.training_step import TrainingStep
+from trainables.supervised.loop import Loop
+from trainables.supervised.training import SupervisedTrial
+
+INPUTS = ["resident", "loader", "shared_loader"]
+FIRST = WARMUP_STEPS + 2
+"""Steps that may wait: cuDNN and capture settle in them, and workers start."""
+READS = {
+    torch.ops.aten._local_scalar_dense.default,
+    torch.ops.aten.equal.default,
+    torch.ops.aten.nonzero.default,
+    torch.ops.aten.masked_select.default,
+}
+"""What asks for values, or for how many there are: a GPU's would have to be waited for."""
+
+
+class WaitedError(AssertionError):
+    """The host asked for what the device had still to do."""
+
+
+class Unread(TorchDispatchMode):
+    """Raises where values are read."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in READS:
+            raise WaitedError(f"a step reads by {func}")
+        return func(*args, **(kwargs or {}))
+
+
+def wait(*given: Any) -> None:
+    raise WaitedError("a step waits for the device")
+
+
+@contextmanager
+def no_waiting(device: str) -> Iterator[None]:
+    """WaitedError, or torch's own RuntimeError, where the host waits for the device."""
+    with pytest.MonkeyPatch.context() as patch:
+        for owner in (torch.cuda, torch.cuda.Event, torch.cuda.Stream):
+            patch.setattr(owner, "synchronize", wait)
+        if device == "cpu":  # which nobody has to wait for: what would be read of a GPU is
+            with Unread():
+                yield
+            return
+        before = torch.cuda.get_sync_debug_mode()
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+
+
+def trained(monkeypatch: pytest.MonkeyPatch, source: str, device: str, **settings: Any) -> int:
+    """Train for four epochs without waiting in a step; how many were watched."""
+    config = {
+        "trainable": CONFIG["trainable"] | {"input": source, "loader": {"workers": 1}} | settings,
+        "model": {"name": "small_cnn"},
+        "data": {"name": "digits", "augment": {"crop_padding": 1, "flip": True, "cutout": 2}},
+        "budget": {"epochs": 4},
+    }
+    steps, take = 0, Loop.step
+
+    def watched(loop: Loop) -> None:
+        nonlocal steps
+        steps += 1
+        with no_waiting(device) if steps > FIRST else nullcontext():
+            take(loop)
+
+    monkeypatch.setattr(Loop, "step", watched)
+    asked = request(config=config, device=device, gpus_per_rank=0 if device == "cpu" else 1)
+    with stream_for(config["trainable"].get("cuda_graph", "off"), device):
+        trial = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
+        try:
+            trial.train()
+        finally:
+            trial.close()
+    return steps - FIRST
+
+
+@pytest.mark.parametrize("source", INPUTS)
+def test_a_step_reads_nothing(monkeypatch: pytest.MonkeyPatch, source: str) -> None:
+    assert trained(monkeypatch, source, "cpu") > 50
+
+
+def read_the_loss(monkeypatch: pytest.MonkeyPatch) -> None:
+    update = TrainingStep.update
+
+    def and_read(step: TrainingStep, batches: Any) -> None:
+        update(step, batches)
+        step.loss.item()
+
+    monkeypatch.setattr(TrainingStep, "update", and_read)
+
+
+def test_a_step_that_reads_its_loss_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_the_loss(monkeypatch)
+    with pytest.raises(WaitedError, match="_local_scalar_dense"):
+        trained(monkeypatch, "resident", "cpu")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("cuda_graph", ["off", "on"])
+@pytest.mark.parametrize("source", INPUTS)
+def test_a_gpu_is_not_waited_for(monkeypatch: pytest.MonkeyPatch, source: str, cuda_graph: str) -> None:
+    assert trained(monkeypatch, source, "cuda", cuda_graph=cuda_graph) > 50
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("settings", [{"precision": "bf16", "memory_format": "channels_last"}, {"precision": "tf32"}])
+def test_nor_in_other_precisions(monkeypatch: pytest.MonkeyPatch, settings: dict[str, Any]) -> None:
+    assert trained(monkeypatch, "resident", "cuda", **settings) > 50
+
+
+@pytest.mark.gpu
+def test_a_gpu_that_is_waited_for_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    read_the_loss(monkeypatch)
+    with pytest.raises(RuntimeError, match="synchronizing CUDA operation"):
+        trained(monkeypatch, "resident", "cuda")
