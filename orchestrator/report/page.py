@@ -53,7 +53,7 @@ class Page:
     findings: Sequence[Finding]
     pictures: Sequence[Picture]
     further: Sequence[Words]
-    """Behind the pictures."""
+    """Behind the tables."""
     cells: Table
     trials: Table
     failed: Table

@@ -67,8 +67,8 @@ def _in_order(
         for side, source in (("published", published), ("measured", measured))
     ]
     figures_told = {title: source.get(title, "") for title, source in pairs}
-    label = {"published": published.get("published", ""), "ended": published.get("ended", "")}
-    return {**label, **figures_told, "measured at": where}
+    label = {"published": published.get("published", ""), "ended": published.get("ended", ""), "measured at": where}
+    return {**label, **figures_told}
 
 
 def _matches(cells: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series[bool]:

@@ -10,6 +10,9 @@ from orchestrator.decision.recommendation import SURE, Recommendation
 from orchestrator.decision.words import probability
 from orchestrator.text import figures
 
+UNTOLD = 10.0
+"""More than as many times above the best cell is no bound, but what two seeds that differ leave open."""
+
 
 def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     """The recommendation, first of the tables."""
@@ -42,6 +45,8 @@ def at_most_behind(found: Recommendation) -> str:
         return ""
     chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
     best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
+    if found.behind > UNTOLD:
+        return f"How far its {found.measure} may be above that of {best} is not known: the seeds are too few to tell."
     if found.behind < 0.0005:
         return f"{chance} no more than that of {best}."
     return f"{chance} at most {math.ceil(100 * found.behind)}% above that of {best}."

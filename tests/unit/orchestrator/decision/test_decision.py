@@ -13,7 +13,7 @@ from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.claims import verdicts
-from orchestrator.tables.recommendation import recommendation_markdown
+from orchestrator.tables.recommendation import at_most_behind, recommendation_markdown
 from sweeps.status import Status
 
 RecordOf = Callable[..., TrialRecord]
@@ -386,3 +386,18 @@ def test_of_cells_that_are_as_fast_those_come_first_that_surely_are(record_of: R
     found = decided(records)
     assert found.cell_id == "2-32-none"
     assert found.reasons[0].endswith("it is the most accurate of those that are as good as any with 90% probability.")
+
+
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [
+        (0.0, "With 95% probability its time is no more than that of the best cell."),
+        (0.031, "With 95% probability its time is at most 4% above that of the best cell."),
+        (41_548.3, "How far its time may be above that of the best cell is not known: the seeds are too few to tell."),
+    ],
+)
+def test_how_far_the_choice_may_be_behind_is_told_where_it_is_bounded(behind: float, told: str) -> None:
+    found = Recommendation(
+        objective="time", measure="time", margin=0.01, cell_id="a", sentence="", provisional=True, behind=behind
+    )
+    assert at_most_behind(found) == told

@@ -4,6 +4,7 @@ import hashlib
 import io
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -145,8 +146,8 @@ def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
     ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert ids == [
         *("recommendation", "claims", "findings", "speedup", "efficiency", "accuracy", "time_to_target", "loss"),
-        *("memory", "not-drawn", "published", "scaling", "critical_batch"),
-        *("tables", "failed", "machine"),
+        *("memory", "tables", "failed", "not-drawn"),
+        *("published", "scaling", "critical_batch", "machine"),
     ]
 
 
@@ -156,10 +157,20 @@ def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
     found = decide(trials, cells, Terms())
     material = Material(trials=trials, cells=cells, recommendation=found)
     text = rendered(page_of(material, pictures_of(material, [])))
-    places = [text.index(f'<section id="{name}"') for name in ("failed", "not-drawn", "tables")]
+    places = [text.index(f'<section id="{name}"') for name in ("failed", "tables", "not-drawn")]
     assert places == sorted(places) and text.count('<section id="failed"') == 1
-    assert "No recommendation: 36 cells are not ok. 108 of 108 trials ended as failed: no data." in text
+    assert '<p class="sentence">No recommendation: 36 cells are not ok.</p>' in text
+    assert "<p>108 of 108 trials ended as failed: no data.</p>" in text
     assert "provisional</span>" not in text
+
+
+def test_a_heading_is_one_sentence_and_what_the_others_say_is_not_said_twice() -> None:
+    trials, cells = collect(demo.records(), scaling="weak")
+    doubt = "Provisional: the probability that it is the best, or within 2% of it, is 71%."
+    found = replace(RECOMMENDATION, sentence=f"Use gpus=8: time 1.5 s. {doubt}")
+    text = rendered(page_of(Material(trials=trials, cells=cells, recommendation=found), []))
+    assert '<p class="sentence">Use gpus=8: time 1.5 s.</p>' in text and f"<p>{doubt}</p>" in text
+    assert ": 71%</span>" not in text and "within the margin: over 99%</span>" in text
 
 
 def test_claims_published_figures_and_laws_stand_in_the_page_and_in_the_document(page: Reader, layout: Layout) -> None:

@@ -30,13 +30,13 @@ TABLE: dict[str, Any] = {
     ],
 }
 EXPECTED = """\
-| one | | 1,500 | 2,000 † | 7.00–9.00 | 10.0 † | | | strategy=ddp, 1 seed |
-| | | | 3,000 | | 20.0 | | | strategy=single, 1 seed |
-| two | oom | | 500 | | 60.0 | | | strategy=ddp, 1 seed |
-| | | | | | | | | strategy=single, infeasible |
-| eight | | 100 | | | | | | not measured |
-| no such axis | | 5.00 | | | | | | not measured |
-| a TPU | | 70.0 | | | | | | has no counterpart here |
+| one | | strategy=ddp, 1 seed | 1,500 | 2,000 † | 7.00–9.00 | 10.0 † | | |
+| | | strategy=single, 1 seed | | 3,000 | | 20.0 | | |
+| two | oom | strategy=ddp, 1 seed | | 500 | | 60.0 | | |
+| | | strategy=single, infeasible | | | | | | |
+| eight | | not measured | 100 | | | | | |
+| no such axis | | not measured | 5.00 | | | | | |
+| a TPU | | has no counterpart here | 70.0 | | | | | |
 """
 
 
@@ -75,9 +75,9 @@ def test_a_row_may_want_null_and_figures_of_fewer_epochs_say_so(record_of: Recor
         for slow, seconds, epochs in ((None, 2.0, 1), ("x", 30.0, 10))
     ]
     text = _squeezed(published_markdown(Published.of(table), collect(records, scaling="weak")[1]))
-    assert "| plain | | | 2.00 after 1 of 10 epochs | | 1,980 | 1 seed |" in text
-    assert "| other | | | 30.0 | | 1,980 | 1 seed |" in text
-    assert "| none | | | | | | not measured |" in text
+    assert "| plain | | 1 seed | | 2.00 after 1 of 10 epochs | | 1,980 |" in text
+    assert "| other | | 1 seed | | 30.0 | | 1,980 |" in text
+    assert "| none | | not measured | | | | |" in text
 
 
 def _squeezed(text: str) -> str:
