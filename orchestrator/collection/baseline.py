@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
@@ -22,7 +23,10 @@ FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 
 @dataclass(frozen=True, kw_only=True)
 class Comparison:
-    """What the cells of a sweep are compared with. ValueError for an unknown scaling or axis."""
+    """What the cells of a sweep are compared with.
+
+    ValueError for an unknown scaling, MistakesError for an axis that no result has.
+    """
 
     scaling: str
     """`strong`: the same global batch on more GPUs; `weak`: the same per-device batch."""
@@ -39,7 +43,8 @@ class Comparison:
         known = {*STANDARD_AXES, *self.axis_columns} - {"seed"}
         for axis in self.baseline:
             if axis not in known:
-                raise ValueError(f"the baseline names {axis!r}, which is no axis; axes: {', '.join(sorted(known))}")
+                told = f"sweep.baseline names {axis!r}, which is no axis of these results"
+                raise MistakesError([f"{told}; axes: {', '.join(sorted(known))}"])
 
     def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:
         """For each cell, the `cell_id` it is compared with in speed: on the same device model, and alike otherwise."""

@@ -74,6 +74,8 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
         return f"{unknown(what, value, options)}{own_code(key, value)}"
     if "Could not override" in str(error):
         known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
+        if key in known:
+            return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
         if meant := _sections_with(key, known):
             return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
         return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"

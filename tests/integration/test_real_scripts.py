@@ -107,6 +107,7 @@ def test_nanogpt(place):
         *("--eval_interval=100", "--eval_interval=20"),
     )
     assert len(curves) == 4 and curves.val_loss.iloc[-1] < curves.val_loss.iloc[0]
+    assert trial["val_accuracy"] == -curves.val_loss.iloc[-1]
     assert trial["window_steps"] == 60 and (folder / "results/nanogpt/trials").is_dir()
 
 

@@ -146,3 +146,10 @@ def test_a_results_dir_that_is_a_file_leaves_nothing_behind(
 def test_nodes_have_whatever_labels_one_asks_for(given: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sweep=batch_scaling", given, "--cfg", "job"]) == 0
     assert "market-type: spot\n" in capsys.readouterr().out
+
+
+def test_a_new_key_of_a_mapping_that_is_there_is_told_as_such(capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "sweep=published/conv2d", "sweep.baseline={lr_rule: none}") == [
+        "'sweep.baseline={lr_rule: none}': sweep.baseline has no such key; +sweep.baseline.KEY=… adds one,"
+        " ~sweep.baseline.KEY leaves one out"
+    ]
