@@ -63,7 +63,14 @@ def check_keys(
 
     `given` names the arguments that come from elsewhere than the config.
     """
-    parameters = inspect.signature(factory).parameters
+    check_options(inspect.signature(factory), options, subject=subject, given=given)
+
+
+def check_options(
+    signature: inspect.Signature, options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
+) -> None:
+    """The same of a factory of which only the signature is known."""
+    parameters = signature.parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     own = {key: parameter for key, parameter in parameters.items() if key not in given}

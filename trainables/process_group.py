@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import TypeVar
 
 import torch
 import torch.distributed as dist
 
 from trainables.context import Context
+
+Made = TypeVar("Made")
 
 PATIENCE = timedelta(minutes=10)
 """How long a rank waits for the others: longer than any of them compiles, shorter than anybody waits for a hang."""
@@ -46,6 +50,25 @@ class Gang:
         values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)
         values[self.rank] = value
         return tuple(self.sum(values).tolist())
+
+    def lone(self, work: Callable[[], Made]) -> Made:
+        """What the rank's own work comes to, which talks to no other; all ranks call it, each with its own.
+
+        Where any raises, all do, at once: the others, who would wait for it in vain, ConnectionAbortedError.
+        """
+        mine: Exception | None = None
+        try:
+            made = work()
+        except Exception as error:
+            mine = error
+        try:
+            (fails,) = self.largest(float(mine is not None))
+        finally:
+            if mine is not None:
+                raise mine  # also where the device is in no state to tell the others
+        if fails:
+            raise ConnectionAbortedError("connection closed: another rank failed in work of its own")
+        return made
 
     def scatter(self, parts: list[torch.Tensor] | None, mine: torch.Tensor) -> torch.Tensor:
         """Rank 0's part for this rank, written into `mine`; all are of one shape, and only rank 0 has parts to give."""

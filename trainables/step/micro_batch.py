@@ -43,14 +43,18 @@ def _further(shares: Sequence[int], parts: int) -> list[int]:
 
 
 def _failure(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exception | None:
-    """Out of memory, here or elsewhere; None where every rank's pass fits."""
-    mine: Exception | None = None
-    try:
-        take_pass(samples)
-    except (RuntimeError, MemoryError) as error:
-        if Ending.of(error).status != "oom":
-            raise
-        mine = error.with_traceback(None)  # whose frames hold what did not fit
+    """Out of memory, here or elsewhere; None where every rank's pass fits. Raises any other error, on all ranks."""
+
+    def attempt() -> Exception | None:
+        try:
+            take_pass(samples)
+        except (RuntimeError, MemoryError) as error:
+            if Ending.of(error).status != "oom":
+                raise
+            return error.with_traceback(None)  # whose frames hold what did not fit
+        return None
+
+    mine = gang.lone(attempt)
     (fails,) = gang.largest(float(mine is not None))
     if not fails:
         return None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from fractions import Fraction
 
-from trainables.context import Context
+from trainables.context import Batch, Context
 from trainables.process_group import Gang
 
 
@@ -28,13 +28,12 @@ def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
     return tuple(shares)
 
 
-def share_by_speed(context: Context, gang: Gang, pass_s: float) -> None:
-    """Give every rank of the context's batch its share by speed; the global batch stays.
+def share_by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) -> None:
+    """Give the context `whole`, every rank with its share by speed; the global batch stays.
 
-    `pass_s` is this rank's time for a pass of its share so far. The metrics `shares` and `rank_samples_per_s` tell, by
-    rank, the new shares and the speeds that they follow.
+    `pass_s` is this rank's time for a pass over its share of the context's batch so far: of `whole`, or of that in more
+    passes. The metrics `shares` and `rank_samples_per_s` tell, by rank, the new shares and the speeds that they follow.
     """
-    batch = context.batch
-    speeds = gang.each(batch.shares[gang.rank] / pass_s)
-    context.batch = replace(batch, shares=proportional(sum(batch.shares), speeds))
+    speeds = gang.each(context.batch.shares[gang.rank] / pass_s)
+    context.batch = replace(whole, shares=proportional(sum(whole.shares), speeds))
     context.summarize({"shares": list(context.batch.shares), "rank_samples_per_s": list(speeds)})

@@ -5,14 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from trainables.context import RequestError
 from trainables.data_place import absent
 from trainables.families import DATA, FAMILIES, MODELS, OF_PIXELS, SCHEDULES
 from trainables.number import is_number, is_whole
 from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
-from trainables.options import path_of
+from trainables.options import check_options, path_of
+from trainables.signature import written_signature
 from trainables.supervised.settings import Settings
 from trainables.whereabouts import not_here, runs_here
+
+HANDED = {"model": ("input_shape", "num_classes"), "data": (), "optimizer": ("params", "lr"), "schedule": ("progress",)}
+"""What a factory is given besides its section's keys, …"""
+APART = {
+    "model": ("name", "batch_norm"),
+    "data": ("name", "subset", "mean", "std", "augment"),
+    "optimizer": ("name", "lr"),
+    "schedule": ("name",),
+}
+"""… and keys of the section that are not for the factory."""
 
 
 def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
@@ -24,6 +36,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     except TypeError as error:
         yield f"trainable: a value is of another type than it should be: {error}"
     yield from _names(config)
+    yield from _own_keys(config)
     yield from _labels(config.get("model") or {}, config.get("data") or {})
     yield from _subset(config.get("data") or {})
     yield from _statistics(config.get("data") or {})
@@ -104,3 +117,17 @@ def _names(config: Mapping[str, Any]) -> Iterator[str]:
             path_of(families, config[section]["name"], subject=section)
         except (ValueError, KeyError, TypeError) as error:
             yield str(error) if isinstance(error, ValueError) else f"{section}.name is not set"
+
+
+def _own_keys(config: Mapping[str, Any]) -> Iterator[str]:
+    """Of somebody's own factories, which mostly stand in the place of a shipped choice with keys of its own."""
+    for section, given in HANDED.items():
+        name = str((config.get(section) or {}).get("name"))
+        signature = written_signature(name) if ":" in name else None
+        if signature is None:
+            continue
+        options = {key: value for key, value in config[section].items() if key not in APART[section]}
+        try:
+            check_options(signature, options, subject=f"{section} {name!r}", given=given)
+        except RequestError as error:
+            yield str(error)

@@ -166,18 +166,19 @@ class Replica:
 
     def _settle(self, settled: Batch | None) -> float:
         """Settle shares and passes; returns a slowed-down rank's pause a pass, s."""
-        context, passes = self._context, self._context.batch.grad_accum_steps
+        context, whole = self._context, self._context.batch
         factor = self._settings.slowed_down(context.rank)
         if settled is not None:
             context.batch = settled
         else:
             self._fit()  # before any pass is timed
             if strategies.follows_speed(context):
-                share_by_speed(context, self._gang, factor * self._own_pass_s())
-                self._fit()
-                more = context.batch.grad_accum_steps // passes
+                pass_s = self._gang.lone(self._own_pass_s)
+                share_by_speed(context, self._gang, factor * pass_s, whole)
+                self._fit()  # from the whole again: the shares that had to fit were equal ones
+                more = context.batch.grad_accum_steps // whole.grad_accum_steps
                 context.summarize({"shares": [more * share for share in context.batch.shares]})
-        return (factor - 1) * self._own_pass_s() if factor > 1 else 0.0
+        return self._gang.lone(lambda: (factor - 1) * self._own_pass_s() if factor > 1 else 0.0)
 
     def _fit(self) -> None:
         """Let a step have as many passes as the ranks' memory wants, where the config says so."""

@@ -50,3 +50,32 @@ def test_ranks_need_a_place_to_meet() -> None:
 def test_shares_are_disjoint_and_complete(count: int, ranks: int) -> None:
     gangs = [Gang(rank=rank, world_size=ranks, device="cpu", gang_id="") for rank in range(ranks)]
     assert [place for gang in gangs for place in range(count)[gang.share_of(count)]] == list(range(count))
+
+
+def lone(rank: int, meet: str) -> str:
+    def work() -> int:
+        return 1 // (1 - rank)
+
+    gang = process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
+    try:
+        return f"{gang.lone(lambda: rank)} {gang.lone(work)}"
+    except (ZeroDivisionError, ConnectionAbortedError) as error:
+        return repr(error)
+
+
+def test_a_rank_that_fails_by_itself_lets_none_wait_for_it(pair: Processes) -> None:
+    meet = rendezvous()
+    waits, failed = pair.call(lone, (0, meet), (1, meet))
+    assert failed.startswith("ZeroDivisionError") and waits.startswith("ConnectionAbortedError('connection closed: ")
+
+
+def test_a_rank_keeps_its_own_error_where_it_cannot_tell_the_others() -> None:
+    class Deaf(Gang):
+        def largest(self, *values: float) -> tuple[float, ...]:
+            raise RuntimeError("the device does nothing any more")
+
+    def work() -> None:
+        raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        Deaf(rank=0, world_size=2, device="cpu", gang_id="").lone(work)

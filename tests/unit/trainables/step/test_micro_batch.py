@@ -1,9 +1,11 @@
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
@@ -127,9 +129,9 @@ def test_unequal_ranks_that_share_anew_make_the_update_of_one(pair: Processes) -
 
 
 def shares_told(request: dict[str, Any]) -> list[int]:
-    def by_speed(context: Context, gang: Gang, pass_s: float) -> None:
+    def by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) -> None:
         assert context.batch.shares == (15, 15)  # what is timed must fit
-        context.batch = replace(context.batch, shares=(7, 23))
+        context.batch = replace(whole, shares=(14, 46))
 
     with patch.object(replica, "share_by_speed", by_speed):
         shares: list[int] = trained(request)[1]["shares"]
@@ -141,13 +143,16 @@ def test_shares_that_follow_speed_are_fitted_before_and_after_and_told_as_taken(
     config = asked(20, "auto")["config"]
     asks = [request(config=config, rank=rank, **gang) for rank in (0, 1)]
     told, same = pair.call(shares_told, *((each,) for each in asks))
-    assert told == same == [16, 44]  # four passes of 4 and 11
+    assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
 
 
 def test_another_ranks_need_counts_and_other_errors_pass() -> None:
     class Pair(Gang):
         def largest(self, *values: float) -> tuple[float, ...]:
             return (float(bool(needs.pop())),)
+
+        def lone(self, work: Callable[[], Any]) -> Any:
+            return work()
 
     pair, needs = Pair(rank=0, world_size=2, device="cpu", gang_id=""), [False, True, True]
     batch = Batch(global_batch_size=32, shares=(16, 16))
@@ -158,3 +163,25 @@ def test_another_ranks_need_counts_and_other_errors_pass() -> None:
 
     with pytest.raises(RuntimeError, match="something else"):
         fitting(batch, ALONE, broken)
+
+
+class Torn(Hungry):
+    """Fails in one of its processes, and not for want of memory."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if dist.get_rank() == 1:
+            raise RuntimeError("something else")
+        return super().forward(images)
+
+
+def torn(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    return Torn(input_shape[1] * input_shape[2], num_classes, 10**9)
+
+
+def test_what_breaks_one_ranks_pass_ends_the_other_at_once(pair: Processes) -> None:
+    config = asked(20, "auto")["config"] | {"model": {"name": f"{__name__}:torn"}}
+    gang = {"shares": (30, 30), "rendezvous": rendezvous(), "gang_id": "torn"}
+    waits, broke = pair.call(run, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
+    assert (waits["status"], broke["status"]) == ("failed", "failed")
+    assert "something else" in broke["note"]
+    assert waits["note"].startswith("ConnectionAbortedError: connection closed: another rank failed")

@@ -1,5 +1,6 @@
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -83,3 +84,35 @@ def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_looking_imports_no_torch() -> None:
     code = "import sys, trainables.supervised.check; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})
+
+
+OWN = """
+def net(input_shape, num_classes, width=4): pass
+def saw(progress, teeth): pass
+class Slow:
+    def __init__(self, params, lr, drag): pass
+"""
+
+
+@pytest.mark.parametrize(
+    ("sections", "told"),
+    [
+        ({"model": {"name": "own_code:net", "width": 8, "batch_norm": "replica"}}, []),
+        (
+            {"model": {"name": "own_code:net", "hidden": [16]}},
+            ["model 'own_code:net' has no key hidden; its keys are: width; left out by ~model.hidden"],
+        ),
+        ({"optimizer": {"name": "own_code:Slow", "lr": 0.1, "drag": 1}}, []),
+        ({"optimizer": {"name": "own_code:Slow", "lr": 0.1}}, ["optimizer 'own_code:Slow' needs a value for drag"]),
+        ({"schedule": {"name": "own_code:saw", "teeth": 3}}, []),
+        ({"schedule": {"name": "own_code:saw", "gamma": 3}}, ["schedule 'own_code:saw' has no key gamma"]),
+    ],
+)
+def test_keys_that_ones_own_code_does_not_take_are_told_before_it_is_imported(
+    sections: dict[str, Any], told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "own_code.py").write_text(OWN)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    found = list(mistakes(CONFIG | sections))
+    assert len(found) == len(told) and all(line in each for line, each in zip(told, found, strict=True))
+    assert "own_code" not in sys.modules
