@@ -25,6 +25,9 @@ from sweeps.status import Status
 MOST_ROWS = 60
 """Of a table; the files hold all."""
 
+MOST_FURTHER = 12
+"""Rows of a table that nobody asked for."""
+
 _DISPENSABLE = ("epoch [s]", "global batch", "to target", "lost most to", "samples/s")
 """Columns of the speed-up table that a narrow terminal does without, first to last; all are in summary.csv."""
 
@@ -39,7 +42,7 @@ _SIGNS = (
 def show(
     cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
 ) -> None:
-    """Print the recommendation, the claims, the speed-up and the accuracy table, other tables, and what is not ok."""
+    """Print the recommendation, the claims, the speed-up and the accuracy table, others with room, and what is not ok."""
     if recommendation:
         _show_recommendation(recommendation, console)
     for table in further:
@@ -59,7 +62,7 @@ def show(
     console.print()
     for table in further:
         if table.name != "claims":
-            _show_table(table.title, table.frame, (), console, file=f"{table.name}.md")
+            _show_further(table, console)
     _show_notes(cells, console)
 
 
@@ -84,6 +87,15 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
     for command in found.commands:
         console.print(Text(_plain(f"    {command}")), soft_wrap=True)
     console.print()
+
+
+def _show_further(table: TextTable, console: Console) -> None:
+    """Where there is room for it; else where it is, because what was asked for stands above it."""
+    if len(table.frame) <= MOST_FURTHER and _fits(_table(table.title, table.frame), console):
+        _show_table(table.title, table.frame, (), console, file=f"{table.name}.md")
+    else:
+        console.print(f"{table.title}: {len(table.frame)} rows in tables/{table.name}.md", style="dim", markup=False)
+        console.print()
 
 
 def _item(mark: str, text: str, style: str = "") -> Table:

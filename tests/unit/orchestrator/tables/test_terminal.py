@@ -2,12 +2,14 @@ import io
 import re
 from dataclasses import replace
 
+import pandas as pd
 import pytest
 from rich.console import Console
 
 from orchestrator.collection.collector import collect
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.terminal import show
+from orchestrator.text.table import TextTable
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 
@@ -51,6 +53,21 @@ def test_claims_come_behind_the_recommendation_and_published_figures_behind_the_
         text.index(title) for title in ("Use gpus=8", "Claims", "Speed-up", "Accuracy on", "Published and measured")
     ]
     assert places == sorted(places) and "refuted" in text
+
+
+def test_further_tables_that_are_long_or_too_wide_are_named_only() -> None:
+    cells = collect(demo.records(), scaling="weak", reference_batch_size=32)[1]
+
+    def further(rows: int, width: int) -> str:
+        frame = pd.DataFrame([{"cells": f"row {row}", "laws": "x" * 60} for row in range(rows)])
+        file = io.StringIO()
+        table = TextTable(name="scaling", title="Scaling laws", about=(), frame=frame)
+        show(cells, None, Console(file=file, width=width, force_terminal=True, highlight=False), [table])
+        return _ESCAPE.sub("", file.getvalue()).partition("Scaling laws")[2]
+
+    assert "row 3" in further(4, 80)
+    assert further(4, 60).startswith(": 4 rows in tables/scaling.md\n") and "row 3" not in further(4, 60)
+    assert further(40, 80).startswith(": 40 rows in tables/scaling.md\n")
 
 
 def test_colour_is_for_terminals() -> None:
