@@ -42,7 +42,7 @@ _SIGNS = (
 def show(
     cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
 ) -> None:
-    """Print the recommendation, the claims, the speed-up and the accuracy table, others with room, and what is not ok."""
+    """Print the recommendation, claims, the speed-up and the accuracy table, others with room, and what is not ok."""
     if recommendation:
         _show_recommendation(recommendation, console)
     for table in further:
