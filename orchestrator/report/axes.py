@@ -78,8 +78,8 @@ def epoch_axis(epochs: Sequence[float]) -> Axis:
 
 
 def loss_axis(points: pd.DataFrame) -> Axis:
-    """Logarithmic where the losses are above 0 and span more than a factor of 20."""
+    """Logarithmic where the losses are above 0 and span more than a factor of 5."""
     low, high = points["loss"].min(), points["loss"].max()
-    if low > 0 and high / low > 20:
+    if low > 0 and high / low > 5:
         return decade_axis("training loss", float(low), float(high))
     return Axis(label="training loss", hi=float(high) + 0.05 * float(high - low), lo=min(0.0, float(low)))

@@ -11,8 +11,8 @@ import pandas as pd
 from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.report.axes import epoch_axis, loss_axis
 from orchestrator.report.lines import fewer, grouped, named, word
-from orchestrator.report.picture import MOST_PANELS, Axis, Panel, Picture, Series
-from orchestrator.text.rows import in_order, name, varying
+from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Series
+from orchestrator.text.rows import in_order, name, short_names, varying
 from sweeps.status import Status
 
 MOST_POINTS = 200
@@ -22,7 +22,10 @@ _DRAWN = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
 
 
 def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Picture:
-    """Training loss against epochs, a line a cell: the median of its seeds, and the range they span."""
+    """Training loss against epochs, a line a cell: the median of its seeds, and the range they span.
+
+    Where lines are few all of them are in one panel, for there it shows how far they are apart.
+    """
     picture = Picture(
         name="loss",
         title="Loss curves",
@@ -37,6 +40,10 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     ordered = in_order(cells[cells["cell_id"].isin(by_cell["cell_id"].unique())], [*facets, colour])
     if ordered.empty:
         return picture
+    together = len(ordered) <= MOST_SERIES
+    if together:
+        colour, facets = "cell", []
+        ordered[colour] = short_names(ordered.to_dict("records"), varying(cells))  # type: ignore[arg-type]
     kept, remarks = fewer(list(ordered[colour].drop_duplicates()), word(colour, cells))
     groups = grouped(ordered[ordered[colour].isin(kept)], facets)
     if len(groups) > MOST_PANELS:
@@ -44,7 +51,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     groups = groups[:MOST_PANELS]
     drawn = pd.concat([group for _, group in groups])
     points = _summarised(by_cell[by_cell["cell_id"].isin(drawn["cell_id"])])
-    legend = {value: named(colour, value, cells) for value in kept}
+    legend = {value: str(value) if together else named(colour, value, cells) for value in kept}
     differing = varying(cells)
     names = {row["cell_id"]: name(row, differing) for row in drawn.to_dict("records")}
     data = points.assign(cell=points["cell_id"].map(names))

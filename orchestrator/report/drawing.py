@@ -27,6 +27,10 @@ PANEL_INCHES = (3.75, 2.75)
 """At the width of a phone's screen its text is as large as the page's small print."""
 
 _COLUMNS = 3
+_LEGEND_COLUMNS = 4
+_CHARACTERS_AN_INCH = 13
+_SIGN_WIDTH = 9
+"""Characters that a sign in the legend takes, with the room beside it."""
 _PNG_DPI = 144
 _TITLE_WIDTH = 52
 """Characters of a panel's title in a line."""
@@ -91,7 +95,8 @@ def picture_files(picture: Picture) -> dict[str, bytes]:
         rows = 1 if picture.bars else math.ceil(len(picture.panels) / _COLUMNS)
         room_inches = _title_inches(picture)
         height = figure.get_size_inches()[1]
-        legend_inches = 0.22 * math.ceil(len(picture.legend) / 4) + 0.08
+        columns = _legend_columns(picture, figure)
+        legend_inches = 0.22 * math.ceil(len(picture.legend) / columns) + 0.08
         figure.set_size_inches(figure.get_size_inches()[0], height + 0.4 + legend_inches)
         total = height + 0.4 + legend_inches
         figure.subplots_adjust(
@@ -101,8 +106,14 @@ def picture_files(picture: Picture) -> dict[str, bytes]:
         )
         figure.suptitle(picture.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
         signs = [sign(picture, place) for place in range(len(picture.legend))]
-        figure.legend(signs, list(picture.legend), loc="lower center", ncols=4, handlelength=2.6)
+        figure.legend(signs, list(picture.legend), loc="lower center", ncols=columns, handlelength=2.6)
         return {".svg": _svg(figure), ".png": _png(figure)}
+
+
+def _legend_columns(picture: Picture, figure: Figure) -> int:
+    longest = max(map(len, picture.legend), default=0)
+    width = int(figure.get_size_inches()[0] * _CHARACTERS_AN_INCH)
+    return max(1, min(_LEGEND_COLUMNS, width // (longest + _SIGN_WIDTH)))
 
 
 @contextmanager
@@ -120,7 +131,7 @@ def _panels_figure(picture: Picture) -> Figure:
     figure = Figure(figsize=(PANEL_INCHES[0] * columns, (PANEL_INCHES[1] + room_inches) * rows))
     figure.subplots_adjust(left=0.055, right=0.985, wspace=0.18)
     for number, panel in enumerate(picture.panels, start=1):
-        axes = figure.add_subplot(rows, columns, number)
+        axes = figure.add_subplot(rows, min(columns, len(picture.panels)), number)
         draw_panel(axes, picture, panel)
         title = textwrap.fill(panel.title, _TITLE_WIDTH)
         axes.set_title(title, loc="right", fontsize=9, pad=18 if room_inches else None)

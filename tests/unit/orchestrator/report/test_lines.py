@@ -193,6 +193,20 @@ def test_a_long_curve_is_thinned_from_its_first_to_its_last_epoch() -> None:
     assert len(drawn) <= 1 + MOST_POINTS and (drawn[0], drawn[-1]) == (1, 1000)
 
 
+@pytest.mark.parametrize(("counts", "panels", "lines"), [((1, 2, 4), 1, 3), ((1, 2, 4, 8, 16, 32, 64, 128, 256), 9, 1)])
+def test_curves_that_can_be_told_apart_share_a_panel(
+    counts: tuple[int, ...], panels: int, lines: int, record_of: RecordOf
+) -> None:
+    records = [record_of(gpus, seed, metrics={"samples_per_s": 1.0}) for gpus in counts for seed in (0, 1)]
+    trials, cells = collect(records, scaling="weak")
+    rows = [{"trial_id": each.trial_id, "epoch": epoch, "loss": 1 / epoch} for each in records for epoch in (1, 2)]
+    drawn = loss(cells, trials, pd.DataFrame(rows))
+    assert [len(panel.series) for panel in drawn.panels] == [lines] * panels
+    if panels == 1:
+        assert drawn.legend == ("gpus=1", "gpus=2", "gpus=4")
+        assert [series.label for series in drawn.panels[0].series] == list(drawn.legend)
+
+
 def test_the_ideal_starts_from_a_baseline_in_another_panel(record_of: RecordOf) -> None:
     def trial(gpus: int, strategy: str, rate: float) -> TrialRecord:
         return record_of(
