@@ -251,3 +251,10 @@ def conv2d() -> list[str]:
 def test_findings_say_what_the_journals_do(figures):
     missing = [each for each in figures() if each not in FINDINGS]
     assert not missing
+
+
+def test_what_the_readme_tells_of_them_is_what_they_say() -> None:
+    readme = (DOCS.parent / "README.md").read_text()
+    told = readme.partition("## What it has found")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d*\.\d+", told)
+    assert len(figures) >= 12 and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
