@@ -43,7 +43,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     together = len(ordered) <= MOST_SERIES
     if together:
         colour, facets = "cell", []
-        ordered[colour] = short_names(ordered.to_dict("records"), varying(cells))  # type: ignore[arg-type]
+        ordered[colour] = short_names(ordered.to_dict("records"), varying(cells))
     kept, remarks = fewer(list(ordered[colour].drop_duplicates()), word(colour, cells))
     groups = grouped(ordered[ordered[colour].isin(kept)], facets)
     if len(groups) > MOST_PANELS:
