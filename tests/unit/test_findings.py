@@ -3,6 +3,7 @@
 import json
 import re
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +22,7 @@ E0, E0_ELSEWHERE, E1, RECIPE = (
 )
 RECIPE_BOTH = "batch_vs_tpu_recipe_merged"
 E2, E2_ELSEWHERE = "input_pipeline", "input_pipeline_earlier"
-E3, E4 = "data_parallel_core", "conv2d_core"
+E3, E3_CURVES, E4 = "data_parallel_core", "data_parallel_curves", "conv2d_core"
 
 FAST = {"trainable.slow_down": None}
 SLOW_ALONE, OTHER_ALONE = ({"gpus": 1, "trainable.slow_down": {"rank": rank, "factor": 2.0}} for rank in (0, 1))
@@ -224,6 +225,53 @@ def data_parallel() -> list[str]:
     ]
 
 
+def loss_curves() -> list[str]:
+    @cache
+    def curves(gpus: int, batch: int, rule: str, norm: str = "replica") -> pd.DataFrame:
+        """ln loss by epoch (rows) and seed."""
+        wanted = {"gpus": gpus, "global_batch_size": batch, "lr_rule": rule, "model.batch_norm": norm}
+        found = {}
+        for each in trials(E3_CURVES):
+            if each["status"] == "ok" and wanted.items() <= each["axes"].items():
+                lines = (PUBLISHED / E3_CURVES / "trials" / each["trial_id"] / "metrics.jsonl").read_text().splitlines()
+                rows = map(json.loads, lines)
+                found[each["axes"]["seed"]] = pd.Series({row["epoch"]: np.log(row["loss"]) for row in rows})
+        return pd.DataFrame(found).sort_index(axis="columns")
+
+    def apart(one: pd.DataFrame, other: pd.DataFrame) -> pd.Series:
+        return 100 * (one - other).abs().mean().dropna()
+
+    def of_seeds(one: pd.DataFrame) -> float:
+        return float(np.mean([100 * (one[a] - one[b]).abs().mean() for a, b in combinations(one, 2)]))
+
+    def by_chance(*cells: pd.DataFrame) -> float:
+        return float(np.mean([of_seeds(cell) for cell in cells]))
+
+    def ends(*cell: object) -> pd.Series:
+        return np.exp(curves(*cell).iloc[-1])
+
+    base, two, unscaled = curves(1, 128, "none"), curves(2, 256, "linear"), curves(1, 256, "none")
+    late = apart(base.loc[21:], two.loc[21:])
+    alike = [(1, "replica"), (1, "ghost:128"), (2, "sync"), (2, "replica")]
+    pairs = list(combinations([curves(gpus, 256, "linear", norm) for gpus, norm in alike], 2))
+    distances, chances = [apart(*pair).mean() for pair in pairs], [by_chance(*pair) for pair in pairs]
+    lower = ends(1, 256, "linear") - ends(1, 256, "none")
+    accuracies = [each["metrics"]["accuracy"] for each in trials(E3_CURVES)]
+    return [
+        f"from epoch 20 on they are {late.min():.0f} to {late.max():.0f}% apart, and end at"
+        f" {told(ends(1, 128, 'none').mean(), sign='')} and {told(ends(2, 256, 'linear').mean(), sign='')}",
+        f"over all 50 epochs {told(interval(apart(base, two)), 1, '%')}, most of it in the first ten, where seeds of"
+        f" one of them differ by {by_chance(base, two):.1f}%",
+        f"{told(interval(apart(base, unscaled)), 1, '%')} apart, ending at {told(ends(1, 256, 'none').mean(), 3, '')}",
+        f"{min(distances):.1f} to {max(distances):.1f}% apart, where seeds differ by {min(chances):.1f} to"
+        f" {max(chances):.1f}%",
+        f"the training loss is {told(ends(1, 256, 'linear').mean(), 3, '')} at rate .2,"
+        f" {told(ends(1, 256, 'sqrt').mean(), 3, '')} at √2 × .1, and {told(ends(1, 256, 'none').mean(), 3, '')} at .1:"
+        f" {told(interval(lower), 3, '')} lower",
+        f"test accuracies ({told(min(accuracies), sign='')} to {told(max(accuracies), sign='')}, three",
+    ]
+
+
 def conv2d() -> list[str]:
     def ms(column: str = "epoch_s", **wanted: object) -> float:
         return 1e3 * mean(by_seed(E4, column, **(WHOLE | ON_GPU | {"gpus": 1} | wanted)))
@@ -247,7 +295,7 @@ def conv2d() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("figures", [unequal_pair, batch_vs_tpu, input_pipeline, data_parallel, conv2d])
+@pytest.mark.parametrize("figures", [unequal_pair, batch_vs_tpu, input_pipeline, data_parallel, loss_curves, conv2d])
 def test_findings_say_what_the_journals_do(figures):
     missing = [each for each in figures() if each not in FINDINGS]
     assert not missing
