@@ -197,6 +197,8 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
 
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:
     row = found.cells.loc[chosen]
+    if found.tried["gpus"].nunique() == 1:
+        yield f"Only gpus={row['gpus']:g} was tried: what more of them would be worth is not known (sweep.axes.gpus)."
     for axis, what in (("gpus", "GPU count"), ("global_batch_size", "batch"), ("lr_multiplier", "lr_multiplier")):
         least, most = found.tried[axis].min(), found.tried[axis].max()
         ends = {most: "largest"} | ({least: "smallest"} if axis == "lr_multiplier" else {})

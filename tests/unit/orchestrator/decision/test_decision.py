@@ -334,6 +334,13 @@ def test_an_axis_ends_where_the_sweep_does_and_not_where_its_ok_cells_do(record_
     assert not [line for line in decided([*fine, *failed]).would_change if "wider axis" in line]
 
 
+def test_a_sweep_of_one_gpu_count_says_that_it_knows_nothing_of_others(record_of: RecordOf) -> None:
+    one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
+    told = "Only gpus=1 was tried: what more of them would be worth is not known (sweep.axes.gpus)."
+    assert told in decided(one).would_change
+    assert told not in decided([*one, record_of(2, 0, Status.OOM)]).would_change
+
+
 def test_a_faster_cell_whose_accuracy_is_near_the_margin_is_asked_for_seeds_until_that_is_known(
     record_of: RecordOf,
 ) -> None:
