@@ -18,11 +18,11 @@ def lone_word(word: str, groups: Groups) -> str:
 
 
 def own_code(group: str, value: str) -> str:
-    """Of code where the name of a choice was to be; nothing for any other word."""
+    """Of code where the name of a choice was to be, and of a sweep in a file; nothing for any other word."""
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     module, colon, _ = value.partition(":")
     if not colon:
-        return ""
+        return f"; one of your own, FOLDER/sweep/{value}.yaml, is found by -cd FOLDER" if group == "sweep" else ""
     key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
     return f"; code of yours is {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"

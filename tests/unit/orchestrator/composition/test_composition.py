@@ -153,3 +153,9 @@ def test_a_new_key_of_a_mapping_that_is_there_is_told_as_such(capsys: pytest.Cap
         "'sweep.baseline={lr_rule: none}': sweep.baseline has no such key; +sweep.baseline.KEY=… adds one,"
         " ~sweep.baseline.KEY leaves one out"
     ]
+
+
+def test_a_sweep_that_is_not_found_may_lie_in_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = told(capsys, "sweep=mine")
+    assert line.startswith("unknown sweep in 'sweep=mine': 'mine'; valid: batch_scaling, ")
+    assert line.endswith("; one of your own, FOLDER/sweep/mine.yaml, is found by -cd FOLDER")
