@@ -21,11 +21,15 @@ from orchestrator.decision.recommendation import FrontPoint
 from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Array, Interval, Moments, logs
+from orchestrator.statistics.pooling import Likeness
 from orchestrator.text import figures
 from orchestrator.text.rows import name, varying
 from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
+
+_OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
+"""Axes along which accuracies change gradually, if at all."""
 
 _LONGEST_NOTE = 200
 """Characters of a trial's note in a sentence."""
@@ -115,6 +119,7 @@ class Contenders:
             accuracy=_by_seed(trials, own, "val_accuracy"),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
             margin=terms.margin,
+            likeness=_likeness(own, terms),
         )
         differing = varying(cells)
         names = [name(row, differing) for row in own.to_dict("records")]
@@ -134,6 +139,14 @@ class Contenders:
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
             totals=totals,
         )
+
+
+def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
+    """By batch, and by all other axes but the GPUs."""
+    recipe = [column for axis, column in terms.axes.items() if axis not in _OF_SCALE]
+    alike = cells[recipe].astype(str).agg(tuple, axis="columns") if recipe else pd.Series(0, cells.index)
+    batch = cells["global_batch_size"].to_numpy(dtype="float64")
+    return Likeness(batch=batch, recipe=np.asarray(pd.factorize(alike)[0]))
 
 
 def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | None:

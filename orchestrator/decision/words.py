@@ -150,6 +150,11 @@ def reasons(found: Contenders) -> Iterator[str]:
         )
     else:
         yield f"Of {count} cells it has the least {found.measure.told}{among}."
+    if compared and choice.chosen is not None and choice.shortfall.point[choice.chosen] < -margin:
+        yield (
+            f"Its own seeds came out more than {margin:g} lower; by what cells of like batches came to, it is more"
+            " likely than not within the margin."
+        )
     if found.measure.why:
         yield f"Not the time to a target accuracy: {found.measure.why}."
     if shown := figures.counted(int((choice.p_within < SHOWN).sum()), "cell is", "cells are"):

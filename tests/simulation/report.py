@@ -157,8 +157,8 @@ def markdown(found: dict) -> str:
             " choices that truly are within it. Its tail is of sweeps in which a faster cell's accuracy lies so near"
             " the margin that these seeds do not tell on which side; the report tells how far behind the best the"
             " choice may be (95%). ±: two standard errors of the percentile before it, by chance. Accuracies unrelated:"
-            " what a cell loses tells nothing of the others; else all lose by one law of batch and rule, which draws"
-            " of each cell by itself do not know.",
+            " what a cell loses tells nothing of the others; else all lose by one law of batch and rule, which the"
+            " estimator does not know, and finds in the accuracies.",
             found["recommendation"],
         ),
         *section(

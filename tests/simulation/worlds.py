@@ -7,7 +7,7 @@ stragglers. All have median 0 in the logarithm, so that the truth of a ratio sta
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -70,6 +70,9 @@ class World:
 
     time: np.ndarray
     accuracy: np.ndarray
+    batch: np.ndarray
+    """The global one."""
+    rule: np.ndarray
 
     @staticmethod
     def draw(generator: np.random.Generator) -> World:
@@ -79,12 +82,13 @@ class World:
         cells = [(gpus, batch, rule) for gpus in (1, 2, 4) for batch in (32, 128, 512) for rule in (1.0, 0.3)]
         gpus, batch, rule = (np.array(column, dtype=float) for column in zip(*cells, strict=True))
         rate = usl(gpus, 1.0, alpha, beta) * (batch / 32) ** hunger
-        return World(time=1 / rate, accuracy=0.95 - fall * rule * np.log2(gpus * batch / 32) ** 1.5 / 3)
+        accuracy = 0.95 - fall * rule * np.log2(gpus * batch / 32) ** 1.5 / 3
+        return World(time=1 / rate, accuracy=accuracy, batch=gpus * batch, rule=rule)
 
     @staticmethod
     def unrelated(generator: np.random.Generator) -> World:
         """The same times in any order; what a cell loses in accuracy tells nothing of what another does."""
-        time = generator.permutation(World.draw(generator).time)
-        lost = generator.uniform(0, 0.03, len(time))
+        related = World.draw(generator)
+        lost = generator.uniform(0, 0.03, len(related.time))
         lost[0] = 0.0
-        return World(time=time, accuracy=0.95 - lost)
+        return replace(related, time=generator.permutation(related.time), accuracy=0.95 - lost)

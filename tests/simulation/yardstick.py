@@ -9,13 +9,14 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import Choice, Contest, choose, shortfalls
+from orchestrator.decision.choice import Choice, Contest, choose, shortfall_draws, shortfalls
 from orchestrator.decision.decision import further_seeds
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
 from orchestrator.statistics.means import Moments, welch
+from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.scaling_law import USL, Fit
 from tests.simulation.worlds import CLEAN, Noise, World, usl
 
@@ -93,7 +94,13 @@ def contest(
     accuracy = world.accuracy[:, None] + ACCURACY_NOISE * noise.draw(generator, 1, cells, seeds)[0]
     truly = world.accuracy >= world.accuracy[0] - MARGIN
     regret = world.time / world.time[truly].min() - 1
-    return Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN), regret, truly
+    return measured(world, objective, accuracy), regret, truly
+
+
+def measured(world: World, objective: np.ndarray, accuracy: np.ndarray) -> Contest:
+    """As a sweep that has measured it knows it."""
+    likeness = Likeness(batch=world.batch, recipe=np.unique(world.rule, return_inverse=True)[1])
+    return Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, likeness=likeness)
 
 
 def recommendations(
@@ -102,8 +109,8 @@ def recommendations(
     """Regret against the truly best cell within the margin, and whether the probabilities are honest."""
     rows = []
     for _ in range(sims):
-        measured, regret, truly = contest(noise, seeds, generator, draw)
-        found = choose(measured, generator, DRAWS)
+        asked, regret, truly = contest(noise, seeds, generator, draw)
+        found = choose(asked, generator, DRAWS)
         chosen, behind = found.chosen, found.behind
         right = truly[chosen] and regret[chosen] <= 0.02
         holds = regret[chosen] <= behind + 1e-9
@@ -146,8 +153,7 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
         for number in range(ROUNDS + 1):
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
             values = [np.where(left_out, np.nan, each)[:, : ran.max()] for each in (objective, accuracy)]
-            measured = Contest(objective=values[0], accuracy=values[1], baseline=0, margin=MARGIN)
-            found = choose(measured, generator, DRAWS)
+            found = choose(measured(world, *values), generator, DRAWS)
             asked, needed = further_seeds(_contenders(found, ran), found.chosen)
             chosen = found.chosen
             sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
@@ -189,8 +195,8 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     """What other rules of choosing would come to, all in the same sweeps: misses of the margin against regret."""
     chosen: dict[str, list[tuple[float, float]]] = {}
     for _ in range(sims):
-        measured, regret, truly = contest(noise, seeds, generator)
-        found = choose(measured, generator, DRAWS)
+        asked, regret, truly = contest(noise, seeds, generator)
+        found = choose(asked, generator, DRAWS)
         level, p = found.level.point, found.p_within
         picks = {
             f"least time where within with p ≥ {least}": np.where(p >= least, level, np.inf)
@@ -198,7 +204,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
         }
         picks["the rule that is used"] = -(np.arange(len(level)) == found.chosen).astype(float)
         picks["least time / p"] = np.where(p >= 0.05, level - np.log(np.maximum(p, 1e-9)), np.inf)
-        picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(found, generator)
+        picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(asked, found, generator)
         for rule, cost in picks.items():
             pick = int(np.argmin(cost))
             chosen.setdefault(rule, []).append((regret[pick], truly[pick]))
@@ -214,8 +220,9 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     return rows
 
 
-def _opportunity_cost(found: Choice, generator: np.random.Generator) -> np.ndarray:
-    times, within = found.level.draws(generator, DRAWS), found.shortfall.draws(generator, DRAWS) >= -MARGIN
+def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Generator) -> np.ndarray:
+    times = found.level.draws(generator, DRAWS)
+    within = shortfall_draws(asked, found.shortfall, generator, DRAWS) >= -MARGIN
     least = np.where(within, times, np.inf).min(axis=1, keepdims=True)
     cost = (np.maximum(times - least, 0.0) + np.log(2) * ~within).mean(axis=0)
     return np.where(found.p_within >= 0.05, cost, np.inf)

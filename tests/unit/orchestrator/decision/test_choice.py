@@ -1,10 +1,12 @@
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
 from orchestrator.decision.choice import Contest, choose, seeds_to_settle
+from orchestrator.statistics.pooling import Likeness
 
 NAN = math.nan
 
@@ -110,3 +112,24 @@ def test_two_names_for_one_training_keep_the_margin_surely():
     same = [0.90, 0.95, 0.91]
     found = chosen_of([[2, 2, 2], [2, 2, 2], [1, 1, 1]], [same, same, [0.80, 0.90, 0.99]], margin=0.001)
     assert found.p_within[1] == 1
+
+
+def test_pooled_accuracies_leave_the_baseline_and_its_twins_where_they_are():
+    generator = np.random.default_rng(0)
+    accuracy = 0.9 - 0.004 * np.arange(6)[:, None] + 0.003 * generator.standard_normal((6, 3))
+    twin = np.vstack([accuracy, accuracy[0]])
+    batch = np.append(32.0 * 2 ** np.arange(6), 32.0)
+    likeness = Likeness(batch=batch, recipe=np.append(np.zeros(6, dtype=int), 1))
+    objective = np.exp(0.01 * generator.standard_normal((7, 3))) / (1 + np.append(np.arange(6), 0))[:, None]
+    alike = contest(objective, twin, margin=1e-9)
+    found = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
+    assert found.p_within[[0, 6]].tolist() == [1, 1] and (found.p_within[1:6] < 0.5).all()
+    alone = choose(alike, np.random.default_rng(0))
+    assert found.shortfall.point.tolist() == alone.shortfall.point.tolist(), "what is told of a cell is its own"
+
+
+def test_nothing_is_pooled_where_an_error_is_unknown():
+    likeness = Likeness(batch=32.0 * 2 ** np.arange(6), recipe=np.zeros(6, dtype=int))
+    one_seed = contest(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
+    found = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
+    assert np.isnan(found.p_within[1:]).all() and found.chosen == 0

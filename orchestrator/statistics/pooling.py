@@ -1,0 +1,101 @@
+"""What cells that are alike tell of each other: accuracies partially pooled over batches and recipes.
+
+A cell's mean is its truth with an error. Truths are taken as normal around a common mean of which nothing is known,
+with a covariance of three parts: what all recipes have in common at a batch, what a recipe has of its own there (both
+smooth over the batch's logarithm), and what each cell has by itself. How large and how smooth the parts are is not
+known beforehand, so that the posterior is averaged over a grid of it, by how well each fits the means (Rasmussen and
+Williams, "Gaussian Processes for Machine Learning", 2006, sections 2.2 and 5.2; Gelman and Hill, "Data Analysis Using
+Regression and Multilevel/Hierarchical Models", 2006, chapter 12, for partial pooling). Where cells have nothing in
+common the third part fits best, is large against the errors, and leaves each mean where it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.statistics.means import Array
+
+FEWEST_CELLS = 5
+"""Fewer tell nothing of what they have in common."""
+
+MOST_CELLS = 200
+"""Of more, which take the cube of their number, each is taken by itself."""
+
+_LENGTHS = (1.5, 4.0)
+"""In doublings of the batch, over which what cells share goes on."""
+
+_SHARED, _OWN = (0.0, 0.3, 1.0, 3.0), (0.03, 0.1, 0.3, 1.0)
+"""Standard deviations of what is shared (by all recipes, and by the cells of one), and of what is a cell's own: parts
+of the standard deviation of the means."""
+
+_WIDE = 10.0
+"""That of the common mean, likewise: as good as unknown."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Likeness:
+    """What says how alike cells are, arrays of one element a cell."""
+
+    batch: Array
+    """The global batch size."""
+    recipe: npt.NDArray[np.int_]
+    """The same number for cells that differ in GPUs and batch only."""
+
+    def covariances(self) -> Iterator[Array]:
+        """Every one of the grid, for means of standard deviation 1."""
+        doublings = np.abs(np.subtract.outer(np.log2(self.batch), np.log2(self.batch)))
+        same = np.equal.outer(self.recipe, self.recipe)
+        for length, shared, of_recipe, own in product(_LENGTHS, _SHARED, _SHARED, _OWN):
+            smooth = np.exp(-0.5 * (doublings / length) ** 2)
+            yield shared**2 * smooth + of_recipe**2 * smooth * same + own**2 * np.eye(len(same))
+
+
+def pooled_draws(
+    mean: Array, error: Array, freedom: float, likeness: Likeness, generator: np.random.Generator, draws: int
+) -> Array | None:
+    """Draws of the cells' truths, shape (draws, cells), from their means and the errors of these, at least 0.
+
+    None where pooling has nothing to say: of fewer than FEWEST_CELLS, of more than MOST_CELLS, without a batch, and
+    where all means are the same. Errors are those of a t of this freedom.
+    """
+    count, spread = len(mean), float(np.std(mean, ddof=1)) if len(mean) > 1 else 0.0
+    if not FEWEST_CELLS <= count <= MOST_CELLS or spread == 0 or not (likeness.batch > 0).all():
+        return None
+    unit = max(spread, float(np.median(error)))
+    values, noise = (mean - mean.mean()) / unit, np.diag((error / unit) ** 2)
+    grid = [covariance + _WIDE**2 for covariance in likeness.covariances()]
+    fits = np.array([_log_likelihood(values, prior + noise) for prior in grid])
+    weights = np.exp(fits - fits.max())
+    parts = [
+        _posterior(values, prior, noise, generator, drawn)
+        for prior, drawn in zip(grid, generator.multinomial(draws, weights / weights.sum()), strict=True)
+        if drawn
+    ]
+    centres, deviations = (np.concatenate(each) for each in zip(*parts, strict=True))
+    if np.isfinite(freedom):
+        deviations = deviations * np.sqrt(freedom / generator.chisquare(freedom, (draws, 1)))
+    return np.asarray(mean.mean() + unit * generator.permutation(centres + deviations), dtype=np.float64)
+
+
+def _log_likelihood(values: Array, covariance: Array) -> float:
+    """Up to a constant."""
+    lower = np.linalg.cholesky(covariance)
+    white = np.linalg.solve(lower, values)
+    return float(-0.5 * white @ white - np.log(np.diagonal(lower)).sum())
+
+
+def _posterior(
+    values: Array, prior: Array, noise: Array, generator: np.random.Generator, draws: int
+) -> tuple[Array, Array]:
+    """The mean of the truths, and draws around it, both of shape (draws, cells)."""
+    gain = np.linalg.solve(prior + noise, prior).T
+    variance = gain @ noise  # prior − gain · prior, without taking large numbers from each other
+    lengths, axes = np.linalg.eigh((variance + variance.T) / 2)
+    scaled = axes * np.sqrt(np.maximum(lengths, 0.0))
+    deviations = generator.standard_normal((draws, len(values))) @ scaled.T
+    return np.broadcast_to(gain @ values, deviations.shape), deviations

@@ -1,0 +1,82 @@
+import numpy as np
+import pytest
+
+from orchestrator.statistics.pooling import Likeness, pooled_draws
+
+BATCHES = np.tile([32.0, 64.0, 128.0, 256.0, 512.0, 1024.0], 2)
+LIKENESS = Likeness(batch=BATCHES, recipe=np.repeat([0, 1], 6))
+LAW = 0.9 - 0.01 * np.log2(BATCHES / 32) * np.repeat([1.0, 0.5], 6)
+ERROR = 0.005
+
+
+def pooled(mean, error=ERROR, freedom=np.inf, likeness=LIKENESS, draws=2000, seed=0):
+    error = np.broadcast_to(np.asarray(error, dtype=float), np.shape(mean))
+    return pooled_draws(np.asarray(mean), error, freedom, likeness, np.random.default_rng(seed), draws)
+
+
+def errors(truths, generator):
+    """Root mean squares of what the means and the pooled ones are off, and how many 95% intervals of these cover."""
+    off, covered = [], []
+    for truth in truths:
+        mean = truth + ERROR * generator.standard_normal(len(truth))
+        drawn = pooled(mean, draws=1000, seed=int(generator.integers(1 << 30)))
+        off.append([mean - truth, drawn.mean(axis=0) - truth])
+        lo, hi = np.quantile(drawn, [0.025, 0.975], axis=0)
+        covered.append(((lo <= truth) & (truth <= hi)).mean())
+    alone, together = np.sqrt((np.array(off) ** 2).mean(axis=(0, 2)))
+    return alone, together, float(np.mean(covered))
+
+
+def test_cells_of_one_law_borrow_from_each_other():
+    alone, together, covered = errors([LAW] * 60, np.random.default_rng(1))
+    assert together < 0.75 * alone and 0.92 <= covered <= 0.98
+
+
+def test_cells_that_have_nothing_in_common_stay_by_themselves():
+    generator = np.random.default_rng(2)
+    alone, together, covered = errors(generator.uniform(0.8, 0.9, (60, 12)), generator)
+    assert together < 1.03 * alone and 0.92 <= covered <= 0.98
+
+
+def test_recipes_may_differ_by_any_step():
+    generator = np.random.default_rng(3)
+    steps = generator.uniform(-0.3, 0.3, (60, 1)) * LIKENESS.recipe
+    alone, together, covered = errors(LAW + steps, generator)
+    assert together < 0.9 * alone and 0.92 <= covered <= 0.98
+
+
+def test_one_wild_cell_is_not_believed_to_be_like_the_others_nor_they_like_it():
+    mean = LAW.copy()
+    mean[4] = 0.1
+    found = pooled(mean).mean(axis=0)
+    assert found == pytest.approx(mean, abs=3 * ERROR) and found[4] == pytest.approx(0.1, abs=ERROR)
+
+
+def test_means_without_error_are_the_truth():
+    drawn = pooled(LAW, error=0.0)
+    assert drawn.shape == (2000, 12) and drawn == pytest.approx(np.broadcast_to(LAW, drawn.shape), abs=1e-9)
+
+
+def test_neither_level_nor_unit_of_the_means_matters():
+    mean = LAW + 0.01 * np.sin(np.arange(12))
+    plain, higher, larger = pooled(mean), pooled(5 + mean) - 5, pooled(100 * mean, 100 * ERROR) / 100
+    for other in (higher, larger):  # eigenvectors may turn their signs by a rounding, and draws with them
+        assert other.mean(axis=0) == pytest.approx(plain.mean(axis=0), abs=ERROR / 10)
+        assert other.std(axis=0) == pytest.approx(plain.std(axis=0), rel=0.1)
+
+
+def test_errors_of_few_degrees_of_freedom_have_longer_tails():
+    normal, few = (pooled(LAW, freedom=freedom, draws=20_000)[:, 0] for freedom in (np.inf, 3.0))
+    assert np.std(few) > 1.3 * np.std(normal) and np.mean(few) == pytest.approx(np.mean(normal), abs=ERROR / 10)
+
+
+@pytest.mark.parametrize("count", [1, 4, 201])
+def test_too_few_cells_and_too_many_are_left_alone(count):
+    likeness = Likeness(batch=np.full(count, 32.0), recipe=np.zeros(count, dtype=int))
+    assert pooled(np.linspace(0.8, 0.9, count), likeness=likeness) is None
+
+
+def test_means_that_are_the_same_and_cells_without_a_batch_are_left_alone():
+    assert pooled(np.full(12, 0.9)) is None
+    unknown = Likeness(batch=np.where(np.arange(12) == 3, np.nan, BATCHES), recipe=LIKENESS.recipe)
+    assert pooled(LAW, likeness=unknown) is None
