@@ -45,6 +45,7 @@ def parameters(**asked: object) -> torch.Tensor:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads, without a context
 def test_two_gpus_match_one() -> None:
     both = parameters(strategy="data_parallel", gpus_per_rank=2, shares=(97,))
     torch.testing.assert_close(both, parameters(gpus_per_rank=1, shares=(97,)), atol=1e-10, rtol=0)
@@ -52,6 +53,7 @@ def test_two_gpus_match_one() -> None:
 
 @pytest.mark.gpu
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
+@pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads, without a context
 def test_two_gpus_come_with_a_remark() -> None:
     answer = run(request(strategy="data_parallel", device="cuda", gpus_per_rank=2))
     assert (answer["status"], answer["note"]) == ("ok", SLOWER)

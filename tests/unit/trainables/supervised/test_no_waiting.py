@@ -1,5 +1,6 @@
 """Within an epoch the host waits for nothing that the device computes: it looks between steps, not in one."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -55,8 +56,10 @@ def no_waiting(device: str) -> Iterator[None]:
                 yield
             return
         before = torch.cuda.get_sync_debug_mode()
-        torch.cuda.set_sync_debug_mode("error")
         try:
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", message="Synchronization debug mode is a prototype")
+                torch.cuda.set_sync_debug_mode("error")
             yield
         finally:
             torch.cuda.set_sync_debug_mode(before)
