@@ -34,6 +34,8 @@ class Number:
 
     def __str__(self) -> str:
         number = "a whole number" if self.whole else "a number"
+        if self.below < math.inf and self.above == -math.inf:
+            return f"{number} of at least {self.at_least:g} and below {self.below:g}"
         if self.below < math.inf:
             return f"{number} between {self.above:g} and {self.below:g}"
         return f"{number} above {self.above:g}" if self.above > -math.inf else f"{number} of at least {self.at_least:g}"

@@ -1,4 +1,4 @@
-"""Values of the kind that they cannot be: a word for a number of a shipped model, or a number that is none."""
+"""Values that cannot be: a word for a number of a shipped model, a number that is none, a momentum of 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.command_line.single_values import OF_SETUP
+from orchestrator.command_line.single_values import OF_SETUP, Number
 from orchestrator.config.request import OWN_SECTIONS
 from orchestrator.storage import yaml_text
 from sweeps.dotted import flat
@@ -17,6 +17,20 @@ _GROUPS = ("model", "data", "optimizer", "schedule")
 _OF_COUNTS = ("model", "data")
 """In which a whole number is one of channels, images, pixels; elsewhere it may be a rate."""
 _PLACES = ("root", "path")
+
+_SHARE_KEPT, _AT_LEAST_0 = Number(at_least=0, below=1), Number(at_least=0)
+_BOUNDS: Mapping[str, Number] = {
+    "optimizer.momentum": _SHARE_KEPT,  # from 1 on velocities grow without end
+    "optimizer.betas": _SHARE_KEPT,
+    "optimizer.rho": _SHARE_KEPT,
+    "optimizer.eps": _AT_LEAST_0,
+    "optimizer.weight_decay": _AT_LEAST_0,
+    "optimizer.trust_coefficient": Number(above=0),
+    "schedule.gamma": Number(above=0),
+    "schedule.initial": _AT_LEAST_0,
+    "schedule.final": _AT_LEAST_0,
+}
+"""Of the numbers of shipped optimizers and schedules, also of each in a list: beyond them no training comes of it."""
 
 
 def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
@@ -35,9 +49,22 @@ def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
         for key, value in ((key, value) for key, value in flat(given) if value is not None):
             if kind := _section(shipped, key) or _wanted(shipped.get(key), value, counts=group in _OF_COUNTS):
                 yield f"{group}.{key} must be {kind}, not {value!r}"
+            elif key in shipped:
+                yield from _out_of_bounds(f"{group}.{key}", value)
+        if shipped.get("nesterov") is False and given.get("nesterov") is True and given.get("momentum") == 0:
+            yield f"{group}.nesterov=true looks ahead along a velocity, and {group}.momentum=0 keeps none"
         for key in _PLACES if group == "data" else ():
             if not isinstance(place := given.get(key), str | None):
                 yield f"data.{key} must be text, not {place!r}"
+
+
+def _out_of_bounds(key: str, value: Any) -> Iterator[str]:
+    bounds = _BOUNDS.get(key)
+    if bounds and isinstance(value, list):
+        wrong = [each for each in value if not bounds.admits(each)]
+        yield from [f"{key} must be a list of numbers, each {bounds}, not {value!r}"] if wrong else ()
+    elif bounds and not bounds.admits(value):
+        yield f"{key} must be {bounds}, not {value!r}"
 
 
 def _section(shipped: Mapping[str, Any], key: str) -> str:

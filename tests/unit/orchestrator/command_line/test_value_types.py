@@ -11,7 +11,39 @@ from orchestrator.composition.search_path import config_dir
     [
         ({"optimizer": {"name": "sgd", "momentum": "high"}}, ["optimizer.momentum must be a number, not 'high'"]),
         ({"optimizer": {"name": "sgd", "momentum": True}}, ["optimizer.momentum must be a number, not True"]),
-        ({"optimizer": {"name": "sgd", "momentum": 1, "nesterov": None, "lr": 0.1}}, []),
+        ({"optimizer": {"name": "sgd", "momentum": 0, "nesterov": None, "lr": 0.1}}, []),
+        (
+            {"optimizer": {"name": "sgd", "momentum": 2, "weight_decay": -1}},
+            [
+                "optimizer.momentum must be a number of at least 0 and below 1, not 2",
+                "optimizer.weight_decay must be a number of at least 0, not -1",
+            ],
+        ),
+        (
+            {"optimizer": {"name": "lars", "momentum": 1.0}},
+            ["optimizer.momentum must be a number of at least 0 and be"],
+        ),
+        (
+            {"optimizer": {"name": "sgd", "momentum": 0.0, "nesterov": True}},
+            ["optimizer.nesterov=true looks ahead alo"],
+        ),
+        ({"optimizer": {"name": "sgd", "momentum": 0.9, "nesterov": True}}, []),
+        (
+            {"optimizer": {"name": "adam", "betas": [0.9, 1], "eps": -1e-8}},
+            [
+                "optimizer.betas must be a list of numbers, each a number of at least 0 and below 1, not [0.9, 1]",
+                "optimizer.eps must be a number of at least 0, not -1e-08",
+            ],
+        ),
+        ({"optimizer": {"name": "adamw", "betas": [0.9, "x"]}}, ["optimizer.betas must be a list of numbers, each a"]),
+        ({"optimizer": {"name": "adadelta", "rho": 1}}, ["optimizer.rho must be a number of at least 0 and below 1"]),
+        ({"optimizer": {"name": "lars", "trust_coefficient": 0}}, ["optimizer.trust_coefficient must be a number abo"]),
+        ({"optimizer": {"name": "mine.optim:Mine", "momentum": 2, "betas": [3]}}, []),  # who knows what it means there
+        ({"schedule": {"name": "step", "gamma": -0.1, "milestones": [0.5]}}, ["schedule.gamma must be a number above"]),
+        (
+            {"schedule": {"name": "onecycle", "initial": 0, "final": -1}},
+            ["schedule.final must be a number of at least"],
+        ),
         (
             {"data": {"name": "digits", "augment": {"flip": "no"}}},
             ["data.augment.flip must be true or false, not 'no'"],
