@@ -146,7 +146,7 @@ def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
     ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
     assert ids == [
         *("recommendation", "claims", "findings", "speedup", "efficiency", "accuracy", "time_to_target", "loss"),
-        *("memory", "tables", "failed", "not-drawn"),
+        *("memory", "not-drawn", "tables", "failed"),
         *("published", "scaling", "critical_batch", "machine"),
     ]
 
@@ -157,7 +157,7 @@ def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
     found = decide(trials, cells, Terms())
     material = Material(trials=trials, cells=cells, recommendation=found)
     text = rendered(page_of(material, pictures_of(material, [])))
-    places = [text.index(f'<section id="{name}"') for name in ("failed", "tables", "not-drawn")]
+    places = [text.index(f'<section id="{name}"') for name in ("failed", "not-drawn", "tables")]
     assert places == sorted(places) and text.count('<section id="failed"') == 1
     assert '<p class="sentence">No recommendation: 36 cells are not ok.</p>' in text
     assert "<p>108 of 108 trials ended as failed: no data.</p>" in text
