@@ -56,6 +56,8 @@ def ray_backend() -> Iterator[RayBackend]:
     handler = signal.getsignal(signal.SIGTERM)
     backend = RayBackend(ClusterSpec(dashboard=False, cpus=2), extensions=Extensions(callbacks=[OVERHEARD]))
     assert signal.getsignal(signal.SIGTERM) is handler
+    started = set(psutil.Process().children(recursive=True)) - before
+    assert not {"monitor.py", "log_monitor.py"} & {Path(word).name for each in started for word in each.cmdline()}
     yield backend
     backend.close()
     left = set(psutil.Process().children(recursive=True)) - before

@@ -8,14 +8,16 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import Collection, Iterable, Mapping
-from contextlib import suppress
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import partial
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 import psutil
 import ray
-from ray._private import ray_logging
+from ray._private import parameter, ray_logging
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
@@ -26,6 +28,7 @@ from orchestrator.backends.on_ray.code import CODE, stage
 from orchestrator.backends.on_ray.environment import environment
 from orchestrator.backends.on_ray.notice import leaving
 from orchestrator.backends.on_ray.prepared import PREPARE, preloading
+from orchestrator.backends.on_ray.replaced import replaced
 from orchestrator.backends.on_ray.signals import handler_kept, signals_left_to_us
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from sweeps.feasibility import Node
@@ -115,7 +118,7 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
     before = set(psutil.Process().children())
     for _ in range(STARTS):
         try:
-            with environment(_LOCAL | preload):
+            with environment(_LOCAL | preload), _fewer_processes(log_monitor=bool(options.get("log_to_driver"))):
                 return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
         except Exception as error:  # Ray has no narrower class for a node that takes too long
             ray.shutdown()
@@ -125,6 +128,21 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
                 break
     told = " ".join(str(failure).split())
     raise NotStartedError(f"Ray could not be started here: {told} (a busy machine may do it later)") from failure
+
+
+@contextmanager
+def _fewer_processes(*, log_monitor: bool) -> Iterator[None]:
+    """A Ray that is started meanwhile leaves out what no sweep needs, which would compute beside timed trials.
+
+    That is the monitor of an autoscaler that there is not, and what copies logs to a driver that does not want them: a
+    quarter of the CPU seconds of a start. Its agent takes any port, and not the one that every Ray of this machine
+    tries for, for seconds, if it is taken. `ray start` has options for these, `ray.init` has no arguments.
+    """
+    made = parameter.RayParams
+    wanted = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
+    known = {name: value for name, value in wanted.items() if name in signature(made).parameters}
+    with replaced(parameter, "RayParams", partial(made, **known)):
+        yield
 
 
 def _own_folders() -> list[str]:
