@@ -133,6 +133,21 @@ def test_every_column_is_explained() -> None:
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())
 
 
+def test_the_readme_shows_what_was_measured() -> None:
+    readme, measured = (ROOT / "README.md").read_text(), RECORDS / "batch_scaling/two_cores"
+    quoted = " ".join(line.removeprefix("> ") for line in readme.splitlines() if line.startswith("> "))
+    assert quoted in (measured / "recommendation.md").read_text()
+    for heading, name in (("| device batch | LR rule", "speedup.md"), ("| device batch   | gpus", "accuracy.md")):
+        shown = _rows(readme[readme.index(heading) :].partition("\n\n")[0])[2:]
+        found = _rows((measured / name).read_text())
+        assert len(shown) == 6 and all(any(row <= whole for whole in found) for row in shown)
+
+
+def _rows(table: str) -> list[set[str]]:
+    """The cells of each line."""
+    return [{cell.strip() for cell in line.strip("|").split("|")} for line in table.splitlines()]
+
+
 MADE = {"reference/config.md", "reference/columns.md", "reference/api.md"}
 """By docs/hooks.py, with the site."""
 
