@@ -28,6 +28,8 @@ _ONE_PROCESS = (
     "one process timed all seeds: by how much it is quicker or slower than others would be is in all of them alike, and"
     " not in their intervals (workers=per_seed has other processes for every seed)."
 )
+_SLOWER_CLOCK = 0.02
+"""Of the baseline's: from here on a clock takes what looks like an exchange's share."""
 _WHY_EMPTY = {
     "samples_per_s": "not reported",
     "speedup": "no two cells to compare",
@@ -69,7 +71,7 @@ def one_process(cells: pd.DataFrame) -> list[str]:
 
 
 def _below(cells: pd.DataFrame) -> list[str]:
-    return [*_remedies(cells), *_without_baseline(cells), *_empty(cells)]
+    return [*_remedies(cells), *_clocks(cells), *_without_baseline(cells), *_empty(cells)]
 
 
 def speedup_frame(cells: pd.DataFrame) -> pd.DataFrame:
@@ -127,6 +129,20 @@ def _remedies(cells: pd.DataFrame) -> list[str]:
         cell_is = figures.counted(count, "cell is", "cells are")
         lines += [f"Why {cell_is} not linear is not known: the trials do not tell the parts of a step.", ""]
     return lines
+
+
+def _clocks(cells: pd.DataFrame) -> list[str]:
+    """A sentence where cells and their baselines ran at other clocks: at its power limit a GPU slows down."""
+    by_cell = cells.set_index("cell_id")["gpu_clock_mhz"]
+    slower = 1 - cells["gpu_clock_mhz"] / cells["baseline_cell_id"].map(by_cell)
+    if not (count := int((slower >= _SLOWER_CLOCK).sum())):
+        return []
+    return [
+        f"In {figures.counted(count, 'cell', 'cells')} GPUs clocked up to {figures.percent(slower.max())}% lower than in the"
+        " baseline (gpu_clock_mhz), as they do at their power limit: so much of the loss is the clock's. One that gets"
+        " there slows down within a second or two: trainable.warmup_s=2 trainable.window_s=4 compare what lasts.",
+        "",
+    ]
 
 
 def _without_baseline(cells: pd.DataFrame) -> list[str]:

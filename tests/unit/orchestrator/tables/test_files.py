@@ -211,3 +211,13 @@ def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
 
     assert "In 2 cells one process timed all seeds: by how much" in speedup_markdown(cells(lambda seed: "7"))
     assert "one process" not in speedup_markdown(cells(str))
+
+
+@pytest.mark.parametrize(
+    ("mhz", "told"), [(1833.0, "In 1 cell GPUs clocked up to 7% lower than in the baseline"), (1950.0, "")]
+)
+def test_a_lower_clock_than_the_baselines_is_told(mhz: float, told: str, record_of: RecordOf) -> None:
+    clocks = {1: 1971.0, 2: mhz}
+    records = [record_of(gpus, metrics={"samples_per_s": 1.0, "sm_clock_mhz": clock}) for gpus, clock in clocks.items()]
+    text = speedup_markdown(collect(records, scaling="weak")[1])
+    assert told in text and ("clocked" in text) == bool(told)
