@@ -138,9 +138,9 @@ def _clocks(cells: pd.DataFrame) -> list[str]:
     if not (count := int((slower >= _SLOWER_CLOCK).sum())):
         return []
     return [
-        f"In {figures.counted(count, 'cell', 'cells')} GPUs clocked up to {figures.percent(slower.max())}% lower than in the"
-        " baseline (gpu_clock_mhz), as they do at their power limit: so much of the loss is the clock's. One that gets"
-        " there slows down within a second or two: trainable.warmup_s=2 trainable.window_s=4 compare what lasts.",
+        f"In {figures.counted(count, 'cell', 'cells')} GPUs clocked up to {figures.percent(slower.max())}% lower than"
+        " in the baseline (gpu_clock_mhz), as they do at their power limit: so much of the loss is the clock's. One that"
+        " gets there slows down within a second or two: trainable.warmup_s=2 trainable.window_s=4 compare what lasts.",
         "",
     ]
 
