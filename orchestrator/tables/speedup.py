@@ -139,8 +139,8 @@ def _clocks(cells: pd.DataFrame) -> list[str]:
         return []
     return [
         f"In {figures.counted(count, 'cell', 'cells')} GPUs clocked up to {figures.percent(slower.max())}% lower than"
-        " in the baseline (gpu_clock_mhz), as they do at their power limit: so much of the loss is the clock's. One that"
-        " gets there slows down within a second or two: trainable.warmup_s=2 trainable.window_s=4 compare what lasts.",
+        " in the baseline (gpu_clock_mhz), as they do at their power limit: so much of the loss is the clock's. A GPU"
+        " that gets there slows down within seconds: trainable.warmup_s=2 trainable.window_s=4 compare what lasts.",
         "",
     ]
 
