@@ -34,6 +34,7 @@ from orchestrator.composition.search_path import (
 )
 from orchestrator.config.trust import KEY
 from orchestrator.driver.interrupt import INTERRUPTED
+from orchestrator.driver.origin import versions
 from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:
@@ -45,6 +46,9 @@ WRONG_REQUEST = 2
 
 def main(arguments: Sequence[str]) -> int:
     """Carry out the command line without the program's name; the exit status."""
+    if "--version" in arguments:  # Hydra's own answer is Hydra's version
+        print(versions())
+        return 0
     if mistakes := list(_dashed(arguments)):
         return _wrong(MistakesError(mistakes))
     given = _flags_first(rewritten(arguments))

@@ -34,6 +34,13 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
     } | {name: value for name, value in commits.items() if value}
 
 
+def versions() -> str:
+    """What a report of a fault has to name, in a line."""
+    found = origin(())
+    told = {**found["packages"], "Python": found["python"], "commit": found.get("orchestrator_commit")}
+    return ", ".join(f"{name} {number}" for name, number in told.items() if number)
+
+
 def commit(folder: Path) -> str:
     """The commit that a folder's checkout is at, with a word if files were changed since; empty outside of one."""
     found = _git(folder, "rev-parse", "HEAD")

@@ -39,3 +39,9 @@ def test_what_only_reads_needs_no_folder_of_hydras(tmp_path, monkeypatch, mode, 
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     main(["sweep=batch_scaling", "trainable=noop", f"mode={mode}"])
     assert "cannot be written to" not in capsys.readouterr().err
+
+
+def test_the_versions_are_those_that_a_report_of_a_fault_needs(capsys):
+    assert main(["--version"]) == 0
+    told = capsys.readouterr().out
+    assert all(f"{name} " in told for name in ("ray", "hydra-core", "torch", "Python")) and told.count("\n") == 1
