@@ -87,7 +87,7 @@ def test_torchvisions_reference(place):
         "device_batch_size=[8]",
     )
     assert len(curves) == 3 and curves.loss.notna().all()
-    assert 0 <= trial["accuracy"] <= 1 and trial["window_steps"] == 3 * 6 - 1
+    assert 0 <= trial["accuracy"] == trial["val_accuracy"] <= 1 and trial["window_steps"] == 3 * 6 - 1
 
 
 def test_nanogpt(place):
