@@ -37,7 +37,7 @@ def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
             path = layout.trial(trial_id) / name
             if name not in HASHED:
                 yield f"{path}: the journal names a file that no trial has"
-            elif not path.exists():
+            elif not path.is_file():
                 yield f"{path}: lost since the trial ended"
             elif digest(path) != wanted:
                 yield f"{path}: changed since the trial ended, its checksum does not match"
@@ -46,12 +46,12 @@ def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
 def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]:
     """Files of trials without an end that do not parse; the last line of a learning curve may be torn."""
     for trial_id in trial_ids:
-        if layout.config(trial_id).exists():
+        if layout.config(trial_id).is_file():
             try:
                 yaml_text.load(layout.config(trial_id).read_bytes())
             except yaml.YAMLError as error:
                 yield f"{layout.config(trial_id)}: no YAML ({str(error).splitlines()[0]})"
-        if layout.metrics(trial_id).exists():
+        if layout.metrics(trial_id).is_file():
             _, damages = curve.read(layout.metrics(trial_id))
             whole = (damage for damage in damages if not damage.startswith(curve.TORN))
             yield from (f"{layout.metrics(trial_id)}: {damage}" for damage in whole)
@@ -83,7 +83,7 @@ def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: 
         yield from _different(layout.tables, _replayed(request, layout, results))
         return
     table = layout.table("trials.csv")
-    if table.exists():
+    if table.is_file():
         try:
             rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
             lost = [row["trial_id"] for row in rows if row["trial_id"] not in results.ends]
@@ -104,7 +104,8 @@ def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, b
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in REPLAYED}
+    files = [path for path in folder.iterdir() if path.suffix in REPLAYED and path.is_file()]
+    return {path.name: path.read_bytes() for path in files}
 
 
 def _different(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[str]:

@@ -71,3 +71,17 @@ def test_of_a_running_trial_only_the_last_line_may_be_torn(layout: Layout) -> No
     layout.metrics("a").write_bytes(b'{"epo\n{"epoch":2}\n')
     config, curve = verify_files.of_running_trials(layout, ["a"])
     assert config.startswith(f"{layout.config('a')}: no YAML") and curve.startswith(f"{layout.metrics('a')}: line 1 is")
+
+
+def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(layout: Layout) -> None:
+    for path in (layout.table("summary.csv"), layout.table("trials.csv"), layout.metrics("a")):
+        path.write_bytes(b"")
+    records = ended(layout)
+    layout.metrics("a").unlink()
+    for path in (layout.table("trials.csv"), layout.config("a"), layout.metrics("a")):
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    told = list(verify_files._different(layout.tables, {"trials.csv": b"", "summary.csv": b""}))
+    assert told == [f"{layout.table('trials.csv')}: lost; mode=report makes it again"]
+    assert list(verify_files.of_ended_trials(layout, records)) == [f"{layout.metrics('a')}: lost since the trial ended"]
+    assert list(verify_files.of_running_trials(layout, ["a"])) == []
