@@ -8,7 +8,7 @@ from orchestrator.backends.watch import NO_LIMITS, Limits
 from orchestrator.telemetry.sampler import Sampling
 
 GIVEN_UP = 3
-"""A first seed that falls short of the baseline by so many margins ends with its training, and is not timed."""
+"""A trial that, within its training, falls short by so many margins of the best one that is as fast ends there."""
 
 
 @dataclass(frozen=True, kw_only=True)

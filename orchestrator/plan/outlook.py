@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, levels
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
-from orchestrator.statistics.means import Array
+from orchestrator.statistics.means import Array, Moments
 
 UNSETTLED = 2
 """Where chance is unknown, with one seed a cell, whoever falls short by more than so many margins is out …"""
@@ -97,9 +97,12 @@ class Outlook:
 
     @property
     def _shortfalls(self) -> Array:
-        """NaN where accuracies are not compared."""
-        base, points = self.contest.baseline, self._accuracies.point
-        return np.full(len(points), np.nan) if base is None else points[base] - points
+        """By the seeds that both have, where there are such; NaN where accuracies are not compared."""
+        base, values, points = self.contest.baseline, self.contest.accuracy, self._accuracies.point
+        if base is None:
+            return np.full(len(points), np.nan)
+        paired = Moments.of(values[base] - values).mean
+        return np.where(np.isnan(paired), points[base] - points, paired)
 
     @property
     def _unknown(self) -> npt.NDArray[np.bool_]:

@@ -91,7 +91,7 @@ def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
 def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
     """The trial, which need not be timed where its accuracy turns out hopeless."""
     settings: Mapping[str, object] = trial.config.get("trainable") or {}
-    bound = prospects.bound(trial.cell_id)
+    bound = prospects.bound(trial.cell_id, trial.seed)
     if bound is None or not settings.get("probe"):
         return trial
     return replace(trial, config={**trial.config, "trainable": {**settings, "give_up_below": bound}})

@@ -7,14 +7,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from orchestrator.backends.conduct import GIVEN_UP
 from orchestrator.config.request import Request
 from orchestrator.journal.durations import speed
 from orchestrator.journal.record import TrialRecord
 from sweeps.lr_rule import plainness
+from sweeps.number import is_number
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from sweeps.twins import twins
+
+GIVEN_UP = 2
+"""A first seed that falls short of the baseline's same seed by so many margins ends with its training, and is not
+timed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,6 +29,8 @@ class Prospects:
     """Who will be at the reference batch, and is trained first; empty where nobody is."""
     accuracy: float | None = None
     """The mean validation accuracy of the cell that accuracies are compared with by now."""
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    """The same of each of its seeds."""
     margin: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)
     """By each open cell the validation accuracy below which its next seed takes it out; none of the baseline."""
@@ -42,14 +48,15 @@ class Prospects:
     twins: Mapping[str, str] = field(default_factory=dict)
     """By each cell whose training is another's, too, that one: one of them is trained."""
 
-    def bound(self, cell_id: str) -> float | None:
-        """The validation accuracy below which the cell's next seed is not worth being tested and timed, if any is.
+    def bound(self, cell_id: str, seed: int) -> float | None:
+        """The validation accuracy below which this seed of the cell is not worth being tested and timed, if any is.
 
-        Of a first seed, when chance is unknown, what is far below the baseline's; of a further one see `Outlook.bound`.
+        Of a first seed, when chance is unknown, what is far below that of the baseline with the same seed, which holds
+        out the same samples; of a further one see `Outlook.bound`.
         """
         if cell_id in self.trained or self.accuracy is None:
             return self.bounds.get(cell_id)
-        return self.accuracy - GIVEN_UP * self.margin
+        return self.by_seed.get(seed, self.accuracy) - GIVEN_UP * self.margin
 
     @staticmethod
     def of(
@@ -124,8 +131,15 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
     return replace(
         blank,
         accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
+        by_seed={} if baseline is None else _accuracies(ok, ids[baseline]),
         bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
         chosen="" if chosen is None else ids[chosen],
         answer="no cell that can be chosen keeps the margin" if chosen is None else found.names[chosen],
         open=frozenset(ids[row] for row in rows),
     )
+
+
+def _accuracies(ok: Iterable[TrialRecord], cell_id: str) -> dict[int, float]:
+    """By seed, as far as they are known."""
+    told = ((record.seed, record.metrics.get("val_accuracy")) for record in ok if record.cell_id == cell_id)
+    return {seed: float(value) for seed, value in told if is_number(value)}

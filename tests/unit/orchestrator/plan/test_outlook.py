@@ -44,6 +44,12 @@ def test_where_chance_is_unknown_only_who_is_much_slower_or_far_behind_is_out():
     assert found.bound(0) is None
 
 
+def test_a_first_seed_falls_short_of_the_baselines_same_seed():
+    # Against the baseline's mean, .98, the second would be .03 short, and out; its seed was as hard for the baseline.
+    found = outlook([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    assert found.open(0) == {0, 1}
+
+
 def test_nobody_is_sure_as_long_as_chance_is_unknown_of_who_may_be_better():
     """The baseline has all its seeds, and is the only one that keeps the margin by now; one seed tells little."""
     found = outlook([BASE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])

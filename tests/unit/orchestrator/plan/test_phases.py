@@ -44,7 +44,7 @@ def test_then_the_fastest_speed_one_seed_a_cell_and_none_is_timed_in_vain():
     waiting = [each for each in TRIALS if each.cell_id != BASE]
     asked = next_trials(waiting, prospects)
     assert told(asked) == [(32, "linear", 1), (32, "none", 1)]
-    assert asked[0].config["trainable"]["give_up_below"] == 0.9 - 3 * 0.01
+    assert asked[0].config["trainable"]["give_up_below"] == 0.9 - 2 * 0.01
     assert asked[0].trial_id in {each.trial_id for each in waiting}
 
 

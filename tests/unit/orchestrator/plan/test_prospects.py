@@ -93,13 +93,17 @@ def test_where_no_cell_can_be_chosen_by_now_those_that_further_seeds_may_bring_i
 
 
 def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_timed(ended):
+    records = [ended(8, "none", seed, 0.97 + seed / 200) for seed in (1, 2, 3)]
+    # A first seed is compared with the baseline's same seed, further ones with its mean.
+    assert prospects(records).bound(CELLS[32, "none"], 1) == pytest.approx(0.975 - 2 * 0.01)
+    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(0.985 - 2 * 0.01)
+    assert prospects(records).bound(CELLS[32, "none"], 7) == pytest.approx(0.98 - 2 * 0.01)
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
-    assert prospects(records).bound(CELLS[32, "none"]) == pytest.approx(0.98 - 3 * 0.01)
     records += [ended(32, "none", 1, 0.975)]
-    assert prospects(records).bound(CELLS[32, "none"]) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.975)
+    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.975)
     records += [ended(32, "none", 2, 0.965)]
-    assert prospects(records).bound(CELLS[32, "none"]) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
-    assert prospects(records).bound(BASE) is None
+    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
+    assert prospects(records).bound(BASE, 3) is None
 
 
 def test_a_spoiled_timing_keeps_no_cell_from_further_seeds(ended):
