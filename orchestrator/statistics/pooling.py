@@ -96,6 +96,7 @@ def _posterior(
     gain = np.linalg.solve(prior + noise, prior).T
     variance = gain @ noise  # prior − gain · prior, without taking large numbers from each other
     lengths, axes = np.linalg.eigh((variance + variance.T) / 2)
-    scaled = axes * np.sqrt(np.maximum(lengths, 0.0))
-    deviations = generator.standard_normal((draws, len(values))) @ scaled.T
+    # The symmetric root is one, whereas roundings, which differ between machines, may turn eigenvectors.
+    root = (axes * np.sqrt(np.maximum(lengths, 0.0))) @ axes.T
+    deviations = generator.standard_normal((draws, len(values))) @ root
     return np.broadcast_to(gain @ values, deviations.shape), deviations
