@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
 from typing import Any
 
 import pandas as pd
@@ -57,7 +58,7 @@ def collect(
 
     `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
     Accuracies that differ by less than `margin` are equivalent.
-    ValueError if it names an axis that no record has.
+    MistakesError if it names an axis that no record has.
     """
     comparison = Comparison(
         scaling=scaling,
@@ -175,3 +176,11 @@ def _cell(value: Any) -> Any:
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)
     return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
+
+
+def asked_for(cell: Any) -> Any:
+    """The list or mapping that `_cell` made text of; any other value as it is."""
+    if isinstance(cell, str) and cell.startswith(("[", "{")):
+        with suppress(ValueError):  # text that only begins like one
+            return json.loads(cell)
+    return cell

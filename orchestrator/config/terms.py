@@ -27,6 +27,8 @@ class Terms:
     """Whether the sweep leaves combinations of them out."""
     zips: bool = False
     """Whether any of them advance together."""
+    nullable: frozenset[str] = frozenset()
+    """Those with the value null, which frames hold as a missing one."""
 
     @staticmethod
     def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
@@ -45,4 +47,5 @@ class Terms:
             axes=dict(axes),
             excludes=bool(request.exclude) or is_another,
             zips=bool(request.zip) or is_another,
+            nullable=frozenset(axis for axis, values in request.axes.items() if None in values),
         )

@@ -17,7 +17,7 @@ from orchestrator.decision.claims import Verdict
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.further_seeds import command, narrowed_to, with_more
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NO_OBJECTIVE, NOTICED, MoreSeeds, Recommendation, is_sure
-from orchestrator.decision.settings import axes_of, settings
+from orchestrator.decision.shortlist import axes_of, shortlist
 
 _MOST_RIVALS = 3
 """Cells besides the chosen one and its baseline that more seeds are asked for."""
@@ -38,7 +38,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         "front": found.front,
         "cost_unit": found.totals["cost"].unit,
         "left_out": tuple(found.left_out),
-        "settings": settings(found, terms),
+        "shortlist": shortlist(found, terms),
     }
     if chosen is None:
         return Recommendation(sentence=words.nothing(found), provisional=True, **common)

@@ -77,4 +77,12 @@ def _value(value: Any) -> str:
         return value
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    return _nested(value)
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_nested, value))}]"
     return json.dumps(value)

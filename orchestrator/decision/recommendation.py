@@ -82,7 +82,7 @@ class Recommendation:
     """Of the front's costs."""
     left_out: tuple[str, ...] = ()
     """Why other cells could not be chosen."""
-    settings: tuple[Setting, ...] = ()
+    shortlist: tuple[Setting, ...] = ()
     """The cells that it is about, the chosen one first."""
 
     @property

@@ -14,6 +14,7 @@ from typing import Any
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.decision.setting import Setting
+from orchestrator.tables.recommendation import UNTOLD
 
 VERSION = 1
 """Of the object: keys may be added to a version; one that is renamed, or means something else, makes another."""
@@ -21,7 +22,7 @@ VERSION = 1
 
 def recommendation_json(found: Recommendation, sweep: str) -> str:
     """The text of the file; null is what is not known, or does not exist."""
-    by_id = {each.cell_id: each for each in found.settings}
+    by_id = {each.cell_id: each for each in found.shortlist}
     chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
     told = {
         "version": VERSION,
@@ -32,12 +33,12 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "provisional": found.provisional,
         "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
         "margin": {"val_accuracy": found.margin, "tie": TIE},
-        "behind_best": {"at_most": found.behind, "probability": LOSS_QUANTILE},
+        "behind_best": {"at_most": found.behind if found.behind <= UNTOLD else None, "probability": LOSS_QUANTILE},
         "warnings": _warnings(found, chosen),
         "reasons": found.reasons,
         "not_considered": found.left_out,
         "baseline": baseline and _setting(baseline),
-        "alternatives": [_setting(each) for each in found.settings if each.cell_id != found.cell_id],
+        "alternatives": [_setting(each) for each in found.shortlist if each.cell_id != found.cell_id],
         "undecided": {
             "would_change": found.would_change,
             "more_seeds": [asdict(each) for each in found.more_seeds],

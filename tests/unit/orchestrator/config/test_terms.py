@@ -22,6 +22,11 @@ def test_axes_are_those_that_the_trials_have():
     assert (terms.excludes, terms.zips) == (True, False)
 
 
+def test_null_is_a_value_where_the_sweep_has_it():
+    asked = SimpleNamespace(**{**vars(REQUEST), "axes": {"gpus": [1], "trainable.slow_down": [None, {"rank": 0}]}})
+    assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
+
+
 def test_what_another_sweep_left_out_or_zipped_is_not_known():
     plain = SimpleNamespace(**{**vars(REQUEST), "exclude": []})
     terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})

@@ -1,5 +1,6 @@
 """Whatever a sweep left behind, its end is told: no frame breaks the recommendation, the laws or the tables."""
 
+import json
 import random
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,7 @@ from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import OBJECTIVES
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.recommendation import recommendation_markdown
+from orchestrator.tables.recommendation_json import recommendation_json
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
 
@@ -55,4 +57,5 @@ def test_any_records(record_of: RecordOf, seed: int) -> None:
     found = decide(*frames, terms)
     assert found.sentence.startswith(("Use ", "Least ", "No recommendation")) or terms.objective == "none"
     assert recommendation_markdown(found, "demo").startswith(f"# {found.title}: demo")
+    assert json.loads(recommendation_json(found, "demo"))["sentence"] == found.sentence
     assert scaling(*frames)[0].startswith("# Scaling laws")

@@ -74,3 +74,13 @@ def test_axes_that_advance_together_do_so_no_more_where_cells_are_narrowed_to_a_
 def test_what_was_set_to_null_for_the_user_is_not_told_to_type():
     asked = ["budget.epochs=4", "budget.samples=null", "budget.steps=null", "sweep.budget.wall_s=null"]
     assert "budget.epochs=4 sweep.budget.wall_s=null 'sweep.axes" in command(asked, narrowed_to([{"gpus": 1}], [0, 1]))
+
+
+def test_values_that_are_lists_or_mappings_are_those_of_the_sweep(capsys):
+    given = ["sweep=batch_scaling", "optimizer=adamw"]
+    cell = {"gpus": 1, "device_batch_size": 32, "lr_rule": "none", "optimizer.betas": [0.9, 0.99]}
+    cell["trainable.slow_down"] = {"rank": 0, "factor": 2.0}
+    told = command(given, narrowed_to([cell], [0]))
+    assert main([*shlex.split(told)[3:], "resources.device=cpu", "mode=plan", "plan.format=json"]) == 0
+    (trial,) = json.loads(capsys.readouterr().out)["trials"]
+    assert cell.items() <= trial["axes"].items()

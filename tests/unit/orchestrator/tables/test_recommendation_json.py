@@ -137,6 +137,26 @@ def test_without_a_recommendation_it_is_null_and_the_sentence_says_why(record_of
     assert found["alternatives"] == []
 
 
+def test_axes_have_the_values_that_the_sweep_gives_them(record_of: RecordOf) -> None:
+    axes = {"optimizer.betas": [0.9, 0.99], "trainable.slow_down": None}
+    record = record_of(axes=axes, metrics={"samples_per_s": 100, "samples": 6000})
+    columns = {"gpus": "gpus"} | {axis: axis for axis in axes}
+    chosen = told(decided([record], axes=columns, nullable=frozenset({"trainable.slow_down"})))["recommended"]
+    assert chosen["axes"] == {"gpus": 1, **axes}
+    narrowed = {'sweep.axes."optimizer.betas"=[[0.9,0.99]]', 'sweep.axes."trainable.slow_down"=[null]'}
+    assert narrowed <= {*chosen["overrides"]}
+    older = told(decided([record], axes=columns))["recommended"]
+    assert "trainable.slow_down" not in older["axes"], "an axis that the trial was without"
+
+
+@pytest.mark.parametrize(("behind", "at_most"), [(0.25, 0.25), (40.0, None), (math.nan, None)])
+def test_what_is_no_bound_is_none_here_too(behind: float, at_most: float | None) -> None:
+    found = Recommendation(
+        objective="time", measure="time", margin=0.01, cell_id="a", sentence="", provisional=True, behind=behind
+    )
+    assert told(found)["behind_best"] == {"at_most": at_most, "probability": 0.95}
+
+
 def test_every_key_is_documented(records: list[TrialRecord]) -> None:
     page = (Path(__file__).parents[4] / "docs/how-to/library.md").read_text()
     found = told(decided(records))

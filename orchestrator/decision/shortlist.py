@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pandas as pd
 
+from orchestrator.collection.collector import asked_for
 from orchestrator.config.terms import Terms
 from orchestrator.decision import words
 from orchestrator.decision.contenders import Contenders
@@ -23,7 +24,7 @@ _OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accur
 """Columns of the summary with an interval, and their units."""
 
 
-def settings(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
+def shortlist(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
     """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
     chosen, level = found.choice.chosen, found.choice.level.point
     noticed = _on_front(found) | (found.choice.p_best >= NOTICED)
@@ -36,7 +37,10 @@ def settings(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
 def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
     """The axes of a cell, as the sweep names them; without those that its trials did not have."""
     cell = found.cells.loc[row]
-    return {axis: _plain(cell[column]) for axis, column in terms.axes.items() if not pd.isna(cell[column])}
+    had = {
+        axis: cell[column] for axis, column in terms.axes.items() if axis in terms.nullable or pd.notna(cell[column])
+    }
+    return {axis: asked_for(_plain(value)) for axis, value in had.items()}
 
 
 def _on_front(found: Contenders) -> npt.NDArray[np.bool_]:
