@@ -6,7 +6,7 @@ import os
 import socket
 
 from orchestrator.backends.backend import Backend
-from orchestrator.backends.conduct import GIVEN_UP, Conduct, EarlyStopping
+from orchestrator.backends.conduct import BEHIND, Conduct, EarlyStopping
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.token import require_token, show_token_if_any, token_file
 from orchestrator.backends.watch import Limits
@@ -91,7 +91,7 @@ def _of_another(told: str) -> str:
 def _conduct(request: Request) -> Conduct:
     after = request.early_stop_after
     return Conduct(
-        early_stopping=EarlyStopping(after=after, behind=GIVEN_UP * request.margin) if after else None,
+        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.margin) if after else None,
         workers=request.workers,
         start_ahead=request.start_ahead,
         limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from orchestrator.backends.watch import NO_LIMITS, Limits
 from orchestrator.telemetry.sampler import Sampling
 
-GIVEN_UP = 3
+BEHIND = 3
 """A trial that, within its training, falls short by so many margins of the best one that is as fast ends there."""
 
 
