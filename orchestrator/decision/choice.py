@@ -97,6 +97,8 @@ class Choice:
     """Of the logarithms of the objective."""
     shortfall: Means
     """Of the differences in accuracy from the baseline; points are NaN where accuracy was not compared."""
+    middle: Array
+    """Of the same with what like cells tell, medians: a cell passes from this margin on."""
     p_within: Array
     p_best: Array
     passes: Array
@@ -123,8 +125,12 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     """
     level, shortfall = levels(contest.objective), shortfalls(contest)
     times = level.draws(generator, draws)
-    losses = shortfall_draws(contest, shortfall, generator, len(times))
     compared = ~np.isnan(shortfall.point)
+    pooled = pooled_shortfalls(contest, shortfall, generator, len(times))
+    losses = shortfall.draws(generator, len(times)) if pooled is None else pooled
+    middle = shortfall.point.copy()
+    if pooled is not None:
+        middle[compared] = np.median(pooled[:, compared], axis=0)
     within = np.where(compared, losses >= -contest.margin, True)
     unknown = compared & np.isnan(shortfall.error)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
@@ -135,6 +141,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
             chosen=None,
             level=level,
             shortfall=shortfall,
+            middle=middle,
             p_within=p_within,
             p_best=np.full(len(standing), np.nan),
             passes=passes,
@@ -154,6 +161,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         chosen=chosen,
         level=level,
         shortfall=shortfall,
+        middle=middle,
         p_within=p_within,
         p_best=p_best,
         passes=passes,
@@ -164,8 +172,8 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     )
 
 
-def shortfall_draws(contest: Contest, shortfall: Means, generator: np.random.Generator, draws: int) -> Array:
-    """Shape (draws, cells): pooled over like cells, as far as all that are compared have an error."""
+def pooled_shortfalls(contest: Contest, shortfall: Means, generator: np.random.Generator, draws: int) -> Array | None:
+    """Draws, shape (draws, cells), pooled over like cells; None where that has nothing to say, as of unknown errors."""
     compared = ~np.isnan(shortfall.point)
     if contest.likeness and contest.baseline is not None and not np.isnan(shortfall.error[compared]).any():
         own = accuracies(contest)
@@ -177,7 +185,7 @@ def shortfall_draws(contest: Contest, shortfall: Means, generator: np.random.Gen
             found[:, compared] = truths
             itself = compared & (shortfall.error == 0) & (shortfall.point == 0)
             return np.where(itself, 0.0, found - found[:, [contest.baseline]])
-    return shortfall.draws(generator, draws)
+    return None
 
 
 def _at_most(behind: Array) -> float:

@@ -168,12 +168,12 @@ def reasons(found: Contenders) -> Iterator[str]:
 def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     """Margins that let a better cell in, cells that may prove better, axes that may go on."""
     level, loss, choice = found.choice.level.point, found.choice.shortfall.point, found.choice
-    better = [i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and loss[i] < 0]
-    for i in sorted(better, key=lambda i: -loss[i])[:_MOST]:
+    better = [i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and choice.middle[i] < 0]
+    for i in sorted(better, key=lambda i: -choice.middle[i])[:_MOST]:
         within = float(choice.p_within[i])
-        chance = f" (within {found.contest.margin:g} with probability {probability(within)})"
+        chance = f" (within {found.contest.margin:g} with probability {probability(within)}{_like_cells(found, i)})"
         yield (
-            f"report.margin={_rounded_up(-loss[i])} would let in {found.names[i]}: {_value(found, i)},"
+            f"report.margin={_rounded_up(-choice.middle[i])} would let in {found.names[i]}: {_value(found, i)},"
             f" {_accuracy(loss[i])}{'' if math.isnan(within) else chance}."
         )
     rivals = [i for i in np.argsort(-choice.p_best).tolist() if i != chosen and choice.p_best[i] >= NOTICED]
@@ -191,13 +191,25 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
     if math.isnan(level[row]):
         return f"its {told} is not known, or its timing is not valid"
     if chosen is None or not choice.passes[row]:
-        chance = float(choice.p_within[row])
-        within = "" if math.isnan(chance) else f", within the margin with probability {probability(chance)}"
-        return f"{_accuracy(choice.shortfall.point[row])} ({found.contest.margin:g} lower is allowed{within})"
+        within = float(choice.p_within[row])
+        chance = f", within the margin with probability {probability(within)}{_like_cells(found, row)}"
+        allowed = f"{found.contest.margin:g} lower is allowed{'' if math.isnan(within) else chance}"
+        return f"{_accuracy(choice.shortfall.point[row])} ({allowed})"
     if level[row] - level[chosen] > math.log1p(TIE):
         return f"its {told} is {math.expm1(level[row] - level[chosen]):.0%} above that of {found.names[chosen]}"
-    why = "more accurate" if choice.by_accuracy else "surer to be as good as any"
-    return f"its {told} is within {TIE:.0%} of that of {found.names[chosen]}, which is {why}"
+    if choice.by_accuracy and choice.shortfall.point[chosen] > choice.shortfall.point[row]:
+        why = "is more accurate"
+    elif level[chosen] <= level[row] and choice.by_accuracy:
+        why = "has no more"
+    else:
+        why = "is surer to be as good as any"
+    return f"its {told} is within {TIE:.0%} of that of {found.names[chosen]}, which {why}"
+
+
+def _like_cells(found: Contenders, row: int) -> str:
+    """What explains the chance of a cell whose own mean keeps the margin, and which is not likely to."""
+    own, pooled = found.choice.shortfall.point[row], found.choice.middle[row]
+    return ", by what cells of like batches came to" if own >= -found.contest.margin > pooled else ""
 
 
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import Choice, Contest, choose, shortfall_draws, shortfalls
+from orchestrator.decision.choice import Choice, Contest, choose, pooled_shortfalls, shortfalls
 from orchestrator.decision.decision import further_seeds
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval
@@ -222,7 +222,8 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
 
 def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Generator) -> np.ndarray:
     times = found.level.draws(generator, DRAWS)
-    within = shortfall_draws(asked, found.shortfall, generator, DRAWS) >= -MARGIN
+    pooled = pooled_shortfalls(asked, found.shortfall, generator, DRAWS)
+    within = (found.shortfall.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
     least = np.where(within, times, np.inf).min(axis=1, keepdims=True)
     cost = (np.maximum(times - least, 0.0) + np.log(2) * ~within).mean(axis=0)
     return np.where(found.p_within >= 0.05, cost, np.inf)

@@ -443,3 +443,35 @@ def test_other_recipes_are_no_like_cells(record_of: RecordOf) -> None:
     assert sorted(found.batch.tolist()) == [32, 64, 128, 256, 512, 1024]
     only = Contenders.of(*frames, Terms(axes={"gpus": "gpus", "device_batch_size": "device_batch_size"}))
     assert only.contest.likeness is not None and set(only.contest.likeness.recipe.tolist()) == {0}
+
+
+def falling_but_for_the_fastest(record_of: RecordOf) -> list[TrialRecord]:
+    """Each doubling costs .006, and so the fastest .03; by its own seeds it came out .0097 short."""
+    short = {gpus: 0.006 * place for place, gpus in enumerate(NOISE)} | {32: 0.0097}
+    return [
+        record_of(gpus, seed, metrics=measured(100 * gpus, 0.9 + noise / 1000 - short[gpus]))
+        for gpus, by_seed in NOISE.items()
+        for seed, noise in enumerate(by_seed)
+    ]
+
+
+def test_the_margin_that_lets_a_cell_in_is_told_by_what_like_cells_tell_too(record_of: RecordOf) -> None:
+    records = falling_but_for_the_fastest(record_of)
+    found = decided(records)
+    (line,) = [each for each in found.would_change if "would let in gpus=32," in each]
+    margin = float(line.removeprefix("report.margin=").split()[0])
+    assert margin > 0.01 and "0.0097 lower than the baseline's" in line and line.endswith("like batches came to).")
+    assert decided(records, margin=margin).name.startswith("gpus=32,")
+    (fastest,) = [each for each in found.shortlist if each.name.startswith("gpus=32,")]
+    assert fastest.why_not.endswith("by what cells of like batches came to)")
+
+
+def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, seed, metrics={"samples_per_s": pace * 1.001**seed, "samples": 6000})
+        for gpus, pace in ((1, 100), (2, 101))
+        for seed in range(3)
+    ]
+    chosen, other = decided(records).shortlist
+    assert chosen.name.startswith("gpus=2,")
+    assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which has no more"
