@@ -252,16 +252,17 @@ def loss_curves() -> list[str]:
 
     base, two, unscaled = curves(1, 128, "none"), curves(2, 256, "linear"), curves(1, 256, "none")
     late = apart(base.loc[21:], two.loc[21:])
+    early = 100 * 10 * apart(base.loc[:10], two.loc[:10]).sum() / (50 * apart(base, two).sum())
     alike = [(1, "replica"), (1, "ghost:128"), (2, "sync"), (2, "replica")]
     pairs = list(combinations([curves(gpus, 256, "linear", norm) for gpus, norm in alike], 2))
     distances, chances = [apart(*pair).mean() for pair in pairs], [by_chance(*pair) for pair in pairs]
     lower = ends(1, 256, "linear") - ends(1, 256, "none")
     accuracies = [each["metrics"]["accuracy"] for each in trials(E3_CURVES)]
     return [
-        f"from epoch 20 on they are {late.min():.0f} to {late.max():.0f}% apart, and end at"
+        f"after epoch 20 they are {late.min():.0f} to {late.max():.0f}% apart, and end at"
         f" {told(ends(1, 128, 'none').mean(), sign='')} and {told(ends(2, 256, 'linear').mean(), sign='')}",
-        f"over all 50 epochs {told(interval(apart(base, two)), 1, '%')}, most of it in the first ten, where seeds of"
-        f" one of them differ by {by_chance(base, two):.1f}%",
+        f"over all 50 epochs {told(interval(apart(base, two)), 1, '%')}, {early:.0f}% of that from the"
+        f" first ten. Seeds of one cell are {by_chance(base, two):.1f}% apart",
         f"{told(interval(apart(base, unscaled)), 1, '%')} apart, ending at {told(ends(1, 256, 'none').mean(), 3, '')}",
         f"{min(distances):.1f} to {max(distances):.1f}% apart, where seeds differ by {min(chances):.1f} to"
         f" {max(chances):.1f}%",
