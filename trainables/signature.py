@@ -36,7 +36,8 @@ def _source(module: str) -> Path | None:
         return None
     roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
     places = [root.joinpath(*rest) for root in roots]
-    files = [file for place in places for file in (place.with_suffix(".py"), place / "__init__.py")]
+    # As the import does: a package before a module of its name.
+    files = [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
     if spec and not roots and not rest:
         files = [Path(spec.origin or "")]
     return next((file for file in files if file.suffix == ".py" and file.is_file()), None)

@@ -56,7 +56,7 @@ class StepSplit:
         return {"step_s": window.seconds / window.steps, "step_data_s": waits[(len(waits) - 1) // 2]}
 
     def together(self, window: Window, without_exchange: AbstractContextManager[None]) -> dict[str, float]:
-        """Of several: each takes a few dozen steps that wait for nobody, and what the window's took longer is exchange.
+        """Of several: each takes some steps that wait for nobody, and what the window's took longer is exchange.
 
         Data, host and compute are the (lower) median rank's, imbalance is what the slowest takes longer;
         `slowest_rank` says which it is.

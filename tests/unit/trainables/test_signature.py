@@ -1,9 +1,11 @@
 import inspect
+import pkgutil
 import sys
 from pathlib import Path
 
 import pytest
 
+from trainables.families import FAMILIES
 from trainables.signature import written_signature
 
 SOURCE = """
@@ -52,6 +54,10 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (package / "parts.py").write_text(SOURCE)
     (package / "broken.py").write_text("def plain(:\n")
     (tmp_path / "single_to_read.py").write_text("def plain(a): pass\n")
+    for beside in (tmp_path / "mine_to_read.py", package / "nets.py"):  # which no import would find
+        beside.write_text("def above(b): pass\n")
+    (package / "nets").mkdir()
+    (package / "nets" / "__init__.py").write_text("def above(c): pass\n")
     monkeypatch.syspath_prepend(str(tmp_path))
 
 
@@ -62,6 +68,7 @@ def mine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("mine_to_read.parts:plain", "(input_shape, /, depth=Ellipsis, *more, width, height=Ellipsis, **rest)"),
         ("mine_to_read.parts:Net", "(num_classes, width=Ellipsis)"),
         ("mine_to_read:above", "(a=Ellipsis)"),
+        ("mine_to_read.nets:above", "(c)"),
         ("single_to_read:plain", "(a)"),
         *((f"mine_to_read.parts:{name}", None) for name in ("twice", "wrapped", "Heir", "Made", "Other", "within")),
         *((f"mine_to_read.parts:{name}", None) for name in ("value", "Far", "absent")),
@@ -76,6 +83,13 @@ def test_what_is_written_is_read_and_nothing_run(path: str, told: str | None) ->
 
 
 def test_what_is_read_is_what_is_imported() -> None:
-    read, real = written_signature("trainables.models.vgg:vgg"), inspect.signature(written_signature)
-    assert read is not None and list(read.parameters) == ["input_shape", "num_classes", "depth"]
-    assert read.parameters["depth"].kind is inspect.Parameter.KEYWORD_ONLY and list(real.parameters) == ["path"]
+    paths = [path for families in FAMILIES.values() for path in families.values()]
+    read = {path: found for path in paths if (found := written_signature(path))}
+    assert len(read) > 15
+    for path, found in read.items():
+        assert parameters(found) == parameters(inspect.signature(pkgutil.resolve_name(path))), path
+
+
+def parameters(signature: inspect.Signature) -> list[tuple[str, object, bool]]:
+    """What the check of keys asks of it."""
+    return [(each.name, each.kind, each.default is each.empty) for each in signature.parameters.values()]
