@@ -4,6 +4,7 @@ import signal
 import time
 import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -56,8 +57,11 @@ def ray_backend() -> Iterator[RayBackend]:
     handler = signal.getsignal(signal.SIGTERM)
     backend = RayBackend(ClusterSpec(dashboard=False, cpus=2), extensions=Extensions(callbacks=[OVERHEARD]))
     assert signal.getsignal(signal.SIGTERM) is handler
-    started = set(psutil.Process().children(recursive=True)) - before
-    assert not {"monitor.py", "log_monitor.py"} & {Path(word).name for each in started for word in each.cmdline()}
+    words = set[str]()
+    for started in set(psutil.Process().children(recursive=True)) - before:
+        with suppress(psutil.NoSuchProcess):  # that ended meanwhile
+            words |= {Path(word).name for word in started.cmdline()}
+    assert "raylet" in words and not {"monitor.py", "log_monitor.py"} & words
     yield backend
     backend.close()
     left = set(psutil.Process().children(recursive=True)) - before
