@@ -47,5 +47,6 @@ class Terms:
             axes=dict(axes),
             excludes=bool(request.exclude) or is_another,
             zips=bool(request.zip) or is_another,
-            nullable=frozenset(axis for axis, values in request.axes.items() if None in values),
+            # `auto` is a text, until it is known on what machine
+            nullable=frozenset(axis for axis, values in request.axes.items() if any(each is None for each in values)),
         )

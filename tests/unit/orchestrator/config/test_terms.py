@@ -23,7 +23,7 @@ def test_axes_are_those_that_the_trials_have():
 
 
 def test_null_is_a_value_where_the_sweep_has_it():
-    asked = SimpleNamespace(**{**vars(REQUEST), "axes": {"gpus": [1], "trainable.slow_down": [None, {"rank": 0}]}})
+    asked = SimpleNamespace(**{**vars(REQUEST), "axes": {"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]}})
     assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
 
 
