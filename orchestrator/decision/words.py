@@ -170,10 +170,11 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     level, loss, choice = found.choice.level.point, found.choice.shortfall.point, found.choice
     better = [i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and choice.middle[i] < 0]
     for i in sorted(better, key=lambda i: -choice.middle[i])[:_MOST]:
-        within = float(choice.p_within[i])
-        chance = f" (within {found.contest.margin:g} with probability {probability(within)}{_like_cells(found, i)})"
+        within, margin = float(choice.p_within[i]), _rounded_up(-choice.middle[i])
+        why = _like_cells(found, i, float(margin))
+        chance = f" (within {found.contest.margin:g} with probability {probability(within)}{why})"
         yield (
-            f"report.margin={_rounded_up(-choice.middle[i])} would let in {found.names[i]}: {_value(found, i)},"
+            f"report.margin={margin} would let in {found.names[i]}: {_value(found, i)},"
             f" {_accuracy(loss[i])}{'' if math.isnan(within) else chance}."
         )
     rivals = [i for i in np.argsort(-choice.p_best).tolist() if i != chosen and choice.p_best[i] >= NOTICED]
@@ -206,10 +207,14 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
     return f"its {told} is within {TIE:.0%} of that of {found.names[chosen]}, which {why}"
 
 
-def _like_cells(found: Contenders, row: int) -> str:
-    """What explains the chance of a cell whose own mean keeps the margin, and which is not likely to."""
+def _like_cells(found: Contenders, row: int, lets_in: float = math.inf) -> str:
+    """What explains the chance of a cell whose own mean keeps the margin, and which is not likely to.
+
+    Or, the other way round, a margin that lets it in, and that its own mean does not keep.
+    """
     own, pooled = found.choice.shortfall.point[row], found.choice.middle[row]
-    return ", by what cells of like batches came to" if own >= -found.contest.margin > pooled else ""
+    unlike = own >= -found.contest.margin > pooled or -own > lets_in + 1e-9
+    return ", by what cells of like batches came to" if unlike else ""
 
 
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:

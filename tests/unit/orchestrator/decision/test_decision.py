@@ -464,6 +464,10 @@ def test_the_margin_that_lets_a_cell_in_is_told_by_what_like_cells_tell_too(reco
     assert decided(records, margin=margin).name.startswith("gpus=32,")
     (fastest,) = [each for each in found.shortlist if each.name.startswith("gpus=32,")]
     assert fastest.why_not.endswith("by what cells of like batches came to)")
+    # And where they speak for it, by a margin below what its own seeds lost.
+    more = decided(flat_but_for_the_fastest(record_of, 0.0125)).would_change
+    line = next(each for each in more if "would let in gpus=32," in each)
+    assert float(line.removeprefix("report.margin=").split()[0]) < 0.0125 and line.endswith("like batches came to).")
 
 
 def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of: RecordOf) -> None:
