@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pandas as pd
 
 from orchestrator.collection.collector import asked_for
@@ -27,11 +26,12 @@ _OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accur
 def shortlist(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
     """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
     chosen, level = found.choice.chosen, found.choice.level.point
-    noticed = _on_front(found) | (found.choice.p_best >= NOTICED)
+    on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in found.front]))
+    noticed = on_front | (found.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
     rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
     figures = _figures(found)
-    return tuple(_setting(found, row, terms, {name: _at(each, row) for name, each in figures.items()}) for row in rows)
+    return tuple(_setting(found, row, terms, figures, on_front=bool(on_front[row])) for row in rows)
 
 
 def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
@@ -43,11 +43,9 @@ def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
     return {axis: asked_for(_plain(value)) for axis, value in had.items()}
 
 
-def _on_front(found: Contenders) -> npt.NDArray[np.bool_]:
-    return np.asarray(found.cells["cell_id"].isin([point.cell_id for point in found.front]))
-
-
-def _setting(found: Contenders, row: int, terms: Terms, figures: Mapping[str, Figure]) -> Setting:
+def _setting(
+    found: Contenders, row: int, terms: Terms, figures: Mapping[str, tuple[Interval, str]], *, on_front: bool
+) -> Setting:
     cell, axes = found.cells.loc[row], axes_of(found, row, terms)
     narrowed = narrowed_to([axes], sorted(found.seeds[row]), excludes=terms.excludes, zips=terms.zips)
     return Setting(
@@ -58,10 +56,10 @@ def _setting(found: Contenders, row: int, terms: Terms, figures: Mapping[str, Fi
         values={column: _plain(cell[column]) for column in _VALUES},
         overrides=tuple(narrowed),
         command=command(terms.arguments, narrowed),
-        figures=figures,
+        figures={name: _at(figure, row) for name, figure in figures.items()},
         timing_valid=_plain(cell["timing_valid"]),
         note=str(cell["note"]),
-        on_front=bool(_on_front(found)[row]),
+        on_front=on_front,
         p_best=found.p_best(row),
         p_within_margin=float(found.choice.p_within[row]),
         why_not=words.why_not(found, found.choice.chosen, row),

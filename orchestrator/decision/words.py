@@ -18,6 +18,7 @@ _MOST = 3
 """Lines of one kind."""
 
 _BEST = f"the best, or within {TIE:.0%} of it,"
+_BY_LIKE_CELLS = "by what cells of like batches came to"
 
 
 def nothing(found: Contenders) -> str:
@@ -152,8 +153,8 @@ def reasons(found: Contenders) -> Iterator[str]:
         yield f"Of {count} cells it has the least {found.measure.told}{among}."
     if compared and choice.chosen is not None and choice.shortfall.point[choice.chosen] < -margin:
         yield (
-            f"Its own seeds came out more than {margin:g} lower; by what cells of like batches came to, it is more"
-            " likely than not within the margin."
+            f"Its own seeds came out more than {margin:g} lower; {_BY_LIKE_CELLS}, it is more likely than not within"
+            " the margin."
         )
     if found.measure.why:
         yield f"Not the time to a target accuracy: {found.measure.why}."
@@ -214,7 +215,7 @@ def _like_cells(found: Contenders, row: int, lets_in: float = math.inf) -> str:
     """
     own, pooled = found.choice.shortfall.point[row], found.choice.middle[row]
     unlike = own >= -found.contest.margin > pooled or -own > lets_in + 1e-9
-    return ", by what cells of like batches came to" if unlike else ""
+    return f", {_BY_LIKE_CELLS}" if unlike else ""
 
 
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:

@@ -36,14 +36,15 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     )
     by_cell = _by_cell(trials, curves)
     colour = FIXED_SIDE[cells["scaling"].iloc[0]]
-    facets = [*varying(cells), "lr_rule", "gpus"]
+    differing = varying(cells)
+    facets = [*differing, "lr_rule", "gpus"]
     ordered = in_order(cells[cells["cell_id"].isin(by_cell["cell_id"].unique())], [*facets, colour])
     if ordered.empty:
         return picture
     together = len(ordered) <= MOST_SERIES
     if together:
         colour, facets = "cell", []
-        ordered[colour] = short_names(ordered.to_dict("records"), varying(cells))
+        ordered[colour] = short_names(ordered.to_dict("records"), differing)
     kept, remarks = fewer(list(ordered[colour].drop_duplicates()), word(colour, cells))
     groups = grouped(ordered[ordered[colour].isin(kept)], facets)
     if len(groups) > MOST_PANELS:
@@ -52,7 +53,6 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     drawn = pd.concat([group for _, group in groups])
     points = _summarised(by_cell[by_cell["cell_id"].isin(drawn["cell_id"])])
     legend = {value: str(value) if together else named(colour, value, cells) for value in kept}
-    differing = varying(cells)
     names = {row["cell_id"]: name(row, differing) for row in drawn.to_dict("records")}
     data = points.assign(cell=points["cell_id"].map(names))
     return replace(

@@ -40,7 +40,7 @@ def verdicts(
 
     `curves` is as of `curves.curves_frame`; without it, claims of loss curves are inconclusive.
     """
-    by_cell = loss_curves(trials, curves) if curves is not None and needs_curves(claims) else {}
+    by_cell = loss_curves(trials, curves) if curves is not None else {}
     return [_verdict(claim, _Values(trials, cells, by_cell)) for claim in claims]
 
 

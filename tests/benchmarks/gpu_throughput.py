@@ -149,7 +149,7 @@ def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting:
     """What a back end would tell this rank."""
     timing = {"val_fraction": 0.0, "window_s": given.window_s, "window_steps": 50, "warmup_steps": 20}
     if given.gpus > 1 and given.device == "cuda":
-        timing |= STEADY
+        timing |= STEADY | {"window_s": max(given.window_s, STEADY["window_s"])}
     return request(
         rank=rank,
         shares=(case.batch_size,) * count,

@@ -1,35 +1,19 @@
 """The recommendation of small sweeps whose figures are worked out by hand."""
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.config.terms import Terms
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.claims import verdicts
 from orchestrator.tables.recommendation import at_most_behind, recommendation_markdown
 from sweeps.status import Status
-
-RecordOf = Callable[..., TrialRecord]
-AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
-ARGUMENTS = ("sweep=demo",)
-
-
-def measured(samples_per_s: float, val_accuracy: float, **other: float) -> dict[str, float]:
-    return {"samples_per_s": samples_per_s, "samples": 6000, "val_accuracy": val_accuracy, **other}
-
-
-def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
-    price = terms.get("price_per_gpu_hour")
-    frames = collect(records, scaling="weak", reference_batch_size=32, price_per_gpu_hour=price)
-    return decide(*frames, Terms(**{"axes": AXES, "arguments": ARGUMENTS} | terms))
+from tests.unit.orchestrator.decision.deciding import AXES, RecordOf, decided, measured
 
 
 @pytest.fixture
@@ -409,65 +393,6 @@ def test_how_far_the_choice_may_be_behind_is_told_where_it_is_bounded(behind: fl
         objective="time", measure="time", margin=0.01, cell_id="a", sentence="", provisional=True, behind=behind
     )
     assert at_most_behind(found) == told
-
-
-NOISE = {1: (0, 4, -4), 2: (3, -3, 0), 4: (-4, 1, 3), 8: (-2, 4, -2), 16: (4, -3, -1), 32: (-1, -3, 4)}
-"""Thousandths of accuracy by GPUs and seed: 0 in the mean."""
-
-
-def flat_but_for_the_fastest(record_of: RecordOf, short: float) -> list[TrialRecord]:
-    return [
-        record_of(gpus, seed, metrics=measured(100 * gpus, 0.9 + noise / 1000 - short * (gpus == 32)))
-        for gpus, by_seed in NOISE.items()
-        for seed, noise in enumerate(by_seed)
-    ]
-
-
-def test_cells_of_like_batches_tell_what_few_seeds_do_not(record_of: RecordOf) -> None:
-    # All but the fastest are as accurate as the baseline; that one misses the margin by .0002, and errors are .0015.
-    found = decided(flat_but_for_the_fastest(record_of, 0.0102))
-    assert found.name.startswith("gpus=32,") and 0.5 < found.p_within_margin < 0.9
-    told = [reason for reason in found.reasons if reason.startswith("Its own seeds came out more than 0.01 lower")]
-    assert len(told) == 1 and told[0].endswith("it is more likely than not within the margin.")
-    # What its own seeds show beyond doubt is believed.
-    assert decided(flat_but_for_the_fastest(record_of, 0.03)).name.startswith("gpus=16,")
-
-
-def test_other_recipes_are_no_like_cells(record_of: RecordOf) -> None:
-    records = flat_but_for_the_fastest(record_of, 0.0)
-    frames = collect(records, scaling="weak", reference_batch_size=32)
-    cells = frames[1].assign(lr_rule=["none", "linear"] * 3, **{"axes.model": ["a", "a", "b", "b", "c", "c"]})
-    axes = {"gpus": "gpus", "lr_rule": "lr_rule", "model": "axes.model"}
-    found = Contenders.of(frames[0], cells, Terms(axes=axes)).contest.likeness
-    assert found is not None and len(set(found.recipe.tolist())) == 6
-    assert sorted(found.batch.tolist()) == [32, 64, 128, 256, 512, 1024]
-    only = Contenders.of(*frames, Terms(axes={"gpus": "gpus", "device_batch_size": "device_batch_size"}))
-    assert only.contest.likeness is not None and set(only.contest.likeness.recipe.tolist()) == {0}
-
-
-def falling_but_for_the_fastest(record_of: RecordOf) -> list[TrialRecord]:
-    """Each doubling costs .006, and so the fastest .03; by its own seeds it came out .0097 short."""
-    short = {gpus: 0.006 * place for place, gpus in enumerate(NOISE)} | {32: 0.0097}
-    return [
-        record_of(gpus, seed, metrics=measured(100 * gpus, 0.9 + noise / 1000 - short[gpus]))
-        for gpus, by_seed in NOISE.items()
-        for seed, noise in enumerate(by_seed)
-    ]
-
-
-def test_the_margin_that_lets_a_cell_in_is_told_by_what_like_cells_tell_too(record_of: RecordOf) -> None:
-    records = falling_but_for_the_fastest(record_of)
-    found = decided(records)
-    (line,) = [each for each in found.would_change if "would let in gpus=32," in each]
-    margin = float(line.removeprefix("report.margin=").split()[0])
-    assert margin > 0.01 and "0.0097 lower than the baseline's" in line and line.endswith("like batches came to).")
-    assert decided(records, margin=margin).name.startswith("gpus=32,")
-    (fastest,) = [each for each in found.shortlist if each.name.startswith("gpus=32,")]
-    assert fastest.why_not.endswith("by what cells of like batches came to)")
-    # And where they speak for it, by a margin below what its own seeds lost.
-    more = decided(flat_but_for_the_fastest(record_of, 0.0125)).would_change
-    line = next(each for each in more if "would let in gpus=32," in each)
-    assert float(line.removeprefix("report.margin=").split()[0]) < 0.0125 and line.endswith("like batches came to).")
 
 
 def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of: RecordOf) -> None:

@@ -1,0 +1,24 @@
+"""Decisions about records that a test makes up."""
+
+from collections.abc import Callable
+from typing import Any
+
+from orchestrator.collection.collector import collect
+from orchestrator.config.terms import Terms
+from orchestrator.decision.decision import decide
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.journal.record import TrialRecord
+
+RecordOf = Callable[..., TrialRecord]
+AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
+ARGUMENTS = ("sweep=demo",)
+
+
+def measured(samples_per_s: float, val_accuracy: float, **other: float) -> dict[str, float]:
+    return {"samples_per_s": samples_per_s, "samples": 6000, "val_accuracy": val_accuracy, **other}
+
+
+def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
+    price = terms.get("price_per_gpu_hour")
+    frames = collect(records, scaling="weak", reference_batch_size=32, price_per_gpu_hour=price)
+    return decide(*frames, Terms(**{"axes": AXES, "arguments": ARGUMENTS} | terms))
