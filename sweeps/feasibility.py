@@ -54,12 +54,13 @@ def _missing(gang: Gang, nodes: Sequence[Node]) -> str:
     kind = f"{gang.gpu_types[0]} GPU" if gang.gpu_types else "GPU"
     each = _counted(gang.cpus_per_rank, "CPU")
     each += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""
+    each += " (cluster.gpu_type)" if gang.gpu_types else ""
     have = ", ".join(_told(node, bool(gang.gpu_types)) for node in nodes) or "no nodes"
     return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {each}; there is room for {room} ({have})"
 
 
 def _told(node: Node, typed: bool) -> str:
-    kind = f"{node.gpu_type or 'unknown'} GPU" if typed else "GPU"
+    kind = f"{node.gpu_type or 'unknown'} GPU" if typed and node.gpus else "GPU"
     return f"{node.name}: {_counted(node.cpus, 'CPU')}, {_counted(node.gpus, kind)}"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -43,7 +44,8 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _early_stop(config)
     if value_at(config, "sweep.budget.cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
         yield "sweep.budget.cost needs report.price_per_gpu_hour"
-    yield from _cluster(config["cluster"])
+    yield from _gpu_type(config, axes)
+    yield from _labels(config)
     yield from tracker_mistakes(config.get("tracker") or {})
     yield from _tune(config)
     yield from _baseline(config["sweep"]["baseline"], axes)
@@ -108,14 +110,21 @@ def _predict(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"predict.gpus takes GPU counts like [8,16,32], not {counts!r}"
 
 
-def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
-    types = cluster["gpu_type"]
+def _gpu_type(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+    types = config["cluster"]["gpu_type"]
     if types is not None and not (types and all(isinstance(each, str) for each in _listed(types))):
         yield f"cluster.gpu_type must be a name like H100, or a list of names, not {types!r}"
-    if not isinstance(cluster["labels"], Mapping) or not all(
-        isinstance(each, str) for pair in cluster["labels"].items() for each in pair
-    ):
-        yield f"cluster.labels must be {{label: value}} in text, not {cluster['labels']!r}"
+    elif types and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
+        yield f"cluster.gpu_type={types} and resources.device=cpu contradict one another: leave one of them out"
+
+
+def _labels(config: Mapping[str, Any]) -> Iterator[str]:
+    labels, cluster = config["cluster"]["labels"], config["cluster"]["address"] or os.environ.get("RAY_ADDRESS")
+    if not isinstance(labels, Mapping) or not all(isinstance(each, str) for pair in labels.items() for each in pair):
+        yield f"cluster.labels must be {{label: value}} in text, not {labels!r}"
+    elif labels and config["mode"] in ("run", "plan") and (not cluster or config["backend"] == "inprocess"):
+        told = "there is none: give cluster.address, or leave them out (cluster.gpu_type works without)"
+        yield f"cluster.labels={labels} choose among the nodes of a cluster, and {told}"
 
 
 def _listed(value: Any) -> list[Any]:

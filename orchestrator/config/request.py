@@ -150,7 +150,7 @@ class Request:
             gpu_types=gpu_types(config),
             labels=config["cluster"]["labels"],
             wait_s=config["cluster"]["wait_s"],
-            device=config["resources"]["device"],
+            device=device(config),
             returned=config.get("objective") or {},
             trackers=config.get("tracker") or {},
             tune=config["tune"],
@@ -177,6 +177,12 @@ def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
     """The types of GPU that a gang is to have; empty for any."""
     asked = config["cluster"]["gpu_type"]
     return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
+
+
+def device(config: Mapping[str, Any]) -> str:
+    """What trials are to compute on: cuda, cpu, auto; whoever asks for a type of GPU asks for GPUs."""
+    asked: str = config["resources"]["device"]
+    return "cuda" if asked == "auto" and gpu_types(config) else asked
 
 
 def value_at(config: Mapping[str, Any], dotted: str) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from orchestrator.config.command_source import command_version
 from orchestrator.config.plugins import plugins_in
-from orchestrator.config.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, gpu_types
+from orchestrator.config.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
 from orchestrator.config.versions import Versions
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes
@@ -28,7 +28,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         if trainable.get(key) is None:
             raise ValueError(f"trainable.{key} is not set")
     resources = config["resources"]
-    device = _device(resources["device"], nodes)
+    computes_on = _device(config, nodes)
     timing = resources["timing"]
     sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
     if config.get("data"):
@@ -42,16 +42,16 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         reference_batch_size=trainable["reference_batch_size"],
         optimizer=_optimizer(config),
         strategy=_strategy(config),
-        device=device,
+        device=computes_on,
         gpus_per_worker=_given(resources["gpus_per_worker"]),
-        gpu_types=gpu_types(config) if device == "cuda" else (),
+        gpu_types=gpu_types(config) if computes_on == "cuda" else (),
         cpus_per_worker=_given(resources["cpus_per_worker"]),
         cores_per_gpu=_cores_per_gpu(nodes),
-        timing=timing if timing != "auto" else ("device" if device == "cuda" else "exclusive"),
+        timing=timing if timing != "auto" else ("device" if computes_on == "cuda" else "exclusive"),
         grad_accum_steps=config["grad_accum_steps"],
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
-        identity={"asked": digest(asked(config, versions, secrets)), "device": device},
+        identity={"asked": digest(asked(config, versions, secrets)), "device": computes_on},
     )
 
 
@@ -105,9 +105,9 @@ def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> A
     share = _given(config["resources"]["gpus_per_worker"]) or 1
     if share < 1:
         return {**axes, "gpus": [share]}
-    device = _device(config["resources"]["device"], nodes)
+    on_gpus = _device(config, nodes) == "cuda"
     cores = _given(config["resources"]["cpus_per_worker"]) or 1
-    most = int(sum(node.gpus if device == "cuda" else node.cpus // cores for node in nodes))
+    most = int(sum(node.gpus if on_gpus else node.cpus // cores for node in nodes))
     return {**axes, "gpus": [share * 2**power for power in range(max(1, most // share).bit_length())]}
 
 
@@ -117,7 +117,8 @@ def _with_absolute_paths(data: Mapping[str, Any]) -> dict[str, Any]:
     return {**data, **{key: str(path) for key, path in found.items()}}
 
 
-def _device(asked: str, nodes: Sequence[Node]) -> str:
+def _device(config: Mapping[str, Any], nodes: Sequence[Node]) -> str:
+    asked = device(config)
     return asked if asked != "auto" else ("cuda" if any(node.gpus for node in nodes) else "cpu")
 
 

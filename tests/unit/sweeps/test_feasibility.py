@@ -30,6 +30,10 @@ def test_the_reason_says_what_is_needed_and_what_there_is():
         "needs 4 ranks of 2 CPUs and 1 GPU; there is room for 2 (host: 8 CPUs, 2 GPUs)"
     )
     assert why_infeasible(gang(1), []).endswith("there is room for 0 (no nodes)")
+    typed = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=1, gpu_types=("H100",))
+    assert why_infeasible(typed, [node(2)]) == (
+        "needs 1 rank of 1 CPU and 1 H100 GPU (cluster.gpu_type); there is room for 0 (n: 2 CPUs, 0 GPUs)"
+    )
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3), st.integers(1, 4), st.integers(1, 2))

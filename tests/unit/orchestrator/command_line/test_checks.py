@@ -91,6 +91,11 @@ def test_a_request_in_order():
         ("cluster.wait_s", "long", "cluster.wait_s must be a number of at least 0, not 'long'"),
         ("cluster.gpu_type", [], "cluster.gpu_type must be a name like H100, or a list of names, not []"),
         ("cluster.labels", {"spot": True}, "cluster.labels must be {label: value} in text, not {'spot': True}"),
+        (
+            *("cluster.labels", {"spot": "yes"}),
+            "cluster.labels={'spot': 'yes'} choose among the nodes of a cluster, and there is none:"
+            " give cluster.address, or leave them out (cluster.gpu_type works without)",
+        ),
         ("sweep.name", "../up", "sweep.name must be a plain folder name of at most 100 characters, not '../up'"),
         ("sweep.name", ".", "sweep.name must be a plain folder name of at most 100 characters, not '.'"),
         (
@@ -182,3 +187,24 @@ def test_scaling_follows_the_side_of_the_batch_that_was_given():
 def test_a_budget_that_nobody_reads_is_told_and_sections_of_a_trainables_own_are_not():
     told = list(key_mistakes({"budget": {"epoch": 3}, "augmentation": {"any": 1}}, config_dir()))
     assert told == ["there is no key budget.epoch (did you mean 'epochs'?)"]
+
+
+def test_labels_choose_among_the_nodes_of_a_cluster(monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    asked = with_value("cluster.labels", {"market-type": "spot"})
+    assert len(mistakes(asked)) == 1
+    assert not mistakes(asked | {"cluster": asked["cluster"] | {"address": "auto"}})
+    assert not mistakes(asked | {"mode": "report"}) and not mistakes(asked | {"mode": "launch"})
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    assert not mistakes(asked)
+    assert len(mistakes(asked | {"backend": "inprocess"})) == 1
+
+
+def test_a_type_of_gpu_and_no_gpu_contradict_one_another():
+    asked = with_value("cluster.gpu_type", "H100")
+    assert not mistakes(asked)
+    on_cpus = asked | {"resources": asked["resources"] | {"device": "cpu"}}
+    assert mistakes(on_cpus) == [
+        "cluster.gpu_type=H100 and resources.device=cpu contradict one another: leave one of them out"
+    ]
+    assert not list(request_mistakes(on_cpus, {"resources.device": ["cpu", "cuda"]}))

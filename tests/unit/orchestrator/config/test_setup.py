@@ -63,6 +63,14 @@ def test_a_missing_reference_is_told():
         setup(given, [LAPTOP], Versions())
 
 
+def test_whoever_asks_for_a_type_of_gpu_asks_for_gpus():
+    typed = config(cluster=CONFIG["cluster"] | {"gpu_type": "H100"})
+    found = setup(typed, [LAPTOP], Versions())
+    assert (found.device, found.gpu_types) == ("cuda", ("H100",))
+    assert with_gpus({"gpus": "auto"}, typed, [LAPTOP]) == {"gpus": [1]}
+    assert setup(config(), [LAPTOP], Versions()).gpu_types == ()
+
+
 @pytest.mark.parametrize(
     ("given", "nodes", "counts"),
     [
