@@ -18,7 +18,6 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 _NUMBER = re.compile(r"\d+(\.\d+)?")
-_NO_FILE = re.compile(r"No such file or directory: '([^'/~][^']*)'")
 
 if TYPE_CHECKING:
     from orchestrator.driver.reported import Reported
@@ -100,19 +99,8 @@ class Ending:
             by_note.setdefault(_NUMBER.sub("#", record.note), []).append(record)
         return [
             f"{len(alike)} of {len(self.ends)} trials failed: {alike[0].note} (see {self._place(alike[0])})"
-            f"{self._remedy(alike[0])}"
             for alike in by_note.values()
         ]
-
-    def _remedy(self, record: TrialRecord) -> str:
-        """For a command that looks for a file where it was started by hand, while a trial has a folder of its own."""
-        found = _NO_FILE.search(record.note)
-        if found is None or not Path(found[1]).exists() or not (self.layout.trial(record.trial_id) / "work").is_dir():
-            return ""
-        return (
-            f". The command runs in a folder of its own: name {{source_dir}}/{found[1]} in trainable.argv, or say"
-            " trainable.cwd=source"
-        )
 
     def _place(self, record: TrialRecord) -> Path:
         """Where there is most to read about a failed trial."""

@@ -14,6 +14,7 @@ from orchestrator.driver import kept
 from orchestrator.driver.attempts import Attempts
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.live import Display
+from orchestrator.driver.remedy import with_remedy
 from orchestrator.driver.trial_folders import TrialFolders
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.durations import speed
@@ -102,7 +103,8 @@ class Session:
         """
         if outcome.cause is Cause.DISK:
             raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
-        outcome = replace(outcome, note=self._secrets.text(outcome.note), trace=self._secrets.text(outcome.trace))
+        note = self._secrets.text(with_remedy(outcome.note, self._layout.trial(trial.trial_id)))
+        outcome = replace(outcome, note=note, trace=self._secrets.text(outcome.trace))
         self._folders.hide_in_logs(trial)
         if outcome.cause is Cause.REQUEST and not self._has_result:
             raise self._no_trial_can(trial, outcome)

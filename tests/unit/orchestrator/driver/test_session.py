@@ -73,6 +73,29 @@ def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: La
     assert terminal(replay(layout.journal).records)["t"].attempt == 2
 
 
+def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(layout.root)
+    Path("data").mkdir()
+    Path("data/houses.npz").touch()
+
+    def noted(path: str) -> str:
+        taken_up = session(layout)
+        taken_up.started(TRIAL)
+        note = f"CommandError: [Errno 2] No such file or directory: '{path}'"
+        taken_up.finished(TRIAL, replace(BROKEN, note=note))
+        return terminal(replay(layout.journal).records)["t"].note
+
+    assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function stands where the driver does
+    (layout.trial("t") / "work").mkdir()
+    assert noted("data/houses.npz").endswith(
+        "'data/houses.npz'. The command runs in a folder of its own: name {source_dir}/data/houses.npz in trainable.argv,"
+        " or say trainable.cwd=source"
+    )
+    assert noted("data/other.npz").endswith("'data/other.npz'")
+
+
 def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = iter([100.0, 107.5, 120.0])
     monkeypatch.setattr("orchestrator.driver.attempts.time", SimpleNamespace(monotonic=lambda: next(clock)))
