@@ -13,6 +13,7 @@ from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, is_sure
 from orchestrator.statistics.means import Moments
 from orchestrator.text import figures
+from orchestrator.text.units import Unit, suited
 
 _MOST = 3
 """Lines of one kind."""
@@ -94,12 +95,11 @@ def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
         values = total.means()
         if total.unit == found.measure.unit or math.isnan(values[chosen]):
             continue
-        own = f"{figures.number(values[chosen])} {total.unit}"
-        if beside is None:
-            told += f", {word} {own}"
-        else:
-            other = values[beside]
-            told += f"; {own}" + ("" if math.isnan(other) else f", against {figures.number(other)}")
+        other = math.nan if beside is None else float(values[beside])
+        unit = suited(total.unit, float(values[chosen]), other)
+        own = unit.told(values[chosen])
+        against = "" if math.isnan(other) else f", against {unit.number(other)}"
+        told += f", {word} {own}" if beside is None else f"; {own}{against}"
     return told
 
 
@@ -237,7 +237,13 @@ def probability(value: float) -> str:
 
 
 def _value(found: Contenders, row: int) -> str:
-    return f"{figures.number(math.exp(found.choice.level.point[row]))} {found.measure.unit}"
+    return _unit(found).told(math.exp(found.choice.level.point[row]))
+
+
+def _unit(found: Contenders) -> Unit:
+    """Of the objective: one for all that is said of it, by the chosen cell and the baseline."""
+    told = [row for row in (found.choice.chosen, found.contest.baseline) if row is not None]
+    return suited(found.measure.unit, *np.exp(found.choice.level.point[told]))
 
 
 def _loss(difference: float) -> str:

@@ -9,6 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from orchestrator.plan.plan import Plan
+from orchestrator.text.units import suited
 from sweeps.feasibility import Node
 from sweeps.number import is_number
 from sweeps.simulation import Stay
@@ -100,7 +101,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None) -> str:
     forecast = plan.forecast
     hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
     unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
-    known = [f"{hours:.2f} {unit}-hours"] if hours or not unknown else []
+    known = [suited(f"{unit}-hours", hours).told(hours)] if hours or not unknown else []
     if known and price_per_gpu_hour is not None:
         known.append(f"a cost of {hours * price_per_gpu_hour:.2f}")
     if makespan_s:

@@ -12,6 +12,7 @@ import pandas as pd
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.lines import number, word
 from orchestrator.report.table import Cell, Column, Table
+from orchestrator.tables.recommendation import front_units
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, in_order, name, status, varying
@@ -48,11 +49,12 @@ def front_table(found: Recommendation) -> Table:
         {**vars(point), "name": f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name}
         for point in found.front
     ]
+    times, costs = front_units(found)
     columns = [
         _text("cell", lambda row: str(row["name"])),
-        _measured("time [s]", "time_s"),
+        _measured(f"time [{times.name}]", "time_s", times.number),
         _measured("val. accuracy", "val_accuracy", _three),
-        _measured(f"cost [{found.cost_unit}]", "cost"),
+        _measured(f"cost [{costs.name}]", "cost", costs.number),
     ]
     return _table("front", pd.DataFrame(rows), columns)
 

@@ -9,6 +9,7 @@ from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import SURE, Recommendation
 from orchestrator.decision.words import probability
 from orchestrator.text import figures
+from orchestrator.text.units import Unit, suited
 
 UNTOLD = 10.0
 """More than as many times above the best cell is no bound, but what two seeds that differ leave open."""
@@ -64,6 +65,12 @@ def beaten_by_none(found: Recommendation) -> str:
     return f"No other cell beats one of these in {many} (means over seeds)"
 
 
+def front_units(found: Recommendation) -> tuple[Unit, Unit]:
+    """In which a table of the front has times and costs."""
+    times = suited("s", *(point.time_s for point in found.front))
+    return times, suited(found.cost_unit, *(point.cost for point in found.front))
+
+
 def _list(title: str, lines: Sequence[str]) -> list[str]:
     return [f"{title}:", "", *(f"- {figures.plain(line)}" for line in lines), ""] if lines else []
 
@@ -71,10 +78,11 @@ def _list(title: str, lines: Sequence[str]) -> list[str]:
 def _front(found: Recommendation) -> list[str]:
     if len(found.front) < 2:
         return []
+    times, costs = front_units(found)
     columns = [
-        ("time [s]", [_number(point.time_s) for point in found.front]),
+        (f"time [{times.name}]", [times.number(point.time_s) for point in found.front]),
         ("validation accuracy", [_accuracy(point.val_accuracy) for point in found.front]),
-        (f"cost [{found.cost_unit}]", [_number(point.cost) for point in found.front]),
+        (f"cost [{costs.name}]", [costs.number(point.cost) for point in found.front]),
     ]
     known = [(title, told) for title, told in columns if any(told)]
     names = [
@@ -88,10 +96,6 @@ def _front(found: Recommendation) -> list[str]:
         *(f"| {' | '.join(row)} |" for row in zip(names, *(told for _, told in known), strict=True)),
         "",
     ]
-
-
-def _number(value: float) -> str:
-    return "" if math.isnan(value) else figures.number(value)
 
 
 def _accuracy(value: float) -> str:

@@ -29,7 +29,7 @@ GOLDEN = """\
 # Recommendation: demo
 
 **Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, against 60.0 s of the baseline \
-(gpus=1, device_batch_size=32, lr_rule=none); 0.0167 GPU-hours, against 0.0167; validation accuracy the same as the \
+(gpus=1, device_batch_size=32, lr_rule=none); 60.0 GPU-seconds, against 60.0; validation accuracy the same as the \
 baseline's (0.01 lower is allowed).**
 
 Probability that it is the best cell or within 2% of the best: over 99%. Probability that its validation accuracy is \
@@ -52,10 +52,10 @@ than the baseline's (within 0.01 with probability below 1%).
 
 No other cell beats one of these in time, validation accuracy and cost at once (means over seeds):
 
-| cell | time [s] | validation accuracy | cost [GPU-hours] |
+| cell | time [s] | validation accuracy | cost [GPU-seconds] |
 |:--|:--|:--|:--|
-| gpus=4, device_batch_size=32, lr_rule=none | 20.0 | 0.860 | 0.0222 |
-| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0 | 0.910 | 0.0167 |
+| gpus=4, device_batch_size=32, lr_rule=none | 20.0 | 0.860 | 80.0 |
+| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0 | 0.910 | 60.0 |
 """
 
 
@@ -111,10 +111,10 @@ def test_a_target_that_nobody_reached_falls_back_and_says_so(records: list[Trial
     assert "Not the time to a target accuracy: no trial reached the target." in found.reasons
 
 
-def test_without_a_price_the_cost_is_in_gpu_hours_and_the_time_beside_it(record_of: RecordOf) -> None:
+def test_without_a_price_the_cost_is_what_gpus_are_held_and_the_time_beside_it(record_of: RecordOf) -> None:
     records = [record_of(g, s, metrics=measured(100 * g**0.5, 0.9)) for g in (1, 2) for s in range(3)]
     told = decided(records, objective="cost").sentence
-    assert "cost for the fixed budget 0.0167 GPU-hours, the baseline itself, in 60.0 s" in told
+    assert "cost for the fixed budget 60.0 GPU-seconds, the baseline itself, in 60.0 s" in told
 
 
 def test_whole_gpus_beside_fractions_of_one_are_told_as_a_config_has_them(record_of: RecordOf) -> None:
@@ -155,7 +155,7 @@ def test_energy_is_minimised_where_it_is_measured(record_of: RecordOf) -> None:
     ]
     found = decided(records, objective="energy")
     assert found.cell_id == "1-32-none"
-    assert "energy for the fixed budget 12,000 J, the baseline itself" in found.sentence
+    assert "energy for the fixed budget 12.0 kJ, the baseline itself" in found.sentence
 
 
 def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None:
@@ -184,7 +184,7 @@ def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: R
     found = decided(shared + good + bad)
     assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
     assert found.sentence == (
-        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, for 0.0167 GPU-hours;"
+        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, for 60.0 GPU-seconds;"
         " validation accuracy the same as that of the baseline (gpus=1, device_batch_size=32, lr_rule=none) (0.01 lower"
         " is allowed)."
     )
@@ -207,7 +207,7 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
     found = decided(records)
     assert (found.cell_id, found.provisional) == ("2-32-none", True)
     assert found.sentence == (
-        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, for 0.0222 GPU-hours, at"
+        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, for 80.0 GPU-seconds, at"
         " 1.50× its baseline's throughput. Whether it trains as well as the others is not known: no trial reported a"
         " validation accuracy."
     )

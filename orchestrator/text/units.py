@@ -1,0 +1,54 @@
+"""Units that suit the size of what they measure: `0.188 worker-seconds`, where hours would be 5.21e-05."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from orchestrator.text import figures
+
+_TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
+_SPANS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0, "days": 86400.0}
+_FAMILIES = (
+    _TIMES,
+    {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9},
+    *({f"{whose}-{span}": size for span, size in _SPANS.items()} for whose in ("worker", "GPU")),
+)
+"""Units of one kind with their sizes, the smallest first."""
+
+_LEAST = 2.0
+"""Values are told in the largest unit of which they are so many: 90 s, but 2 min."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """What values are told in."""
+
+    name: str
+    size: float
+    """In the unit that the values have."""
+
+    def number(self, value: float) -> str:
+        """Without the unit, as for a column that has it in its head; nothing for NaN."""
+        return "" if math.isnan(value) else figures.number(value / self.size)
+
+    def told(self, value: float) -> str:
+        """With the unit."""
+        return f"{self.number(value)} {self.name}"
+
+
+def suited(unit: str, *values: float) -> Unit:
+    """The unit for values that have this one and stand beside each other: that of the least of them; NaN is no value.
+
+    A unit that is no time, energy, or time of GPUs or workers stays: it has no larger ones.
+    """
+    family = next((each for each in _FAMILIES if unit in each), {unit: 1.0})
+    known = [abs(value) for value in values if not math.isnan(value) and value]
+    if not known:
+        return Unit(name=unit, size=1.0)
+    least = min(known) * family[unit]
+    name, size = next(iter(family.items()))
+    for larger, its_size in family.items():
+        if least >= _LEAST * its_size:
+            name, size = larger, its_size
+    return Unit(name=name, size=size / family[unit])
