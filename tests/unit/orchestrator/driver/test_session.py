@@ -90,8 +90,8 @@ def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
     assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function stands where the driver does
     (layout.trial("t") / "work").mkdir()
     assert noted("data/houses.npz").endswith(
-        "'data/houses.npz'. The command runs in a folder of its own: name {source_dir}/data/houses.npz in trainable.argv,"
-        " or say trainable.cwd=source"
+        "'data/houses.npz'. The command runs in a folder of its own: name {source_dir}/data/houses.npz in"
+        " trainable.argv, or say trainable.cwd=source"
     )
     assert noted("data/other.npz").endswith("'data/other.npz'")
 
