@@ -79,7 +79,9 @@ def with_lightning(config, context):
 
         def on_train_epoch_end(self):
             context.report({"epoch": self.current_epoch + 1, "loss": float(self.trainer.callback_metrics["loss"])})
-            self.trainer.should_stop = context.should_stop()
+            # All ranks at the end of the same epoch, or none: a rank that stopped alone would leave the others waiting.
+            if self.trainer.strategy.reduce_boolean_decision(context.should_stop(), all=False):
+                self.trainer.should_stop = True
 
         def configure_optimizers(self):
             return torch.optim.SGD(self.parameters(), lr=context.lr.value, momentum=0.9)

@@ -1,11 +1,13 @@
 """Functions with a framework inside, in real gangs of one and of two ranks: examples/frameworks/training.py."""
 
 import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
 
 from orchestrator import run_sweep
+from tests.unit.trainables.ranks import Processes, rendezvous, request
 
 FOLDER = Path(__file__).parents[2] / "examples/frameworks"
 FRAMEWORKS = ["ddp", "fsdp2", "with_accelerate", "with_lightning"]
@@ -42,3 +44,28 @@ def test_each_trains_one_model_with_all_ranks(tmp_path, monkeypatch):
             assert of_it.world_size_seen.to_dict() == {1: 1, 2: 2}, name
     if len(there) < len(FRAMEWORKS):
         pytest.skip(f"not installed, and so not tried: {sorted(set(FRAMEWORKS) - set(there))}")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("default")
+def test_lightnings_ranks_stop_together_where_one_was_asked_to():
+    if not importlib.util.find_spec("lightning"):
+        pytest.skip("lightning is not installed")
+    gang = {"shares": (32, 32), "rendezvous": rendezvous(), "config": {"budget": {"epochs": 5}}}
+    asked = [request("training:with_lightning", rank=rank, **gang) for rank in (0, 1)]
+    pair = Processes(2)
+    try:
+        answers = pair.call(asked_to_stop_on_rank_1, *((each,) for each in asked))
+    finally:
+        pair.close()
+    assert [answer["status"] for answer in answers] == ["ok", "ok"], answers
+    assert [answer["metrics"]["epochs"] for answer in answers] == [2, 2]
+
+
+def asked_to_stop_on_rank_1(asked):
+    """The rank's entry; rank 1 hears of the end in its second epoch, rank 0 not at all."""
+    sys.path.insert(0, str(FOLDER))
+    from trainables import rank
+
+    looks = iter([False, True, True, True, True])
+    return rank.run(asked, lambda row: None, lambda: asked["rank"] == 1 and next(looks))
