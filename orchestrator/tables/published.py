@@ -98,8 +98,11 @@ def _measured(cell: Row, column: Column) -> str:
     ends = [cell.get(f"{column.column}{end}", math.nan) for end in ("", "_lo", "_hi")]
     point, lo, hi = (factor * float("nan" if value is None or pd.isna(value) else value) for value in ends)
     told = figures.with_interval(point, lo, hi, figures.number)
-    if told and column.epochs and not cell.get("epochs", math.nan) >= column.epochs:
-        told += f" after {cell.get('epochs', math.nan):g} of {column.epochs} epochs"
+    epochs = cell.get("epochs", math.nan)
+    if told and column.epochs and not epochs >= column.epochs:
+        if epochs <= 1 and pd.isna(cell["first_epoch_s"]):
+            return ""  # a few steps of an epoch say nothing of them all
+        told += f" after {epochs:g} of {column.epochs} epochs"
     return f"{told} †" if told and cell["timing_valid"] is False and column.column != "accuracy" else told
 
 

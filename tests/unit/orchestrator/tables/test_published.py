@@ -67,16 +67,22 @@ def test_a_row_may_want_null_and_figures_of_fewer_epochs_say_so(record_of: Recor
         "rows": [
             {"label": "plain", "cell": {"gpus": 1, "slow": None}},
             {"label": "other", "cell": {"gpus": 1, "slow": "x", "absent": None}},
+            {"label": "cut short", "cell": {"gpus": 1, "slow": "y"}},
             {"label": "none", "cell": {"gpus": 1, "absent": 1}},
         ],
     }
     records = [
-        record_of(1, axes={"slow": slow}, metrics={"train_s": seconds, "epochs": epochs, "sm_clock_mhz": 1980})
-        for slow, seconds, epochs in ((None, 2.0, 1), ("x", 30.0, 10))
+        record_of(1, axes={"slow": slow}, metrics={"epochs": epochs, "sm_clock_mhz": 1980} | taken)
+        for slow, epochs, taken in (
+            (None, 1, {"train_s": 2.0, "first_epoch_s": 2.0}),
+            ("x", 10, {"train_s": 30.0, "first_epoch_s": 4.0}),
+            ("y", 1, {"train_s": 0.1}),  # within its first epoch
+        )
     ]
     text = _squeezed(published_markdown(Published.of(table), collect(records, scaling="weak")[1]))
     assert "| plain | | 1 seed | | 2.00 after 1 of 10 epochs | | 1,980 |" in text
     assert "| other | | 1 seed | | 30.0 | | 1,980 |" in text
+    assert "| cut short | | 1 seed | | | | 1,980 |" in text
     assert "| none | | not measured | | | | |" in text
 
 
