@@ -30,6 +30,15 @@ class Bar:
     published: bool = False
 
 
+@dataclass(frozen=True, kw_only=True)
+class Line:
+    """Figures by what was asked."""
+
+    label: str
+    points: Sequence[tuple[float, float]]
+    published: bool = False
+
+
 class Cells:
     """The cells of a sweep, found by their axes."""
 
@@ -37,19 +46,27 @@ class Cells:
         self._cells = pd.read_csv(PUBLISHED_IN / sweep / "summary.csv")
 
     def bar(self, label: str, column: str, factor: float = 1.0, **wanted: Any) -> Bar:
-        """A figure of the one cell with these values; null for what is to be empty."""
+        """A figure of the one cell with these values; None for what is to be empty."""
+        (row,) = self._found(wanted).to_dict("records")
+        ends = {end: factor * row.get(f"{column}_{end}", float("nan")) for end in ("lo", "hi")}
+        return Bar(label=label, value=factor * row[column], **ends)
+
+    def line(self, label: str, along: str, column: str, **wanted: Any) -> Line:
+        """A figure of all cells with these values that have it, by another column."""
+        found = self._found(wanted).dropna(subset=column).sort_values(along)
+        return Line(label=label, points=list(zip(found[along], found[column], strict=True)))
+
+    def _found(self, wanted: Mapping[str, Any]) -> pd.DataFrame:
         found = self._cells
         for axis, value in wanted.items():
             name = next(each for each in (f"axes.{axis}", axis.replace("__", "."), axis) if each in found)
             found = found[found[name].isna() if value is None else found[name] == value]
-        (row,) = found.to_dict("records")
-        ends = {end: factor * row.get(f"{column}_{end}", float("nan")) for end in ("lo", "hi")}
-        return Bar(label=label, value=factor * row[column], **ends)
+        return found
 
 
 def unequal_pair() -> Mapping[str, Sequence[Bar]]:
     """E0: images a second of the MNIST CNN, and an unequal pair with equal and with proportional shares."""
-    cells, pair = Cells("unequal_pair_core"), Cells("unequal_pair_core_two_h200")  # where the GPU alone pauses
+    cells, pair = Cells("unequal_pair_core"), Cells("unequal_pair_shares")  # where the GPU alone pauses
     plain = {"trainable__slow_down": None}
 
     def pace(label: str, **wanted: Any) -> Bar:
@@ -77,11 +94,32 @@ def unequal_pair() -> Mapping[str, Sequence[Bar]]:
     }
 
 
+def second_gpu() -> Mapping[str, Sequence[Line]]:
+    """E0: the speed-up of two GPUs over one at the same global batch, by that batch."""
+    small, large = Cells("unequal_pair_grid"), Cells("unequal_pair_unet")
+    plain = {"trainable__slow_down": None, "gpus": 2}
+    ways = {"DDP": "ddp", "DataParallel": "data_parallel"}
+
+    def line(label: str, cells: Cells, **wanted: Any) -> Line:
+        return cells.line(label, "global_batch_size", "speedup", **wanted)
+
+    return {
+        "MNIST CNN, 1.2 million parameters: two H200 against one": [
+            *(line(label, small, strategy=strategy, **plain) for label, strategy in ways.items()),
+            Line(label="the posts", points=[(512, 68 / 59), (512, 41 / 35)], published=True),
+        ],
+        "U-Net at 256×256, 31 million: two H200 against one": [
+            line(label, large, strategy=strategy, gpus=2) for label, strategy in ways.items()
+        ],
+    }
+
+
 def conv2d() -> Mapping[str, Sequence[Bar]]:
     """E4: milliseconds of one call, on a logarithmic axis."""
-    cells = Cells("conv2d_core")
+    cells = Cells("conv2d")
     one = {"trainable__filter_size": 3, "trainable__channels": 1, "trainable__library": "torch"}
-    gpu = {**one, "resources__device": "cuda"}
+    gpu = {**one, "resources__device": "cuda", "strategy": "data_parallel", "trainable__pin_memory": False}
+    pinned = gpu | {"trainable__pin_memory": True}
 
     def call(label: str, column: str, **wanted: Any) -> Bar:
         return cells.bar(label, column, 1e3, **wanted)
@@ -94,10 +132,12 @@ def conv2d() -> Mapping[str, Sequence[Bar]]:
             call("SciPy, one core", "epoch_s", trainable__library="scipy"),
             call("one H200: first call", "first_epoch_s", trainable__timed="whole", gpus=1, **gpu),
             call("warm call", "epoch_s", trainable__timed="whole", gpus=1, **gpu),
-            call("  copy in", "epoch_s", trainable__timed="copy_in", **gpu),
-            call("  convolution", "epoch_s", trainable__timed="compute", **gpu),
-            call("  copy out", "epoch_s", trainable__timed="copy_out", **gpu),
+            call("  copy in", "epoch_s", trainable__timed="copy_in", gpus=1, **gpu),
+            call("  convolution", "epoch_s", trainable__timed="compute", gpus=1, **gpu),
+            call("  copy out", "epoch_s", trainable__timed="copy_out", gpus=1, **gpu),
+            call("warm, in pinned memory", "epoch_s", trainable__timed="whole", gpus=1, **pinned),
             call("two H200: warm call", "epoch_s", trainable__timed="whole", gpus=2, **gpu),
+            call("warm, in pinned memory", "epoch_s", trainable__timed="whole", gpus=2, **pinned),
         ]
     }
 
@@ -226,10 +266,36 @@ def _told(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def draw_lines(name: str, panels: Mapping[str, Sequence[Line]]) -> None:
+    """One picture of speed-ups by batch, its panels side by side."""
+    with matplotlib.rc_context(STYLE):
+        figure = Figure(figsize=(5.6 * len(panels), 3.2), layout="constrained")
+        axes = None
+        for place, (title, lines) in enumerate(panels.items(), start=1):
+            axes = figure.add_subplot(1, len(panels), place, sharey=axes)
+            axes.axhline(1, color=PUBLISHED, linewidth=0.8)
+            for line, dashes in zip(lines, ("-", "--", "none"), strict=False):
+                batches, values = zip(*line.points, strict=True)
+                colour = PUBLISHED if line.published else MEASURED
+                axes.plot(batches, values, linestyle=dashes, marker="o", markersize=4, color=colour, label=line.label)
+            batches = sorted({batch for line in lines for batch, _ in line.points})
+            axes.set_xscale("log", base=2)
+            axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
+            axes.minorticks_off()
+            axes.set_ylim(0, 2.1)
+            axes.set_xlabel("global batch")
+            axes.set_title(title, fontsize=9, loc="left")
+            axes.spines[["top", "right"]].set_visible(False)
+            axes.legend(frameon=False, loc="lower right")
+        FigureCanvasSVG(figure)
+        figure.savefig(PICTURES / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
+
+
 def main() -> None:
     """Draw all of them."""
     for name, (panels, look) in FINDINGS.items():
         draw(name, panels(), look=look)
+    draw_lines("second_gpu", second_gpu())
 
 
 if __name__ == "__main__":
