@@ -76,6 +76,8 @@ class Contenders:
     """A line for each reason for which other cells cannot be chosen."""
     commonest_end: str
     """How most trials ended, in a sentence, where none is ok; else empty."""
+    points: Sequence[FrontPoint]
+    """Time, validation accuracy and cost of each cell, means over its seeds."""
     front: tuple[FrontPoint, ...]
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN is not known."""
@@ -136,6 +138,7 @@ class Contenders:
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=left_out,
             commonest_end=_commonest_end(trials),
+            points=points,
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
             totals=totals,
         )

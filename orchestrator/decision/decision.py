@@ -16,6 +16,7 @@ from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
 from orchestrator.decision.claims import Verdict
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.further_seeds import command, narrowed_to, with_more
+from orchestrator.decision.gpu_counts import gpu_counts
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NO_OBJECTIVE, NOTICED, MoreSeeds, Recommendation, is_sure
 from orchestrator.decision.shortlist import axes_of, shortlist
 
@@ -36,6 +37,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         "margin": terms.margin,
         "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
         "front": found.front,
+        "gpu_counts": gpu_counts(found),
         "cost_unit": found.totals["cost"].unit,
         "left_out": tuple(found.left_out),
         "shortlist": shortlist(found, terms),

@@ -46,6 +46,15 @@ class FrontPoint:
 
 
 @dataclass(frozen=True, kw_only=True)
+class GpuCount:
+    """What a number of GPUs is worth: the best cell that has so many."""
+
+    gpus: float
+    best: FrontPoint | None
+    """By the objective, among those within the margin; None where no cell of so many GPUs keeps it."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Recommendation:
     """The decision at the end of a sweep. Probabilities are NaN where one seed a cell tells nothing about chance, and
     `p_best` and `behind` where there is one cell alone.
@@ -78,8 +87,10 @@ class Recommendation:
     commands: tuple[str, ...] = ()
     """What runs the further seeds: one command for all of them, but for cells of other seeds or axes."""
     front: tuple[FrontPoint, ...] = ()
+    gpu_counts: tuple[GpuCount, ...] = ()
+    """From the fewest GPUs to the most; empty where there is one number of GPUs only."""
     cost_unit: str = ""
-    """Of the front's costs."""
+    """Of the costs of the front and of the GPU counts."""
     left_out: tuple[str, ...] = ()
     """Why other cells could not be chosen."""
     shortlist: tuple[Setting, ...] = ()

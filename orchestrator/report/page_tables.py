@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,7 +13,7 @@ import pandas as pd
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.lines import number, word
 from orchestrator.report.table import Cell, Column, Table
-from orchestrator.tables.recommendation import front_units
+from orchestrator.tables.recommendation import as_fast, bests, called, told_of, units
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, in_order, name, status, varying
@@ -43,13 +44,33 @@ def failed_table(cells: pd.DataFrame) -> Table:
     return _table("failed", rows, columns)
 
 
+def gpu_table(found: Recommendation) -> Table:
+    """A row for each number of GPUs: the best cell that has so many."""
+    points = bests(found)
+    times, costs = units(found, points)
+    slowest = points[0].time_s
+    nothing = dict.fromkeys(("time_s", "val_accuracy", "cost"), math.nan)
+    rows = [
+        {**(vars(count.best) if count.best else nothing), "name": told_of(found, count)} for count in found.gpu_counts
+    ]
+    columns = [
+        _text("cell", lambda row: str(row["name"])),
+        _measured(f"time [{times.name}]", "time_s", times.number),
+        Column(
+            title="times as fast",
+            text=lambda row: as_fast(slowest, number(row["time_s"])),
+            key=lambda row: -number(row["time_s"]),
+        ),
+        _measured("val. accuracy", "val_accuracy", _three),
+        _measured(f"cost [{costs.name}]", "cost", costs.number),
+    ]
+    return _table("gpu-counts", pd.DataFrame(rows), columns)
+
+
 def front_table(found: Recommendation) -> Table:
     """The cells of a recommendation that no other one beats."""
-    rows = [
-        {**vars(point), "name": f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name}
-        for point in found.front
-    ]
-    times, costs = front_units(found)
+    rows = [{**vars(point), "name": called(found, point)} for point in found.front]
+    times, costs = units(found, found.front)
     columns = [
         _text("cell", lambda row: str(row["name"])),
         _measured(f"time [{times.name}]", "time_s", times.number),

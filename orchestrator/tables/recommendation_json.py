@@ -39,6 +39,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "not_considered": found.left_out,
         "baseline": baseline and _setting(baseline),
         "alternatives": [_setting(each) for each in found.shortlist if each.cell_id != found.cell_id],
+        "gpu_counts": [asdict(each) for each in found.gpu_counts],
         "undecided": {
             "would_change": found.would_change,
             "more_seeds": [asdict(each) for each in found.more_seeds],

@@ -15,7 +15,7 @@ from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
 from orchestrator.config.terms import Terms
 from orchestrator.decision.decision import decide
-from orchestrator.decision.recommendation import FrontPoint, MoreSeeds, Recommendation
+from orchestrator.decision.recommendation import FrontPoint, GpuCount, MoreSeeds, Recommendation
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.drawing import picture_files
@@ -45,6 +45,13 @@ RECOMMENDATION = Recommendation(
     front=(
         FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
         FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+    ),
+    gpu_counts=(
+        GpuCount(
+            gpus=1, best=FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017)
+        ),
+        GpuCount(gpus=4, best=None),
+        GpuCount(gpus=8, best=FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02)),
     ),
     cost_unit="GPU-hours",
 )
@@ -149,6 +156,13 @@ def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
         *("memory", "not-drawn", "tables", "failed"),
         *("published", "scaling", "critical_batch", "machine"),
     ]
+
+
+def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons(page: Reader) -> None:
+    text = " ".join(page.texts)
+    table = text[text.index("The best cell of each number of GPUs") : text.index("It is the fastest.")]
+    told = [table.index(each) for each in ("slow", "1.00×", "gpus=4: no cell keeps", "fast (chosen)", "6.81×", "0.981")]
+    assert told == sorted(told)
 
 
 def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:

@@ -97,6 +97,16 @@ def test_the_alternatives_say_why_they_are_not_the_one(records: list[TrialRecord
     assert found["not_considered"] == ["1 cell is not ok"]
 
 
+def test_of_each_number_of_gpus_there_is_the_best_cell(records: list[TrialRecord]) -> None:
+    found = told(decided(records))["gpu_counts"]
+    assert [(each["gpus"], each["best"] and each["best"]["cell_id"]) for each in found] == [
+        (1, "1-32-none"),
+        (2, "2-32-none"),
+        (3, None),
+    ]
+    assert found[1]["best"]["time_s"] == pytest.approx(6000 / 202)
+
+
 def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: RecordOf) -> None:
     slow = {"samples_per_s": 99, "samples": 6000, "val_accuracy": 0.92}
     unsure = [record_of(1, s, lr_rule="sqrt", metrics={**slow, "val_accuracy": 0.89 + s / 50}) for s in range(2)]
