@@ -1,4 +1,4 @@
-"""What a sweep answers that asks for no recommendation, in a sentence or two."""
+"""What a sweep answers that asks for no recommendation, in a few sentences."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from orchestrator.text.rows import short_names, varying
 WHY = "Nothing is recommended, as asked: report.objective=none."
 
 
-def answer(cells: pd.DataFrame, judged: Sequence[Verdict]) -> str:
+def answer(cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[str]:
     """What became of the claims, and the largest speed-up, of the cells of a summary."""
-    return " ".join(filter(None, (_of_claims(judged), _of_scaling(cells), WHY)))
+    return [told for told in (_of_claims(judged), _of_scaling(cells), WHY) if told]
 
 
 def _of_claims(judged: Sequence[Verdict]) -> str:

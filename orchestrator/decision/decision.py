@@ -27,8 +27,15 @@ _MOST_RIVALS = 3
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
     """The recommendation of a sweep with these frames, as of `collector.collect`; `judged` are its claims."""
     if terms.objective == NO_OBJECTIVE:
-        told = answer(cells, judged)
-        return Recommendation(objective=NO_OBJECTIVE, measure="", margin=terms.margin, sentence=told, provisional=False)
+        lead, *further = answer(cells, judged)
+        return Recommendation(
+            objective=NO_OBJECTIVE,
+            measure="",
+            margin=terms.margin,
+            lead=lead,
+            further=tuple(further),
+            provisional=False,
+        )
     found = Contenders.of(trials, cells, terms)
     chosen, baseline = found.choice.chosen, found.contest.baseline
     common: dict[str, Any] = {
@@ -42,14 +49,15 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         "left_out": tuple(found.left_out),
         "shortlist": shortlist(found, terms),
     }
+    lead, *further = words.nothing(found) if chosen is None else words.recommended(found, chosen)
+    common |= {"lead": lead, "further": tuple(further)}
     if chosen is None:
-        return Recommendation(sentence=words.nothing(found), provisional=True, **common)
+        return Recommendation(provisional=True, **common)
     doubts = words.doubts(found, chosen)
     asked, needed = further_seeds(found, chosen)
     return Recommendation(
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
-        sentence=words.sentence(found, chosen, doubts),
         provisional=bool(doubts) or baseline is None,
         doubts=tuple(doubts),
         p_best=found.p_best(chosen),

@@ -71,8 +71,10 @@ class Recommendation:
     name: str = ""
     baseline_cell_id: str | None = None
     """The cell that accuracies are compared with."""
-    sentence: str
-    """The recommendation in plain English."""
+    lead: str
+    """What it comes to, in one sentence."""
+    further: tuple[str, ...] = ()
+    """Sentences that belong to it."""
     provisional: bool
     p_best: float = math.nan
     """That no cell within the margin is more than 2% better by the objective."""
@@ -98,8 +100,18 @@ class Recommendation:
 
     @property
     def title(self) -> str:
-        """Above the sentence."""
+        """Above it."""
         return "In short" if self.objective == NO_OBJECTIVE else "Recommendation"
+
+    @property
+    def sentence(self) -> str:
+        """All of it in plain English: the lead, what belongs to it, and what makes it provisional."""
+        return " ".join([self.lead, *self.behind_lead])
+
+    @property
+    def behind_lead(self) -> list[str]:
+        """The sentences after the first."""
+        return [*self.further, *([f"Provisional: {'; '.join(self.doubts)}."] if self.doubts else [])]
 
     @property
     def is_baseline(self) -> bool:
@@ -110,7 +122,7 @@ class Recommendation:
 def not_made(objective: str, margin: float) -> Recommendation:
     """What stands in the place of one whose making failed, so that no older one does."""
     told = "No recommendation: it could not be made (report_trace.txt tells why)."
-    return Recommendation(objective=objective, measure="", margin=margin, sentence=told, provisional=True)
+    return Recommendation(objective=objective, measure="", margin=margin, lead=told, provisional=True)
 
 
 def is_sure(probability: float) -> bool:

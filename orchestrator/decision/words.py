@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -22,21 +22,21 @@ _BEST = f"the best, or within {TIE:.0%} of it,"
 _BY_LIKE_CELLS = "by what cells of like batches came to"
 
 
-def nothing(found: Contenders) -> str:
-    """Why no cell is recommended."""
+def nothing(found: Contenders) -> list[str]:
+    """Why no cell is recommended, in sentences."""
+    told = "; ".join(found.left_out) or "no trial has ended"
     if len(found.candidates):
         baseline = found.names[found.contest.baseline or 0]
-        others = f" Not considered: {'; '.join(found.left_out)}." if found.left_out else ""
-        return (
+        lead = (
             "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than"
-            f" {found.contest.margin:g} below that of the baseline ({baseline}).{others}"
+            f" {found.contest.margin:g} below that of the baseline ({baseline})."
         )
-    told = "; ".join(found.left_out) or "no trial has ended"
+        return [lead, f"Not considered: {told}."] if found.left_out else [lead]
     if found.commonest_end:
-        return f"No recommendation: {told}. {found.commonest_end}"
+        return [f"No recommendation: {told}.", found.commonest_end]
     if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.told}") for line in found.left_out):
         told += " (trials have one that report samples_per_s and samples, or train_s)"
-    return f"No recommendation by {found.measure.told}: {told}."
+    return [f"No recommendation by {found.measure.told}: {told}."]
 
 
 def doubts(found: Contenders, chosen: int) -> list[str]:
@@ -71,21 +71,19 @@ def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
     return f"{fewest} seed{'s' * (fewest > 1)} {where} {'are' if fewest > 1 else 'is'} few"
 
 
-def sentence(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
-    """The recommendation."""
+def recommended(found: Contenders, chosen: int) -> list[str]:
+    """The cell, what it takes and what it loses, in sentences."""
     loss, baseline = found.choice.shortfall.point[chosen], found.contest.baseline
     if baseline is None:
-        return _without_accuracy(found, chosen, doubts)
+        return _without_accuracy(found, chosen)
     told = f"Use {found.names[chosen]}: {found.measure.told} {_value(found, chosen)}"
     if baseline == chosen:
-        told += f", the baseline itself{_paid(found, chosen)}"
-    else:
-        known = not math.isnan(found.choice.level.point[baseline])
-        told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
-        of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
-        paid = _paid(found, chosen, baseline if known else None)
-        told += f"{paid}; {_accuracy(loss, of)} ({found.contest.margin:g} lower is allowed)"
-    return f"{told}. Provisional: {'; '.join(doubts)}." if doubts else f"{told}."
+        return [f"{told}, the baseline itself{_paid(found, chosen)}."]
+    known = not math.isnan(found.choice.level.point[baseline])
+    told += f", against {_value(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
+    of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
+    paid = _paid(found, chosen, baseline if known else None)
+    return [f"{told}{paid}; {_accuracy(loss, of)} ({found.contest.margin:g} lower is allowed)."]
 
 
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
@@ -103,30 +101,23 @@ def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
     return told
 
 
-def _without_accuracy(found: Contenders, chosen: int, doubts: Sequence[str]) -> str:
+def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
     """What is known of a sweep whose trials report no validation accuracy: only what is least."""
     row = found.cells.to_dict("records")[chosen]
-    told = f"Least {found.measure.told}: {found.names[chosen]}, {_value(found, chosen)}{_paid(found, chosen)}"
+    least = f"Least {found.measure.told}: {found.names[chosen]}, {_value(found, chosen)}{_paid(found, chosen)}"
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
-        told += f", at {figures.times(speedup)}× its baseline's throughput"
-    told += ". Whether it trains as well as the others is not known: no trial reported a validation accuracy"
-    told += _on_the_test_set(found, chosen)
-    return f"{told} Provisional: {'; '.join(doubts)}." if doubts else told
-
-
-def _on_the_test_set(found: Contenders, chosen: int) -> str:
-    """How accurate it is by what chooses nothing, so that nobody takes the quickest for as good as the best."""
+        least += f", at {figures.times(speedup)}× its baseline's throughput"
+    unknown = "Whether it trains as well as the others is not known: no trial reported a validation accuracy"
     accuracy = found.cells["accuracy"]
     if accuracy.isna().all():
-        return "."
-    told = ", and accuracy on the test set chooses nothing: report it as val_accuracy, too."
+        return [f"{least}.", f"{unknown}."]
+    told = [f"{least}.", f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too."]
     best, own = int(accuracy.to_numpy().argmax()), float(accuracy[chosen])
-    if best == chosen or math.isnan(own):
-        return told
-    return (
-        f"{told} On the test set its accuracy is {own:.3f}; the highest is {accuracy[best]:.3f} ({found.names[best]})."
-    )
+    if best != chosen and not math.isnan(own):  # so that nobody takes the quickest for as good as the best
+        highest = f"the highest is {accuracy[best]:.3f} ({found.names[best]})"
+        told.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
+    return told
 
 
 def reasons(found: Contenders) -> Iterator[str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
-from orchestrator.decision.recommendation import SURE, FrontPoint, GpuCount, Recommendation
+from orchestrator.decision.recommendation import SURE, FrontPoint, GpuCount, Recommendation, is_sure
 from orchestrator.decision.words import probability
 from orchestrator.text import figures
 from orchestrator.text.units import Unit, suited
@@ -32,13 +32,13 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
 
 
 def certainty(found: Recommendation) -> list[tuple[str, str]]:
-    """What of the choice is how sure, as (what, probability), where more than one seed tells."""
+    """What of the choice is sure, as (what, probability); what is not is told as a doubt."""
     best = f"that it is the best cell or within {TIE:.0%} of the best"
     least = f"that it has the least {found.measure} or is within {TIE:.0%} of it"
     told = [(best if found.baseline_cell_id else least, found.p_best)]
     if not found.is_baseline:
         told.append(("that its validation accuracy is within the margin", found.p_within_margin))
-    return [(what, probability(chance)) for what, chance in told if not math.isnan(chance)]
+    return [(what, probability(chance)) for what, chance in told if is_sure(chance)]
 
 
 def at_most_behind(found: Recommendation) -> str:

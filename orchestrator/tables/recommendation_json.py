@@ -38,7 +38,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "reasons": found.reasons,
         "not_considered": found.left_out,
         "baseline": baseline and _setting(baseline),
-        "alternatives": [_setting(each) for each in found.shortlist if each.cell_id != found.cell_id],
+        "alternatives": [_setting(each) for each in found.shortlist if each not in (chosen, baseline)],
         "gpu_counts": [asdict(each) for each in found.gpu_counts],
         "undecided": {
             "would_change": found.would_change,

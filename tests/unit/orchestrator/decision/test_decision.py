@@ -414,7 +414,7 @@ def test_of_cells_that_are_as_fast_those_come_first_that_surely_are(record_of: R
 )
 def test_how_far_the_choice_may_be_behind_is_told_where_it_is_bounded(behind: float, told: str) -> None:
     found = Recommendation(
-        objective="time", measure="time", margin=0.01, cell_id="a", sentence="", provisional=True, behind=behind
+        objective="time", measure="time", margin=0.01, cell_id="a", lead="", provisional=True, behind=behind
     )
     assert at_most_behind(found) == told
 

@@ -34,7 +34,7 @@ RECOMMENDATION = Recommendation(
     margin=0.01,
     cell_id="8-128-sqrt",
     name="gpus=8",
-    sentence=f"Use gpus=8 {demo.EVIL}.",
+    lead=f"Use gpus=8 {demo.EVIL}.",
     provisional=True,
     p_best=0.71,
     p_within_margin=0.995,
@@ -178,12 +178,14 @@ def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
     assert "provisional</span>" not in text
 
 
-def test_a_heading_is_one_sentence_and_what_the_others_say_is_not_said_twice() -> None:
+def test_a_heading_is_the_lead_and_what_a_doubt_says_is_not_said_twice() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
-    doubt = "Provisional: the probability that it is the best, or within 2% of it, is 71%."
-    found = replace(RECOMMENDATION, sentence=f"Use gpus=8: time 1.5 s. {doubt}")
+    lead = "Use gpus=8, device=No. 1 of Acme Inc. & Co.: time 1.5 s."
+    doubt = "the probability that it is the best, or within 2% of it, is 71%"
+    found = replace(RECOMMENDATION, lead=lead, further=("So it is.",), doubts=(doubt,))
     text = rendered(page_of(Material(trials=trials, cells=cells, recommendation=found), []))
-    assert '<p class="sentence">Use gpus=8: time 1.5 s.</p>' in text and f"<p>{doubt}</p>" in text
+    assert f'<p class="sentence">{lead.replace("&", "&amp;")}</p>' in text
+    assert f"<p>So it is. Provisional: {doubt}.</p>" in text
     assert ": 71%</span>" not in text and "within the margin: over 99%</span>" in text
 
 

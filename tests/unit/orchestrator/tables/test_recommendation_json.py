@@ -12,7 +12,7 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.config.terms import Terms
 from orchestrator.decision.decision import decide
-from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
+from orchestrator.decision.recommendation import NO_OBJECTIVE, SURE, Recommendation
 from orchestrator.decision.words import probability
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.recommendation import recommendation_markdown
@@ -89,11 +89,10 @@ def test_the_alternatives_say_why_they_are_not_the_one(records: list[TrialRecord
             "validation accuracy 0.0500 lower than the baseline's (0.01 lower is allowed, within the margin with"
             " probability below 1%)",
         ),
-        "1-32-none": (
-            False,
-            "its time for the fixed budget is 100% above that of gpus=2, device_batch_size=32, lr_rule=none",
-        ),
     }
+    assert found["baseline"]["why_not"] == (
+        "its time for the fixed budget is 100% above that of gpus=2, device_batch_size=32, lr_rule=none"
+    )
     assert found["not_considered"] == ["1 cell is not ok"]
 
 
@@ -120,11 +119,13 @@ def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: Recor
         assert all(f"- {each['name']}: {each['seeds']} more" in text for each in found["undecided"]["more_seeds"])
         assert all(command in text for command in found["undecided"]["commands"])
         best, within = found["probability"]["best"], found["probability"]["within_margin"]
-        assert best is None or f"of the best: {probability(best)}." in text
-        assert recommendation.is_baseline or f"within the margin: {probability(within)}." in text
+        for what, chance in (("of the best", best), ("within the margin", within)):
+            alone = what == "within the margin" and recommendation.is_baseline
+            assert chance is None or alone or (f"{what}: {probability(chance)}." in text) is (chance >= SURE)
         time_s = found["recommended"]["figures"]["time"]["value"]
         assert f"time for the fixed budget {figures.number(time_s)} s" in found["sentence"]
-        front = [each for each in (found["recommended"], *found["alternatives"]) if each["on_front"]]
+        others = [each for each in found["alternatives"] + [found["baseline"]] if each != found["recommended"]]
+        front = [each for each in (found["recommended"], *others) if each["on_front"]]
         rows = [f"| {each['name']} | {figures.number(each['figures']['time']['value'])} " for each in front[1:]]
         assert all(row in text for row in rows)
 
@@ -162,7 +163,7 @@ def test_axes_have_the_values_that_the_sweep_gives_them(record_of: RecordOf) -> 
 @pytest.mark.parametrize(("behind", "at_most"), [(0.25, 0.25), (40.0, None), (math.nan, None)])
 def test_what_is_no_bound_is_none_here_too(behind: float, at_most: float | None) -> None:
     found = Recommendation(
-        objective="time", measure="time", margin=0.01, cell_id="a", sentence="", provisional=True, behind=behind
+        objective="time", measure="time", margin=0.01, cell_id="a", lead="", provisional=True, behind=behind
     )
     assert told(found)["behind_best"] == {"at_most": at_most, "probability": 0.95}
 
