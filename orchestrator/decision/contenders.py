@@ -56,6 +56,18 @@ class Total:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Spoiled:
+    """A cell that cannot be chosen because its timing is not valid, and what it came to all the same."""
+
+    name: str
+    objective: float
+    """Geometric mean over its seeds."""
+    val_accuracy: float
+    note: str
+    """Why its timing is not valid."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Contenders:
     """What there is to choose from, and the choice.
 
@@ -74,6 +86,8 @@ class Contenders:
     choice: Choice
     left_out: Sequence[str]
     """A line for each reason for which other cells cannot be chosen."""
+    spoiled: Sequence[Spoiled]
+    """The cells that others with valid timings keep out; the least objective first."""
     commonest_end: str
     """How most trials ended, in a sentence, where none is ok; else empty."""
     points: Sequence[FrontPoint]
@@ -137,6 +151,7 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=left_out,
+            spoiled=_spoiled(cells[_known(cells, trials) & ~kept], trials, differing),
             commonest_end=_commonest_end(trials),
             points=points,
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
@@ -183,7 +198,7 @@ def _commonest_end(trials: pd.DataFrame) -> str:
 def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
     """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
     ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
-    known = ok & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+    known = _known(cells, trials)
     valid = known & is_valid(cells["timing_valid"])
     kept = valid if valid.any() else known
     told = [
@@ -193,6 +208,23 @@ def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.
         figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
     ]
     return kept, [line for line in told if line]
+
+
+def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
+    """Whether each cell is ok and has a figure of the objective, valid or not."""
+    return (cells["status"] == Status.OK.value) & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+
+
+def _spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Spoiled]:
+    if cells.empty:
+        return []
+    objectives = np.exp(Moments.of(logs(_by_seed(trials, cells, "objective"))).mean).tolist()
+    rows = zip(cells.to_dict("records"), objectives, strict=True)
+    found = [
+        Spoiled(name=name(row, differing), objective=value, val_accuracy=row["val_accuracy"], note=str(row["note"]))
+        for row, value in rows
+    ]
+    return sorted(found, key=lambda each: each.objective)
 
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:

@@ -51,7 +51,9 @@ class GpuCount:
 
     gpus: float
     best: FrontPoint | None
-    """By the objective, among those within the margin; None where no cell of so many GPUs keeps it."""
+    """By the objective, among those within the margin."""
+    why_none: str = ""
+    """Why there is none, if so."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +92,7 @@ class Recommendation:
     """What runs the further seeds: one command for all of them, but for cells of other seeds or axes."""
     front: tuple[FrontPoint, ...] = ()
     gpu_counts: tuple[GpuCount, ...] = ()
-    """From the fewest GPUs to the most; empty where there is one number of GPUs only."""
+    """From the fewest GPUs to the most; empty where one number of GPUs was tried."""
     cost_unit: str = ""
     """Of the costs of the front and of the GPU counts."""
     left_out: tuple[str, ...] = ()

@@ -9,7 +9,7 @@ import numpy as np
 
 from orchestrator.collection.timed import is_valid
 from orchestrator.decision.choice import SHOWN, TIE
-from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.contenders import Contenders, Spoiled
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, is_sure
 from orchestrator.statistics.means import Moments
 from orchestrator.text import figures
@@ -54,7 +54,31 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
         told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
     missed = ["no trial reached the target accuracy"] * found.measure.target_missed
-    return told + missed + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
+    return (
+        told
+        + missed
+        + ["no timing is valid"] * invalid
+        + _seeming_better(found, chosen)
+        + same * _seeds_are_alike(found)
+    )
+
+
+def _seeming_better(found: Contenders, chosen: int) -> list[str]:
+    """Cells without a valid timing are kept out because one cannot trust them, which is no reason to trust another."""
+    better = _better_but_spoiled(found, chosen)
+    if not better:
+        return []
+    many = figures.counted(len(better), "cell seems", "cells seem")
+    first = f"{better[0].name}: {_unit(found).told(better[0].objective)}"
+    return [f"{many} better, with a timing that is not valid ({first})"]
+
+
+def _better_but_spoiled(found: Contenders, chosen: int) -> list[Spoiled]:
+    """Those with less of the objective that are not seen to miss the margin, the best first."""
+    limit = math.exp(found.choice.level.point[chosen] - math.log1p(TIE))
+    baseline = found.contest.baseline
+    least = -math.inf if baseline is None else float(found.cells["val_accuracy"][baseline]) - found.contest.margin
+    return [each for each in found.spoiled if each.objective < limit and not each.val_accuracy < least]
 
 
 def _seeds_are_alike(found: Contenders) -> bool:
@@ -173,6 +197,9 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     for i in rivals[:_MOST]:
         chance = probability(float(choice.p_best[i]))
         yield f"{found.names[i]} is {_BEST} with probability {chance}: {_value(found, i)}{_loss(loss[i])}."
+    for each in _better_but_spoiled(found, chosen)[:_MOST]:
+        value = _unit(found).told(each.objective)
+        yield f"{each.name} would be better with {value}, but its timing is not valid: {each.note.rstrip('.')}."
     yield from _at_the_edge(found, chosen)
 
 

@@ -85,7 +85,7 @@ def bests(found: Recommendation) -> list[FrontPoint]:
 
 def told_of(found: Recommendation, count: GpuCount) -> str:
     """The name of a GPU count's best cell, or that there is none."""
-    return called(found, count.best) if count.best else f"gpus={count.gpus:g}: no cell keeps the margin"
+    return called(found, count.best) if count.best else f"gpus={count.gpus:g}: {count.why_none}"
 
 
 def called(found: Recommendation, point: FrontPoint) -> str:

@@ -101,6 +101,26 @@ def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_o
     assert decided([record for record in records if record.gpus == 2]).gpu_counts == ()
 
 
+def test_a_cell_that_seems_better_without_a_valid_timing_makes_the_choice_provisional(record_of: RecordOf) -> None:
+    """A fast cell's window is the first to be too short: leaving it out in silence would recommend the slower one."""
+    short = {"window_s": 0.6, "window_steps": 600}
+    fast = [record_of(1, s, metrics=measured(400, 0.9) | short) for s in range(3)]
+    slow = [record_of(2, s, metrics=measured(100, 0.9) | {"window_s": 2.5, "window_steps": 600}) for s in range(3)]
+    found = decided([*fast, *slow])
+    assert found.cell_id == "2-32-none" and found.provisional
+    name = "gpus=1, device_batch_size=32, lr_rule=none"
+    assert f"1 cell seems better, with a timing that is not valid ({name}: 15.0 s)" in found.sentence
+    why = f"{name} would be better with 15.0 s, but its timing is not valid: timed window below 2 s or 50 steps."
+    assert why in found.would_change
+    assert [(each.gpus, each.why_none) for each in found.gpu_counts] == [
+        (1, "no cell has a valid time for the fixed budget"),
+        (2, ""),
+    ]
+    worse = [record_of(1, s, lr_rule="sqrt", metrics=measured(400, 0.5) | short) for s in range(3)]
+    reference = [record_of(1, s, metrics=measured(90, 0.9)) for s in range(3)]
+    assert "seems better" not in decided([*worse, *slow, *reference]).sentence
+
+
 def test_a_wider_margin_lets_the_fast_cell_in(records: list[TrialRecord]) -> None:
     assert decided(records, margin=0.051).cell_id == "4-32-none"
 

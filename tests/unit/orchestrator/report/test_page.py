@@ -50,7 +50,7 @@ RECOMMENDATION = Recommendation(
         GpuCount(
             gpus=1, best=FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017)
         ),
-        GpuCount(gpus=4, best=None),
+        GpuCount(gpus=4, best=None, why_none="no cell keeps the margin"),
         GpuCount(gpus=8, best=FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02)),
     ),
     cost_unit="GPU-hours",

@@ -98,10 +98,11 @@ def test_the_alternatives_say_why_they_are_not_the_one(records: list[TrialRecord
 
 def test_of_each_number_of_gpus_there_is_the_best_cell(records: list[TrialRecord]) -> None:
     found = told(decided(records))["gpu_counts"]
-    assert [(each["gpus"], each["best"] and each["best"]["cell_id"]) for each in found] == [
-        (1, "1-32-none"),
-        (2, "2-32-none"),
-        (3, None),
+    assert [(each["gpus"], each["best"] and each["best"]["cell_id"], each["why_none"]) for each in found] == [
+        (1, "1-32-none", ""),
+        (2, "2-32-none", ""),
+        (3, None, "no cell keeps the margin"),
+        (4, None, "no cell is ok"),
     ]
     assert found[1]["best"]["time_s"] == pytest.approx(6000 / 202)
 
