@@ -1,9 +1,11 @@
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from orchestrator.journal.record import TrialRecord
+from orchestrator.storage.layout import Layout
 from sweeps.status import Status
 
 RecordOf = Callable[..., TrialRecord]
@@ -53,3 +55,11 @@ def record_of() -> RecordOf:
         return TrialRecord(**given | fields)
 
     return make
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    """A results directory in which nothing has run."""
+    layout = Layout(tmp_path)
+    layout.create()
+    return layout

@@ -13,13 +13,6 @@ from orchestrator.collection.epoch_rows import one_row_an_epoch
 from orchestrator.storage.layout import Layout
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    layout = Layout(tmp_path)
-    layout.create()
-    return layout
-
-
 def write(layout: Layout, trial_id: str, content: bytes) -> None:
     layout.trial(trial_id).mkdir()
     layout.metrics(trial_id).write_bytes(content)

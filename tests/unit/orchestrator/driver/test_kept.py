@@ -1,6 +1,5 @@
 """A further attempt at a spoiled trial, through the session, with the files that a back end leaves."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,13 +26,6 @@ class Nobody:
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
-
-
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    found = Layout(tmp_path)
-    found.create()
-    return found
 
 
 def session(layout: Layout, journal: Journal) -> Session:

@@ -28,13 +28,6 @@ FULL = Outcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OSError
 SKIPPED = Outcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
 
 
-@pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    found = Layout(tmp_path)
-    found.create()
-    return found
-
-
 def session(layout: Layout, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
     """Of one more driver."""
     display: Any = Nobody()

@@ -1,5 +1,4 @@
 import hashlib
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,11 +12,9 @@ from trainables.checkpoints.generations import Generations
 
 
 @pytest.fixture
-def layout(tmp_path: Path) -> Layout:
-    found = Layout(tmp_path)
-    found.create()
-    found.trial("a").mkdir()
-    return found
+def layout(layout: Layout) -> Layout:
+    layout.trial("a").mkdir()
+    return layout
 
 
 def ended(layout: Layout) -> list[Record]:
