@@ -14,6 +14,7 @@ def test_a_rank_with_several_devices_takes_a_device_batch_for_each():
     batch = multiply_device(32, ranks=1, devices_per_rank=4)
     assert (batch.global_batch_size, batch.shares, batch.device_batch_size) == (128, (128,), 32)
     assert divide_global(130, 1, devices_per_rank=4).device_batch_size == 33
+    assert divide_global(130, 1).device_batch_size == multiply_device(130, 1).device_batch_size == 130
 
 
 def test_an_uneven_batch_is_refused_unless_asked_for():

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.lr_rule import RULES, learning_rate
+from sweeps.lr_rule import RULES, learning_rate, plainness
 
 ADAM = {"name": "adam", "betas": [0.9, 0.999], "eps": 1e-8}
 SGD = {"name": "sgd", "momentum": 0.9}
@@ -50,6 +50,13 @@ def test_adam_sqrt_by_hand():
 def test_adam_sqrt_is_refused_where_no_decay_rate_exists():
     with pytest.raises(ValueError, match="κ·"):
         rate("adam_sqrt", 1280, ADAM)
+    assert rate("adam_sqrt", 1279, ADAM).optimizer["betas"][0] == pytest.approx(1 / 1280)
+
+
+@pytest.mark.parametrize("missing", ["betas", "eps"])
+def test_adam_sqrt_needs_the_settings_that_it_changes(missing):
+    with pytest.raises(ValueError, match="its config has none"):
+        rate("adam_sqrt", 256, {key: value for key, value in ADAM.items() if key != missing})
 
 
 @pytest.mark.parametrize(
@@ -100,3 +107,9 @@ def test_at_the_reference_batch_every_rule_gives_the_reference_rate(rule):
     optimizer = SGD if rule in ("none", "linear", "sqrt", "adascale", "lars") else ADAM
     found = rate(rule, 128, optimizer)
     assert found.value == pytest.approx(0.1) and found.warmup_from == pytest.approx(0.1)
+
+
+def test_the_plainest_reference_is_the_untouched_rate_or_what_is_nearest_to_it():
+    asked = [("linear", 1.0), ("none", 4.0), ("linear", 2.0), ("none", 1.0), ("none", 0.5)]
+    in_order = [("none", 1.0), ("none", 0.5), ("none", 4.0), ("linear", 1.0), ("linear", 2.0)]
+    assert sorted(asked, key=lambda each: plainness(*each)) == in_order

@@ -83,6 +83,10 @@ def test_a_warm_up_lasts_until_the_pace_has_settled() -> None:
     assert 0.4 < stage.now - 100 < 0.8
 
 
+def test_slow_first_steps_that_fill_the_least_warm_up_are_no_pace() -> None:
+    assert warmed_up(Stage(0.3, 0.02)) == pytest.approx(0.02)
+
+
 def test_a_pace_that_never_settles_ends_the_warm_up_all_the_same() -> None:
     stage = Stage(*[0.01 * 0.99**number for number in range(1000)])
     warmed_up(stage)
