@@ -20,11 +20,13 @@ from orchestrator.text.rows import Row, name, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
 _HOLLOW = "Hollow points: the timing is not valid, for the reason in the table."
+_LEAST_BATCHES = 3
+"""Of fewer, the lines over GPUs show as much."""
 
 
 def cell_pictures(cells: pd.DataFrame) -> list[Picture]:
     """In the order of the report."""
-    return [speedup(cells), efficiency(cells), accuracy(cells), time_to_target(cells)]
+    return [speedup(cells), *speedup_by_batch(cells), efficiency(cells), accuracy(cells), time_to_target(cells)]
 
 
 def speedup(cells: pd.DataFrame) -> Picture:
@@ -39,6 +41,37 @@ def speedup(cells: pd.DataFrame) -> Picture:
     )
     told = replace(picture, remarks=one_process(cells))
     return picture if picture.absent else _over_gpus(told, cells, "speedup", speedup_axis(cells))
+
+
+def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
+    """From which batch on more GPUs pay: the speed-up over the batch that the compared cells share, a line a GPU count.
+
+    No picture with fewer than three batches.
+    """
+    scaled = cells[_is_compared(cells) & cells["speedup"].notna()]
+    batch = FIXED_SIDE[cells["scaling"].iloc[0]]
+    if scaled[batch].nunique() < _LEAST_BATCHES:
+        return []
+    gpus = word("gpus", cells)
+    picture = Picture(
+        name="speedup_by_batch",
+        title="Speed-up against batch",
+        about=f"From which {word(batch, cells)} on more {gpus} pay: throughput as a multiple of the baseline cell's, a"
+        f" line for each number of {gpus}. Dashed: as fast as the baseline. {_BAND}",
+        x=power_axis(word(batch, cells), scaled[batch].tolist()),
+        y=speedup_axis(cells),
+        remarks=_doubts(scaled, "speedup"),
+    )
+    lines = Lines(
+        x=batch,
+        y="speedup",
+        colour="gpus",
+        facets=[*varying(cells), "lr_rule"],
+        told=_speed_told(cells),
+        guides=lambda drawn: [((float(drawn[batch].min()), float(drawn[batch].max())), (1.0, 1.0))],
+        marks_invalid=True,
+    )
+    return [with_lines(picture, scaled, lines)]
 
 
 def efficiency(cells: pd.DataFrame) -> Picture:
@@ -97,12 +130,11 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
 
 
 def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
-    invalid = is_invalid(cells.loc[cells[column].notna(), "timing_valid"]).any()
     drawn = replace(
         picture,
         x=power_axis(word("gpus", cells), cells["gpus"].tolist()),
         y=axis,
-        remarks=[*picture.remarks, *([_HOLLOW] if invalid else [])],
+        remarks=[*picture.remarks, *_doubts(cells, column)],
     )
     lines = Lines(
         x="gpus",
@@ -117,9 +149,18 @@ def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -
     return with_lines(drawn, cells, lines)
 
 
+def _doubts(cells: pd.DataFrame, column: str) -> list[str]:
+    return [_HOLLOW] if is_invalid(cells.loc[cells[column].notna(), "timing_valid"]).any() else []
+
+
 def _compares(cells: pd.DataFrame) -> bool:
-    """Whether there are others than baselines, each of which is 1 by definition."""
-    return bool((cells["cell_id"] != cells["baseline_cell_id"]).any())
+    """Whether there are others than baselines."""
+    return bool(_is_compared(cells).any())
+
+
+def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
+    """Not of baselines, each of which is 1 by definition."""
+    return cells["cell_id"] != cells["baseline_cell_id"]
 
 
 def _why_no_speedup(cells: pd.DataFrame) -> str:

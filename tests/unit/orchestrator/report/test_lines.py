@@ -7,7 +7,7 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
 from orchestrator.report.axes import decade_axis, epoch_axis, power_axis
-from orchestrator.report.cell_pictures import accuracy, efficiency, speedup, time_to_target
+from orchestrator.report.cell_pictures import accuracy, efficiency, speedup, speedup_by_batch, time_to_target
 from orchestrator.report.curve_pictures import MOST_POINTS, loss
 from orchestrator.report.lines import fewer
 from orchestrator.report.memory_picture import memory
@@ -40,6 +40,25 @@ def test_speedup_has_a_panel_a_rule_a_line_a_batch_and_the_ideal(cells: pd.DataF
     assert (first.lo[1], first.hi[1]) == (row.speedup_lo, row.speedup_hi)
     assert first.doubtful == (False, False, True, False) and "timing not valid" in first.told[2]
     assert "Hollow points" in " ".join(picture.remarks)
+
+
+def test_speedup_by_batch_has_a_line_a_gpu_count_and_no_baseline(cells: pd.DataFrame) -> None:
+    (picture,) = speedup_by_batch(cells)
+    assert picture.legend == ("GPUs: 2", "GPUs: 4", "GPUs: 8") and picture.x.label == "batch per GPU"
+    assert [panel.title for panel in picture.panels] == ["LR rule: none", "LR rule: linear", "LR rule: sqrt"]
+    assert picture.panels[0].guides == [((32.0, 512.0), (1.0, 1.0))]
+    of_two = cells[(cells.gpus == 2) & (cells.lr_rule == "none")].sort_values("device_batch_size")
+    first = picture.panels[0].series[0]
+    assert (first.x, first.y, first.lo) == ((32, 128, 512), tuple(of_two.speedup), tuple(of_two.speedup_lo))
+    assert len(picture.data) == (cells["speedup"].notna() & (cells["gpus"] > 1)).sum()
+
+
+@pytest.mark.parametrize("left", [{"device_batch_size": [32, 512]}, {"gpus": [1]}])
+def test_two_batches_or_nothing_scaled_make_no_picture_by_batch(
+    cells: pd.DataFrame, left: dict[str, list[int]]
+) -> None:
+    ((column, values),) = left.items()
+    assert speedup_by_batch(cells[cells[column].isin(values)]) == []
 
 
 def test_every_drawn_point_is_in_the_data(cells: pd.DataFrame) -> None:
