@@ -1,14 +1,10 @@
 """How `sweep.phases` fares on grids of other seeds: what it spends, and whether it answers as the full grid does.
 
-    python -m orchestrator sweep=batch_scaling backend=inprocess results_dir=ACC report.html=false rerun_invalid=0 \
-        'sweep.axes.gpus=[1]' 'sweep.axes.device_batch_size=[32,64,128,256,512,1024]' "sweep.axes.seed='range(0,30)'" \
-        trainable.window_s=0.01 trainable.window_steps=1 trainable.warmup_steps=0 trainable.warmup_s=0.001
-    python tests/benchmarks/phases_drawn.py drawn.json --accuracies ACC/batch_scaling --full results/a \
-        --phased results/b
+    python tests/benchmarks/phases_drawn.py drawn.json
 
-A grid has the accuracies of three seeds drawn from those of ACC, and the times of a full grid of gpus=[1,2], shuffled
-within each shape; its probes are those of the phased sweep, each off by some 10%. Two ranks take the same steps as one
-of their global batch, so that ACC needs one rank only. The truth are the means over all of ACC's seeds and all times.
+A grid has the accuracies of three seeds drawn from thirty (`digits.py` has them), and the times of a full grid of
+gpus=[1,2], shuffled within each shape; its probes are those of the phased sweep, each off by some 10%. The truth are
+the means over all thirty seeds and all times.
 `behind` is by how much the objective of an answer is above that of the best cell that truly is within the margin, and
 `short` by how much its true accuracy is below the baseline's.
 """
@@ -28,25 +24,19 @@ ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
 
 from orchestrator.config.request import Request  # noqa: E402
-from orchestrator.journal.journal import replay, terminal  # noqa: E402
+from orchestrator.journal.journal import replay  # noqa: E402
 from orchestrator.journal.kind import Kind  # noqa: E402
 from orchestrator.journal.record import TrialRecord  # noqa: E402
 from sweeps.trial import TrialSpec  # noqa: E402
+from tests.benchmarks.digits import KEPT, Accuracies, accuracies_of_thirty_seeds  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402
 from tests.benchmarks.phases_replayed import ends_of, hours, key, played, question_of, recommended  # noqa: E402
 
 WORDS = ["sweep=batch_scaling", "sweep.axes.gpus=[1,2]"]
 SEEDS, REFERENCE, PROBE_ERROR = 3, 32, 0.1
 
-Accuracies = Mapping[tuple[int, str, int], float]
-"""By global batch, rule and seed."""
 Ends = Mapping[str, TrialRecord]
 Case = tuple[Request, Sequence[TrialSpec]]
-
-
-def accuracies_of(folder: Path) -> dict[tuple[int, str, int], float]:
-    ends = terminal(replay(folder / "journal.jsonl").records).values()
-    return {(each.global_batch_size, each.lr_rule, each.seed): each.metrics["val_accuracy"] for each in ends}
 
 
 def training(axes: Mapping[str, Any]) -> tuple[int, str]:
@@ -62,7 +52,7 @@ def drawn(timed: Ends, accuracies: Accuracies, seeds: Sequence[int], chance: ran
     grid: dict[str, TrialRecord] = {}
     for alike in shapes.values():
         for end, donor in zip(alike, chance.sample(alike, len(alike)), strict=True):
-            accuracy = accuracies[*training(end.axes), seeds[end.axes["seed"]]]
+            accuracy = accuracies[training(end.axes)][seeds[end.axes["seed"]]]
             metrics = {**donor.metrics, "val_accuracy": accuracy}
             grid[key(end.axes)] = dataclasses.replace(end, metrics=metrics, wall_s=donor.wall_s)
     return grid
@@ -83,14 +73,11 @@ def truth(grids: Sequence[Ends], accuracies: Accuracies) -> dict[str, tuple[floa
     for end in (end for grid in grids for end in grid.values()):
         rates.setdefault((end.axes["gpus"], end.axes["device_batch_size"]), []).append(end.metrics["samples_per_s"])
 
-    def accuracy(cell: tuple[int, str]) -> float:
-        return statistics.mean(value for (*trained, _), value in accuracies.items() if tuple(trained) == cell)
-
-    best = accuracy((REFERENCE, "none"))
+    best = statistics.mean(accuracies[REFERENCE, "none"])
     return {
         end.cell_id: (
             1 / statistics.geometric_mean(rates[end.axes["gpus"], end.axes["device_batch_size"]]),
-            best - accuracy(training(end.axes)),
+            best - statistics.mean(accuracies[training(end.axes)]),
         )
         for end in grids[0].values()
     }
@@ -140,15 +127,16 @@ def summed_up(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("json", type=Path, help="where the figures go")
-    arguments.add_argument("--accuracies", type=Path, required=True, help="results with many seeds of one rank")
-    arguments.add_argument("--full", type=Path, action="append", required=True, help="results of a full grid")
-    arguments.add_argument("--phased", type=Path, required=True, help="results with sweep.phases=[probe,train]")
+    arguments.add_argument("--full", type=Path, action="append", help="results of a full grid")
+    arguments.add_argument(
+        "--phased", type=Path, default=KEPT / "phased", help="results with sweep.phases=[probe,train]"
+    )
     arguments.add_argument("--grids", type=int, default=40)
     given = arguments.parse_args()
-    case, accuracies = question_of(WORDS), accuracies_of(given.accuracies)
-    grids = [ends_of(folder, case[1]) for folder in given.full]
+    case, accuracies = question_of(WORDS), accuracies_of_thirty_seeds()
+    grids = [ends_of(folder, case[1]) for folder in given.full or [KEPT / "full"]]
     found = [each.value for each in replay(given.phased / "journal.jsonl").records if each.kind == Kind.PROBED]
-    true, seeds = truth(grids, accuracies), sorted({seed for *_, seed in accuracies})
+    true, seeds = truth(grids, accuracies), range(len(accuracies[REFERENCE, "none"]))
     rows = []
     for number in range(given.grids):
         chance = random.Random(number)
