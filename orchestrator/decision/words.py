@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from orchestrator.collection.timed import is_valid
-from orchestrator.decision.choice import SHOWN, TIE
+from orchestrator.decision.choice import BY_DRAWS, SHOWN, TIE
 from orchestrator.decision.contenders import Contenders, Spoiled
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, is_sure
 from orchestrator.statistics.means import Moments
@@ -49,7 +49,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     told = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
     told += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
     if not chance_unknown and not is_sure(p_best):
-        told.append(f"the probability that it is {_BEST} is {probability(p_best)}")
+        told.append(f"the probability that it is {_BEST} is {probability(p_best)}{_likelier(found, chosen)}")
     if not chance_unknown and compared and not is_sure(p_within):
         told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
@@ -79,6 +79,22 @@ def _better_but_spoiled(found: Contenders, chosen: int) -> list[Spoiled]:
     baseline = found.contest.baseline
     least = -math.inf if baseline is None else float(found.cells["val_accuracy"][baseline]) - found.contest.margin
     return [each for each in found.spoiled if each.objective < limit and not each.val_accuracy < least]
+
+
+def _likelier(found: Contenders, chosen: int) -> str:
+    """The cell that is the best with a higher probability, if there is one, and why it is not the one to use."""
+    level, choice = found.choice.level.point, found.choice
+    rival = int(np.nan_to_num(choice.p_best).argmax())
+    if not choice.p_best[rival] > choice.p_best[chosen] + BY_DRAWS:
+        return ""
+    further = float(level[rival] - level[chosen])
+    if not choice.passes[rival]:
+        why = "is more likely than not to miss the margin"
+    elif further <= math.log1p(TIE) and choice.shortfall.point[rival] < choice.shortfall.point[chosen]:
+        why = f"came out less accurate, and no more than {TIE:.0%} ahead"
+    else:
+        why = f"came out {math.expm1(further):.1%} behind"
+    return f" ({probability(float(choice.p_best[rival]))} for {found.names[rival]}, which {why})"
 
 
 def _seeds_are_alike(found: Contenders) -> bool:

@@ -49,6 +49,6 @@ def suited(unit: str, *values: float) -> Unit:
     least = min(known) * family[unit]
     name, size = next(iter(family.items()))
     for larger, its_size in family.items():
-        if least >= _LEAST * its_size:
+        if least >= _LEAST * its_size * (1 - 1e-9):  # what comes out as 119.99999999999997 s is two minutes
             name, size = larger, its_size
     return Unit(name=name, size=size / family[unit])

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import Choice, Contest, choose, pooled_shortfalls, shortfalls
+from orchestrator.decision.choice import TIE, Choice, Contest, choose, pooled_shortfalls, shortfalls
 from orchestrator.decision.decision import further_seeds
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval
@@ -203,6 +203,12 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
             for least in (0.3, 0.4, 0.5, 0.6, 0.7)
         }
         picks["the rule that is used"] = -(np.arange(len(level)) == found.chosen).astype(float)
+        tied = level <= level[found.passes].min() + np.log1p(TIE)
+        picks["of those within 2% of the least the likeliest to be best"] = -found.p_best * (found.passes & tied)
+        picks["the likeliest to be best, where within with p ≥ 0.5"] = -found.p_best * found.passes
+        picks["of those within 2% of the least the most accurate, pooled"] = np.where(
+            found.passes & tied, -found.middle, np.inf
+        )
         picks["least time / p"] = np.where(p >= 0.05, level - np.log(np.maximum(p, 1e-9)), np.inf)
         picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(asked, found, generator)
         for rule, cost in picks.items():

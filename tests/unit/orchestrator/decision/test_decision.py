@@ -448,3 +448,42 @@ def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of
     chosen, other = decided(records).shortlist
     assert chosen.name.startswith("gpus=2,")
     assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which has no more"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "accuracies", "told"),
+    [
+        (
+            {1: 50, 2: 100, 4: 101},
+            {1: 0.9, 2: 0.905, 4: 0.902},
+            "64% (86% for gpus=4, device_batch_size=32, lr_rule=none, which came out less accurate, and no more than 2%"
+            " ahead).",
+        ),
+        ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, "87%."),
+        (
+            {1: 50, 2: 100, 4: 103},
+            {1: 0.9, 2: 0.9, 4: 0.8905},
+            "58% (61% for gpus=2, device_batch_size=32, lr_rule=none, which came out 3.0% behind); the probability that"
+            " its accuracy is within the margin is 60%.",
+        ),
+        (
+            {1: 50, 2: 100, 4: 400},
+            {1: 0.9, 2: 0.8905, 4: 0.8895},
+            "36% (40% for gpus=4, device_batch_size=32, lr_rule=none, which is more likely than not to miss the"
+            " margin); the probability that its accuracy is within the margin is 60%.",
+        ),
+    ],
+)
+def test_a_rival_that_is_likelier_to_be_the_best_is_told_with_why_it_is_not_the_one(
+    record_of: RecordOf, speeds: dict[int, float], accuracies: dict[int, float], told: str
+) -> None:
+    sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
+    noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
+    records = [
+        record_of(g, s, metrics=measured(speeds[g] * (1 + sway[g][s]), accuracies[g] + noise[g][s] + s / 1000))
+        for g in speeds
+        for s in range(3)
+    ]
+    found = decided(records)
+    doubt = f"Provisional: the probability that it is the best, or within 2% of it, is {told}"
+    assert found.sentence.partition(" is allowed). ")[2] == doubt
