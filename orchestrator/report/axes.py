@@ -34,7 +34,8 @@ def decade_axis(label: str, least: float, most: float) -> Axis:
 
 def speedup_axis(cells: pd.DataFrame) -> Axis:
     """Logarithmic where GPUs span a factor of 8 or more, so that small counts are not crowded together."""
-    gpus, speed = cells["gpus"], cells["speedup"].dropna()
+    told = cells[cells["speedup"].notna()]
+    gpus, speed = told["gpus"], told["speedup"]
     growth = float(gpus.max() / gpus.min())
     top = 1.15 * max(growth, float(speed.max()))
     if growth < 8:

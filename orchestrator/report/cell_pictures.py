@@ -132,7 +132,7 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
 def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
     drawn = replace(
         picture,
-        x=power_axis(word("gpus", cells), cells["gpus"].tolist()),
+        x=power_axis(word("gpus", cells), cells.loc[cells[column].notna(), "gpus"].tolist()),
         y=axis,
         remarks=[*picture.remarks, *_doubts(cells, column)],
     )

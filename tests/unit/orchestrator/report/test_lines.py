@@ -42,6 +42,12 @@ def test_speedup_has_a_panel_a_rule_a_line_a_batch_and_the_ideal(cells: pd.DataF
     assert "Hollow points" in " ".join(picture.remarks)
 
 
+def test_axes_end_where_the_cells_do_that_have_a_figure(cells: pd.DataFrame) -> None:
+    without_8 = cells.assign(speedup=cells["speedup"].where(cells["gpus"] < 8))
+    picture = speedup(without_8)
+    assert picture.x.ticks == (1, 2, 4) and 4 < picture.y.hi < 5
+
+
 def test_speedup_by_batch_has_a_line_a_gpu_count_and_no_baseline(cells: pd.DataFrame) -> None:
     (picture,) = speedup_by_batch(cells)
     assert picture.legend == ("GPUs: 2", "GPUs: 4", "GPUs: 8") and picture.x.label == "batch per GPU"
