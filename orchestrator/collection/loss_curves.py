@@ -28,10 +28,12 @@ def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
     rows = told.astype({"trial_id": "object"}).merge(ok, on="trial_id")
     by_samples = "samples" in rows and bool(rows["samples"].notna().all())
     models = np.where(rows["strategy"] == INDEPENDENT, rows["ranks"].astype("float64"), 1.0)
-    rows["at"] = rows["samples"] / models if by_samples else rows["epoch"]
+    at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")
+    losses = rows["loss"].to_numpy(dtype="float64")
     found: dict[str, dict[Any, Curve]] = {}
-    for (cell_id, seed), own in rows.groupby(["cell_id", "seed"], sort=False):
-        curve = Curve.of(own["at"], own["loss"])
+    places: Mapping[Any, Any] = rows.groupby(["cell_id", "seed"], sort=False).indices
+    for (cell_id, seed), own in places.items():
+        curve = Curve.of(at[own], losses[own])
         if len(curve.at):
             found.setdefault(str(cell_id), {})[seed] = curve
     return found

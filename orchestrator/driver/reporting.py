@@ -12,6 +12,7 @@ import pandas as pd
 
 from orchestrator.collection.collector import cell_axes, collect_for
 from orchestrator.collection.curves import curves_frame
+from orchestrator.collection.loss_curves import LossCurves, loss_curves
 from orchestrator.config.published import Published
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
@@ -49,6 +50,17 @@ class Known:
     findings: Sequence[Finding] = ()
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Curves:
+    """What the trials learnt by when."""
+
+    rows: pd.DataFrame
+    """As of `curves.curves_frame`."""
+    by_cell: LossCurves
+    findings: Sequence[Finding]
+    """What of them is not sound."""
+
+
 def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:
     """Write the tables, the recommendation and the report of at least one end.
 
@@ -60,7 +72,8 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     terms = Terms.of(request, cell_axes(list(records)), known.driver.get("arguments"))
     claims = [Claim.of(claim) for claim in request.claims]
     read = steps.at("the curves", lambda: _curves(layout, trials)) if needs_curves(claims) else None
-    judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells, read[0] if read else None)) if claims else []
+    by_cell = read.by_cell if read else None
+    judged = steps.at(CLAIMS, lambda: verdicts(claims, trials, cells, by_cell)) if claims else []
     sweep = str(cells["sweep"].iloc[0])
     found = steps.at("the recommendation", lambda: decide(trials, cells, terms, judged or ()))
     recommendation = found or not_made(terms.objective, terms.margin)
@@ -76,13 +89,12 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     unsound = None
     if request.html:
         read = read or steps.at("the curves", lambda: _curves(layout, trials))
-    curves, findings = read or (None, ())
-    known = replace(known, findings=[*known.findings, *findings])
-    if request.html and curves is not None:
-        steps.at("curves.parquet", lambda: write_curves(layout, curves))
-        further.append(steps.at("loss_distance.md", lambda: _distances(layout, trials, cells, curves)))
+    known = replace(known, findings=[*known.findings, *(read.findings if read else ())])
+    if request.html and read:
+        steps.at("curves.parquet", lambda: write_curves(layout, read.rows))
+        further.append(steps.at("loss_distance.md", lambda: _distances(layout, cells, read.by_cell)))
         tables = [table for each in further if each for table in each.tables]
-        material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": curves}
+        material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": read.rows}
         unsound = steps.at("report.html", lambda: _written(layout, material | {"further": tables}, decision, known))
     return Reported(
         cells=cells,
@@ -113,14 +125,14 @@ def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:
     return Further(file="scaling.md", text=text, tables=tables)
 
 
-def _curves(layout: Layout, trials: pd.DataFrame) -> tuple[pd.DataFrame, list[Finding]]:
-    """The curves, and what of them is not sound."""
+def _curves(layout: Layout, trials: pd.DataFrame) -> _Curves:
     with_curve = trials.loc[trials["status"].isin([status.value for status in _WITH_CURVE]), "trial_id"]
-    return curves_frame(layout, with_curve)
+    rows, findings = curves_frame(layout, with_curve)
+    return _Curves(rows=rows, by_cell=loss_curves(trials, rows), findings=findings)
 
 
-def _distances(layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame) -> Further | None:
-    table = distance_table(trials, cells, curves)
+def _distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Further | None:
+    table = distance_table(cells, by_cell)
     if table is None:
         return None
     text = "\n".join([f"# {table.title}", "", *table.markdown()])

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.loss_curves import LossCurves, loss_curves
+from orchestrator.collection.loss_curves import LossCurves
 from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claim_expression import OF_CURVES, Claimed, ExpressionError
@@ -34,14 +34,13 @@ def needs_curves(claims: Sequence[Claim]) -> bool:
 
 
 def verdicts(
-    claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame | None = None
+    claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves | None = None
 ) -> list[Verdict]:
     """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why.
 
-    `curves` is as of `curves.curves_frame`; without it, claims of loss curves are inconclusive.
+    Without `curves`, claims of loss curves are inconclusive.
     """
-    by_cell = loss_curves(trials, curves) if curves is not None else {}
-    return [_verdict(claim, _Values(trials, cells, by_cell)) for claim in claims]
+    return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
 
 
 def _verdict(claim: Claim, values: _Values) -> Verdict:

@@ -9,7 +9,7 @@ from operator import itemgetter
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.loss_curves import LossCurves, loss_curves
+from orchestrator.collection.loss_curves import LossCurves
 from orchestrator.statistics.curve_distance import between_cells, between_seeds
 from orchestrator.text import figures
 from orchestrator.text.rows import name, varying
@@ -28,11 +28,9 @@ _ABOUT = (
 )
 
 
-def distance_table(trials: pd.DataFrame, cells: pd.DataFrame, curves: pd.DataFrame) -> TextTable | None:
+def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None:
     """A row for each pair of cells, nearest first; None where there are no curves of several seeds to compare."""
     pairs = list(islice(_pairs(cells[cells["n_ok"] > 1]), MOST_PAIRS))
-    compared = {cell_id for pair in pairs for cell_id in pair}
-    by_cell = loss_curves(trials[trials["cell_id"].isin(list(compared))], curves)
     differing = varying(cells)
     known = cells[cells["cell_id"].isin(list(by_cell))]
     names = {row["cell_id"]: name(row, differing) for row in known.to_dict("records")}

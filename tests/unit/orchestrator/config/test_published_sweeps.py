@@ -9,6 +9,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.collection.collector import collect_for
+from orchestrator.collection.loss_curves import loss_curves
 from orchestrator.command_line.known_keys import key_mistakes
 from orchestrator.command_line.question import Question
 from orchestrator.command_line.request_checks import request_mistakes
@@ -121,7 +122,7 @@ def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale)
     frames = collect_for(asked.request, [ended(trial) for trial in asked.trials_on([SERVER])])
     epochs = pd.MultiIndex.from_product([frames[0]["trial_id"], range(1, 6)], names=["trial_id", "epoch"])
     curves = epochs.to_frame(index=False).assign(loss=1.0)
-    found = verdicts(claims, *frames, curves)
+    found = verdicts(claims, *frames, loss_curves(frames[0], curves))
     assert found
     for verdict in found:
         assert verdict.n >= 3 and not verdict.why.startswith(("no cell", "there is no", "it needs")), verdict

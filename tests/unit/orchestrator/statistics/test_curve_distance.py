@@ -118,8 +118,12 @@ def frames(record_of, factors):
     return trials, cells, pd.DataFrame(rows).astype({"trial_id": "category"})
 
 
+def _table(trials, cells, curves):
+    return distance_table(cells, loss_curves(trials, curves))
+
+
 def test_the_table_has_each_pair_the_nearest_first(record_of) -> None:
-    found = distance_table(*frames(record_of, {1: 1.0, 2: 1.01, 4: 1.5}))
+    found = _table(*frames(record_of, {1: 1.0, 2: 1.01, 4: 1.5}))
     assert found is not None and list(found.frame["epochs"]) == ["5", "5", "5"]
     assert found.frame["distance"].str.startswith(("0.00995", "0.396", "0.405")).all()
     assert found.frame["cell"][0].startswith("gpus=1,") and found.frame["and"][0].startswith("gpus=2,")
@@ -129,9 +133,9 @@ def test_the_table_has_each_pair_the_nearest_first(record_of) -> None:
 
 def test_short_curves_and_single_seeds_are_not_compared(record_of) -> None:
     trials, cells, curves = frames(record_of, {1: 1.0, 2: 1.1})
-    assert distance_table(trials, cells, curves[curves["epoch"] < 5]) is None
-    assert distance_table(trials[trials["seed"] == 0], cells, curves) is None
-    assert distance_table(trials, cells, curves.iloc[:0]) is None
+    assert _table(trials, cells, curves[curves["epoch"] < 5]) is None
+    assert _table(trials[trials["seed"] == 0], cells, curves) is None
+    assert _table(trials, cells, curves.iloc[:0]) is None
 
 
 def test_samples_are_the_positions_where_all_rows_tell_them_and_of_independent_models_those_of_one(record_of):
@@ -150,5 +154,5 @@ def test_samples_are_the_positions_where_all_rows_tell_them_and_of_independent_m
 
 
 def test_of_many_cells_each_is_compared_with_the_one_at_the_reference_batch(record_of) -> None:
-    found = distance_table(*frames(record_of, {gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
+    found = _table(*frames(record_of, {gpus: 1.0 + gpus / 100 for gpus in range(1, 13)}))
     assert found is not None and len(found.frame) == 11

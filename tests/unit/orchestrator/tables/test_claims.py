@@ -6,9 +6,11 @@ import pandas as pd
 import pytest
 
 from orchestrator.collection.collector import collect
+from orchestrator.collection.loss_curves import loss_curves
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claims import Verdict
 from orchestrator.journal.record import TrialRecord
+from orchestrator.statistics.curve_distance import Curve
 from orchestrator.tables.claims import claims_markdown, verdicts
 from sweeps.status import Status
 
@@ -157,7 +159,8 @@ def with_curves(record_of: RecordOf, factors: dict[int, float], by_chance: tuple
                 told = {"epoch": epoch, "samples": epoch * 100.0, "loss": loss * factor * chance}
                 rows.append({"trial_id": record.trial_id} | told)
     curves = pd.DataFrame(rows, columns=["trial_id", "epoch", "samples", "loss"]).astype({"trial_id": "category"})
-    return *collect(records, scaling="weak", reference_batch_size=32), curves
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    return trials, cells, loss_curves(trials, curves)
 
 
 ALIKE = "loss_distance({gpus: 1}, {gpus: 2}) <= seed_distance({gpus: 1}, {gpus: 2})"
@@ -198,9 +201,13 @@ def test_what_a_claim_of_loss_curves_lacks_is_told_in_a_line(
 def test_without_curves_a_claim_of_them_is_inconclusive(record_of: RecordOf) -> None:
     trials, cells, curves = with_curves(record_of, {1: 1.0, 2: 1.5})
     why = "no curves: no trial of one of its cells has a loss in its metrics.jsonl"
-    of_one = curves[curves["trial_id"].isin(trials.loc[trials["gpus"] == 1, "trial_id"])]
-    assert [judged((trials, cells, given), APART).why for given in (None, curves.iloc[:0], of_one)] == [why] * 3
-    short = judged((trials, cells, curves[curves["epoch"] < 8]), "loss_distance({gpus: 1}, {gpus: 2}) > 0")
+    of_one = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
+    assert [judged((trials, cells, given), APART).why for given in (None, {}, of_one)] == [why] * 3
+    few = {
+        cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
+        for cell_id, by_seed in curves.items()
+    }
+    short = judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")
     assert short.why == "loss_distance needs curves with 5 epochs in common"
 
 
