@@ -18,7 +18,7 @@ def main() -> int:
         told = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
         print(f"the encoding here is {encoding}, and configs, results and tables are UTF-8: {told}", file=sys.stderr)
         return 2
-    from orchestrator.command_line.outlet import outlast_readers
+    from orchestrator.command_line.output_streams import outlast_readers
     from orchestrator.driver.interrupt import end_at_once
 
     outlast_readers()

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.checkpoints.checkpoints import Checkpoints
-from trainables.plain import plain
+from trainables.json_values import plain
 
 _log = logging.getLogger(__name__)
 

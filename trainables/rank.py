@@ -16,8 +16,8 @@ from typing import Any
 from trainables import clean_slate, device_memory, provenance
 from trainables.clean_slate import Company
 from trainables.context import Batch, Context, LearningRate, RequestError
+from trainables.json_values import plain
 from trainables.outcome import Ending
-from trainables.plain import plain
 
 Emit = Callable[[dict[str, Any]], None]
 Trainable = Callable[[Mapping[str, Any], Context], None]

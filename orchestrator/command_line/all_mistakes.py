@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.composition.composition import Composition
-from orchestrator.composition.misfits import CompositionError
+from orchestrator.composition.composition_error import CompositionError
 from orchestrator.composition.search_path import config_dir
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError

@@ -9,7 +9,7 @@ from typing import Any, cast
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
-from orchestrator.composition.misfits import one_line
+from orchestrator.composition.composition_error import one_line
 from sweeps.axes import Axes
 from sweeps.dotted import flat
 from sweeps.mistakes import MistakesError

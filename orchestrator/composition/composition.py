@@ -11,8 +11,8 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.axis_values import axes_of
+from orchestrator.composition.composition_error import WRONG, CompositionError, dotted_keys, one_line, resolved
 from orchestrator.composition.config_groups import Groups
-from orchestrator.composition.misfits import WRONG, CompositionError, dotted_keys, one_line, resolved
 from orchestrator.composition.overrides import with_alternatives
 from orchestrator.composition.search_path import primary, primary_arguments
 from orchestrator.composition.shadowed import shadowed

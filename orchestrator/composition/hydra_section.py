@@ -11,7 +11,7 @@ from hydra import compose
 from hydra.core.override_parser.overrides_parser import OverridesParser
 from omegaconf import OmegaConf
 
-from orchestrator.composition.misfits import WRONG, one_line
+from orchestrator.composition.composition_error import WRONG, one_line
 from orchestrator.composition.search_path import primary
 from orchestrator.config.trust import KEY, hydra_mistakes
 from sweeps.mistakes import MistakesError

@@ -142,8 +142,8 @@ def _distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Furt
 
 def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Known) -> list[Finding]:
     """Write the report; what in the directory is not sound beside what was known."""
+    from orchestrator.report.files import write_report
     from orchestrator.report.material import Material  # half a second of matplotlib, which tables do without
-    from orchestrator.report.writing import write_report
 
     material = Material(**frames, driver=known.driver, findings=known.findings)
     return write_report(material, layout, decision)[0]

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from orchestrator.driver import kept
+from orchestrator.driver import kept_files
 from orchestrator.driver.attempts import Attempts
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.live import Display
@@ -61,7 +61,7 @@ class Session:
 
     def settle(self) -> None:
         """Give trials that were ended in the course of a further attempt the files of the row that stands."""
-        kept.settle(self._layout, self._journal.records)
+        kept_files.settle(self._layout, self._journal.records)
 
     def to_run_again(self) -> list[TrialSpec]:
         """The trials whose attempt failed since this was asked last, and which are to have another."""
@@ -81,7 +81,7 @@ class Session:
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
         reached(Moment.TRIAL_STARTED)
         if trial.trial_id in self._spoiled:
-            kept.put_aside(self._layout.trial(trial.trial_id))
+            kept_files.put_aside(self._layout.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and trial.trial_id not in self._ended)
         self._ended.discard(trial.trial_id)
         self._display.started(trial)
@@ -172,11 +172,11 @@ class Session:
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         folder = self._layout.trial(trial.trial_id)
         if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
-            kept.bring_back(folder)
+            kept_files.bring_back(folder)
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
         if trial.trial_id in self._spoiled:
             self._spoiled.discard(trial.trial_id)
-            kept.drop(folder)
+            kept_files.drop(folder)
         self._ended.add(trial.trial_id)
         self._attempts.over(trial)
 

@@ -19,7 +19,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
-from orchestrator.report import ink
+from orchestrator.report import palette
 from orchestrator.report.marks import BAR_LABEL_WIDTH, draw_bars, draw_panel, sign
 from orchestrator.report.picture import Panel, Picture
 
@@ -45,18 +45,18 @@ _STYLE = {
     "font.family": ["DejaVu Sans"],
     "axes.spines.top": False,
     "axes.spines.right": False,
-    "axes.edgecolor": ink.FRAME[0],
-    "axes.labelcolor": ink.TEXT[0],
+    "axes.edgecolor": palette.FRAME[0],
+    "axes.labelcolor": palette.TEXT[0],
     "axes.linewidth": 0.8,
     "axes.grid": True,
     "axes.axisbelow": True,
-    "grid.color": ink.GRID[0],
+    "grid.color": palette.GRID[0],
     "grid.linewidth": 0.8,
-    "text.color": ink.TEXT[0],
-    "xtick.color": ink.FRAME[0],
-    "ytick.color": ink.FRAME[0],
-    "xtick.labelcolor": ink.TEXT[0],
-    "ytick.labelcolor": ink.TEXT[0],
+    "text.color": palette.TEXT[0],
+    "xtick.color": palette.FRAME[0],
+    "ytick.color": palette.FRAME[0],
+    "xtick.labelcolor": palette.TEXT[0],
+    "ytick.labelcolor": palette.TEXT[0],
     "xtick.major.size": 3,
     "ytick.major.size": 0,
     "legend.frameon": False,

@@ -12,7 +12,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from orchestrator.report import ink
+from orchestrator.report import palette
 from orchestrator.report.picture import Axis, Panel, Picture, Series
 
 BAR_LABEL_WIDTH = 54
@@ -24,7 +24,7 @@ _MOST_MARKERS = 40
 def draw_panel(axes: Axes, picture: Picture, panel: Panel) -> None:
     """A panel with its axes, without its title; each series is a group `series-<number>`."""
     for x, y in panel.guides:
-        axes.plot(x, y, color=ink.GUIDE[0], linewidth=1, dashes=(4, 3), zorder=1.5)
+        axes.plot(x, y, color=palette.GUIDE[0], linewidth=1, dashes=(4, 3), zorder=1.5)
     for number, series in enumerate(panel.series):
         _draw_series(axes, series, number)
     _set_axis(axes, "x", picture.x)
@@ -34,7 +34,7 @@ def draw_panel(axes: Axes, picture: Picture, panel: Panel) -> None:
 
 
 def _draw_series(axes: Axes, series: Series, number: int) -> None:
-    colour = ink.of(series.place)
+    colour = palette.of(series.place)
     if series.lo:
         axes.fill_between(series.x, series.lo, series.hi, color=colour, alpha=0.13, linewidth=0, zorder=2)
     if series.lo and len(series.x) == 1:  # a band would have no width
@@ -44,13 +44,13 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
     axes.plot(series.x, series.y, dashes=_dashes(series.place) if many else (None, None), **look)
     if many:
         return
-    for state, fill in ((False, colour), (True, ink.PAPER[0])):
+    for state, fill in ((False, colour), (True, palette.PAPER[0])):
         kept = [index for index in range(len(series.x)) if _doubtful(series, index) is state]
         points = axes.plot(
             [series.x[index] for index in kept],
             [series.y[index] for index in kept],
             linestyle="none",
-            marker=ink.MARKERS[series.place % len(ink.MARKERS)],
+            marker=palette.MARKERS[series.place % len(palette.MARKERS)],
             markersize=5.5,
             markerfacecolor=fill,
             markeredgecolor=colour,
@@ -64,7 +64,7 @@ def _doubtful(series: Series, index: int) -> bool:
 
 
 def _dashes(place: int) -> Sequence[float | None]:
-    return ink.DASHES[place % len(ink.DASHES)] or (None, None)
+    return palette.DASHES[place % len(palette.DASHES)] or (None, None)
 
 
 def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
@@ -108,7 +108,7 @@ def draw_bars(axes: Axes, picture: Picture) -> None:
         left = 0.0
         for place, part in enumerate(bar.parts):
             width = 0.0 if math.isnan(part) else max(part, 0.0)
-            patch = axes.barh(row, width, left=left, height=0.68, color=ink.of(place), linewidth=0)
+            patch = axes.barh(row, width, left=left, height=0.68, color=palette.of(place), linewidth=0)
             patch[0].set_gid(f"bar-{row}-{place}")
             left += width
     labels = [textwrap.fill(bar.label, BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
@@ -122,11 +122,11 @@ def draw_bars(axes: Axes, picture: Picture) -> None:
 def sign(picture: Picture, place: int) -> Line2D | Patch:
     """What the legend shows beside a series' or a part's name."""
     if picture.bars:
-        return Patch(facecolor=ink.of(place), linewidth=0)
+        return Patch(facecolor=palette.of(place), linewidth=0)
     points = any(
         len(each.x) <= _MOST_MARKERS for panel in picture.panels for each in panel.series if each.place == place
     )
-    look: dict[str, Any] = {"color": ink.of(place), "linewidth": 1.6}
+    look: dict[str, Any] = {"color": palette.of(place), "linewidth": 1.6}
     if points:
-        return Line2D([], [], marker=ink.MARKERS[place % len(ink.MARKERS)], markersize=5.5, **look)
+        return Line2D([], [], marker=palette.MARKERS[place % len(palette.MARKERS)], markersize=5.5, **look)
     return Line2D([], [], dashes=_dashes(place), **look)

@@ -14,10 +14,10 @@ from markupsafe import Markup
 
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.journal.soundness import Finding
-from orchestrator.report import ink
+from orchestrator.report import palette
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.drawing import bars_svg, panel_svg, swatch_svg
-from orchestrator.report.inline import StyleSheet, inlined
+from orchestrator.report.inline_svg import StyleSheet, inlined
 from orchestrator.report.picture import Panel, Picture
 from orchestrator.report.table import Cell, Column, Table
 
@@ -94,7 +94,7 @@ def rendered(page: Page) -> str:
 
 def _css(environment: Environment, sheet: StyleSheet) -> str:
     colours = {
-        theme: Markup(" ".join(f"--{name}: {pair[number]};" for name, pair in ink.variables().items()))
+        theme: Markup(" ".join(f"--{name}: {pair[number]};" for name, pair in palette.variables().items()))
         for number, theme in enumerate(("light", "dark"))
     }
     source = environment.from_string(str(_HERE.joinpath("page.css").read_text()))

@@ -42,7 +42,7 @@ def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: 
     all devices together; `gpu_util` and `cpu_util` are shares of 1, and `gpu_util_spread`, of several GPUs, is that of
     the busiest less that of the idlest. On machines without GPUs energy and power are the processors'.
     """
-    found = _of_cpus(readings) | _of_gpus(readings) | _company(readings)
+    found = _of_cpus(readings) | _of_gpus(readings) | _foreign_load(readings)
     if alone and not _disturbed(found):
         found |= _energy(readings, metrics)
     return {name: value for name, value in found.items() if not (isinstance(value, float) and math.isnan(value))}
@@ -117,16 +117,16 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
     return found | {"energy_source": source_of_cpu or " + ".join(sorted(sources))}
 
 
-def _company(readings: Sequence[Readings]) -> dict[str, Any]:
+def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
     """The worst that any rank saw: those of a host see the same."""
     found: dict[str, Any] = {}
     for name in ("foreign_cpu", "throttled_periods", "swapped_pages", "foreign_gpu_processes"):
-        seen = [float(each.company[name]) for each in readings if name in each.company]
+        seen = [float(each.foreign_load[name]) for each in readings if name in each.foreign_load]
         if seen:
             found[name] = max(seen)
     for each in readings:
-        if "foreign_cpu_by" in each.company and each.company["foreign_cpu"] == found["foreign_cpu"]:
-            found["foreign_cpu_by"] = each.company["foreign_cpu_by"]
+        if "foreign_cpu_by" in each.foreign_load and each.foreign_load["foreign_cpu"] == found["foreign_cpu"]:
+            found["foreign_cpu_by"] = each.foreign_load["foreign_cpu_by"]
     return found
 
 

@@ -23,7 +23,7 @@ class Readings:
     """By device, then by column; every device has `time_s`, and NaN stands where nothing was known."""
     phases: Sequence[tuple[float, str]]
     """When which phase began; an empty one where none did."""
-    company: Mapping[str, float | str]
+    foreign_load: Mapping[str, float | str]
     """Of the timed part: what else went on. Empty where nothing was timed."""
     failure: str
     """The first source that failed, and how; empty if none did."""

@@ -12,12 +12,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.telemetry.company import Census, census
 from orchestrator.telemetry.cpu import Process, Rapl, cores, cpu_tap
+from orchestrator.telemetry.foreign_load import Census, census
 from orchestrator.telemetry.gpu import Gpus
 from orchestrator.telemetry.readings import WINDOW, Readings, Series
 from orchestrator.telemetry.tap import Tap
-from orchestrator.telemetry.timed_company import TimedCompany
+from orchestrator.telemetry.timed_foreign_load import TimedForeignLoad
 
 _log = logging.getLogger(__name__)
 
@@ -76,7 +76,7 @@ class Sampler:
         self._now = now
         self._series = {device: Series() for device in self._taps}
         self._phases: list[tuple[float, str]] = []
-        self._company = TimedCompany(count, watched.process)
+        self._foreign_load = TimedForeignLoad(count, watched.process)
         self._failure, self._ticks, self._last, self._counted = "", 0, -math.inf, -math.inf
         self._ends, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)
@@ -115,7 +115,7 @@ class Sampler:
             cores=len(cores()),
             series={device: series.columns for device, series in self._series.items()},
             phases=tuple(self._phases),
-            company=self._company.figures(self._sampling.driver_here),
+            foreign_load=self._foreign_load.figures(self._sampling.driver_here),
             failure=failure,
             ticks=self._ticks,
         )
@@ -123,19 +123,19 @@ class Sampler:
     def _border(self, phase: str) -> None:
         before = self._phases[-1][1] if self._phases else ""
         if phase:  # before a sample is taken: what newly found workers have done belongs to the time before the phase
-            self._company.begins(phase, self._now() - self._began)
+            self._foreign_load.begins(phase, self._now() - self._began)
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
         if WINDOW in (phase, before) and self._gpus is not None:
-            self._company.saw_processes(self._gpus.foreign_processes())
+            self._foreign_load.saw_processes(self._gpus.foreign_processes())
         if not phase:
-            self._company.ends(before, self._now() - self._began)
+            self._foreign_load.ends(before, self._now() - self._began)
         self._phases.append((self._now() - self._began, phase))
 
     def _run(self) -> None:
         while not self._ends.wait(1 / self._sampling.hz):
             if not self._phases:
-                self._guarded(lambda: self._company.look(self._now() - self._began))
+                self._guarded(lambda: self._foreign_load.look(self._now() - self._began))
             self._guarded(lambda: self._sample(counters=self._now() - self._counted >= COUNTERS_EVERY_S))
             self._ticks += 1
 

@@ -23,8 +23,8 @@ from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
 from orchestrator.journal.line import encode
 from orchestrator.journal.soundness import read_results
+from orchestrator.report.files import write_report
 from orchestrator.report.material import Material
-from orchestrator.report.writing import write_report
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.files import write_tables
 from sweeps.status import Status

@@ -146,8 +146,8 @@ def second_gpu() -> list[str]:
     accuracy = by_seed(E0_EPOCHS, "accuracy", gpus=2).mean()
     memory = max(each["metrics"]["peak_memory_gb"] for each in trials(E0_UNET) if each["status"] == "ok")
     return [
-        f"200 epochs take {mean(seconds(1)):.1f} s on one and {mean(seconds(2)):.1f} on two (the post 68 and 59), to a test"
-        f" accuracy of {100 * accuracy:.1f}%",
+        f"200 epochs take {mean(seconds(1)):.1f} s on one and {mean(seconds(2)):.1f} on two (the post 68 and 59), to a"
+        f" test accuracy of {100 * accuracy:.1f}%",
         f"at {told(by_batch[128])}, {told(by_batch[512])}, {told(by_batch[1024])}, {told(by_batch[2048])} and"
         f" {told(by_batch[8192])} of one with batches of 128, 512, 1,024, 2,048 and 8,192",
         f"still {told(driven[0])} at 2,048, and {told(driven[1])} at 4,096",

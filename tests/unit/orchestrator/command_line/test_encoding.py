@@ -12,7 +12,7 @@ def test_a_locale_that_has_no_signs_for_what_is_told_is_refused_with_what_helps(
 
 
 def test_signs_that_the_output_does_not_know_end_no_command() -> None:
-    code = "from orchestrator.command_line.outlet import outlast_readers; outlast_readers(); print('0.9 † ±')"
+    code = "from orchestrator.command_line.output_streams import outlast_readers; outlast_readers(); print('0.9 † ±')"
     odd = {"PYTHONIOENCODING": "latin-1"}
     told = subprocess.run([sys.executable, "-c", code], env=os.environ | odd, capture_output=True, timeout=60)
     assert told.returncode == 0 and told.stdout.decode("latin-1") == "0.9 ? ±\n"

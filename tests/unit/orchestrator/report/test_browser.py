@@ -8,8 +8,8 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
+from orchestrator.report.files import write_report
 from orchestrator.report.material import Material
-from orchestrator.report.writing import write_report
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION

@@ -19,9 +19,9 @@ from orchestrator.decision.recommendation import FrontPoint, GpuCount, MoreSeeds
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.drawing import picture_files
+from orchestrator.report.files import page_of, pictures_of, write_report
 from orchestrator.report.material import Material
 from orchestrator.report.page import rendered
-from orchestrator.report.writing import page_of, pictures_of, write_report
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable

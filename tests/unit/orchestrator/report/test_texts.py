@@ -5,10 +5,10 @@ from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
+from orchestrator.report.files import pictures_of
 from orchestrator.report.material import Material
 from orchestrator.report.page_tables import cell_table
 from orchestrator.report.provenance import provenance
-from orchestrator.report.writing import pictures_of
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.latex import latex_table
 from sweeps.status import Status

@@ -22,7 +22,7 @@ def seen(
     rank: int = 0,
     host: str = "a",
     phases: Sequence[tuple[float, str]] = PHASES,
-    company: Mapping[str, float | str] | None = None,
+    foreign_load: Mapping[str, float | str] | None = None,
 ) -> Readings:
     return Readings(
         rank=rank,
@@ -33,7 +33,7 @@ def seen(
             for name, columns in series.items()
         },
         phases=phases,
-        company=company or {},
+        foreign_load=foreign_load or {},
         failure="",
         ticks=len(TIMES),
     )
@@ -79,10 +79,10 @@ def test_what_was_not_seen_all_along_is_empty() -> None:
 
 
 @pytest.mark.parametrize(
-    ("alone", "company"), [(False, {}), (True, {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0})]
+    ("alone", "foreign_load"), [(False, {}), (True, {"foreign_gpu_processes": 1.0, "foreign_cpu": 0.0})]
 )
-def test_energy_is_empty_where_others_shared_the_device(alone: bool, company: dict[str, float | str]) -> None:
-    found = figures([seen(gpu(energy_j=COUNTER), company=company)], {}, alone=alone)
+def test_energy_is_empty_where_others_shared_the_device(alone: bool, foreign_load: dict[str, float | str]) -> None:
+    found = figures([seen(gpu(energy_j=COUNTER), foreign_load=foreign_load)], {}, alone=alone)
     assert found["gpu_util"] == pytest.approx(0.5) and not {"energy_j", "power_w", "energy_source"} & set(found)
 
 
@@ -122,8 +122,8 @@ def test_a_trial_that_names_no_phases_has_the_energy_of_all_of_it() -> None:
 def test_processors_where_there_are_no_gpus() -> None:
     cpu = {"cpu_s": [2.0 * t for t in TIMES], "rss_gb": [1.0, *[1.5] * 8]}
     ranks = [
-        seen({"cpu": cpu | {"energy_j": COUNTER}}, rank=0, company={"foreign_cpu": 0.01, "swapped_pages": 0.0}),
-        seen({"cpu": cpu}, rank=1, company={"foreign_cpu": 0.04, "foreign_cpu_by": "cron", "swapped_pages": 0.0}),
+        seen({"cpu": cpu | {"energy_j": COUNTER}}, rank=0, foreign_load={"foreign_cpu": 0.01, "swapped_pages": 0.0}),
+        seen({"cpu": cpu}, rank=1, foreign_load={"foreign_cpu": 0.04, "foreign_cpu_by": "cron", "swapped_pages": 0.0}),
     ]
     found = figures(ranks, {"samples_per_s": 400.0}, alone=True)
     assert found == {
@@ -143,6 +143,13 @@ def test_processors_where_there_are_no_gpus() -> None:
 
 def test_a_trial_of_no_samples() -> None:
     empty = Readings(
-        rank=0, host="a", cores=1, series={"cpu": {"time_s": array("d")}}, phases=(), company={}, failure="", ticks=0
+        rank=0,
+        host="a",
+        cores=1,
+        series={"cpu": {"time_s": array("d")}},
+        phases=(),
+        foreign_load={},
+        failure="",
+        ticks=0,
     )
     assert figures([empty], {}, alone=True) == {}

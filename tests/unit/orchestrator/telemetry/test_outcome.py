@@ -29,7 +29,7 @@ def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:
         cores=2,
         series={"cpu": {name: array("d", values) for name, values in columns.items()}},
         phases=[(0.5, "training"), (1.0, "")],
-        company={},
+        foreign_load={},
         failure=failure,
         ticks=ticks,
     )

@@ -11,11 +11,11 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestrator.telemetry.company import Census
-from orchestrator.telemetry.company import Process as Listed
 from orchestrator.telemetry.cpu import Process, cpu_tap
 from orchestrator.telemetry.device import Device
 from orchestrator.telemetry.figures import timed
+from orchestrator.telemetry.foreign_load import Census
+from orchestrator.telemetry.foreign_load import Process as Listed
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.tap import Source, Tap
 
@@ -94,7 +94,7 @@ def test_the_window_is_what_company_is_counted_over() -> None:
             stage.phase(sampler, "training", 1)
         stage.phase(sampler, "evaluation", 1)
         stage.phase(sampler, "window", 4)
-    found = sampler.readings().company
+    found = sampler.readings().foreign_load
     assert found["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
     assert stage.counted == 5  # the second epoch's border, the ends of the second and third, and the window's own two
 
@@ -109,7 +109,7 @@ def test_strangers_on_the_gpu_are_looked_for_at_both_ends_of_the_window(
     with watching as sampler:
         stage.phase(sampler, "training", 1)
         stage.phase(sampler, "window", 4)
-    assert sampler.readings().company.get("foreign_gpu_processes") == told
+    assert sampler.readings().foreign_load.get("foreign_gpu_processes") == told
 
 
 def test_without_a_window_the_epochs_from_the_second_on_are() -> None:
@@ -119,14 +119,14 @@ def test_without_a_window_the_epochs_from_the_second_on_are() -> None:
         assert stage.counted == 0
         stage.phase(sampler, "training", 2)
         stage.phase(sampler, "training", 2)
-    assert sampler.readings().company["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
+    assert sampler.readings().foreign_load["foreign_cpu"] == pytest.approx(0.5 / len(os.sched_getaffinity(0)))
 
 
 def test_a_trial_that_names_no_phases_tells_nothing_of_company() -> None:
     stage = Stage()
     with stage.sampler() as sampler:
         stage.now_s += 5
-    assert sampler.readings().company == {}
+    assert sampler.readings().foreign_load == {}
 
 
 @pytest.mark.parametrize("call", range(1, 6))
@@ -152,7 +152,9 @@ def test_a_census_that_fails_is_told_and_the_trial_goes_on() -> None:
     with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": tap}), count=broken, now=lambda: stage.now_s) as sampler:
         stage.phase(sampler, "window", 2)
         stage.phase(sampler, "window", 2)
-    assert sampler.readings().failure == "PermissionError: /proc is closed at 0" and sampler.readings().company == {}
+    assert (
+        sampler.readings().failure == "PermissionError: /proc is closed at 0" and sampler.readings().foreign_load == {}
+    )
 
 
 WORKER = "import subprocess, sys; block = bytearray(2**26); subprocess.run([sys.executable, '-c', sys.argv[1]])"

@@ -7,8 +7,8 @@ import os
 import time
 from collections.abc import Callable
 
-from orchestrator.telemetry.company import Census, Owners, company, family
 from orchestrator.telemetry.cpu import Process, cores
+from orchestrator.telemetry.foreign_load import Census, Owners, family, foreign_load
 from orchestrator.telemetry.readings import TRAINING, WINDOW
 
 CENSUS_COST = 0.01
@@ -18,7 +18,7 @@ LOOK_EVERY_S = 1.0
 """How often a trial's workers are looked for where it says nothing of its phases."""
 
 
-class TimedCompany:
+class TimedForeignLoad:
     """The censuses around the timed part of a trial: a window, or else the training epochs from the second on."""
 
     def __init__(self, count: Callable[[float], Census], process: Process) -> None:
@@ -61,7 +61,7 @@ class TimedCompany:
         """Columns of the trial's row; the work of the `driver`, where it is on this machine, is no disturbance."""
         if self._first is None or self._last is None:
             return {}
-        found = company(self._first, self._last, Owners.here(driver), len(cores()))
+        found = foreign_load(self._first, self._last, Owners.here(driver), len(cores()))
         if self._foreign_processes:
             found["foreign_gpu_processes"] = max(self._foreign_processes)
         return found

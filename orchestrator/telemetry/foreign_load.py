@@ -76,7 +76,7 @@ def census(time_s: float, proc: Path = Path("/proc"), group: Path = Path("/sys/f
     )
 
 
-def company(before: Census, after: Census, owners: Owners, count: int) -> dict[str, float | str]:
+def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> dict[str, float | str]:
     """What happened on `count` cores between two censuses, as columns of the trial's row.
 
     `foreign_cpu`: the share of the cores' time that others took, `foreign_cpu_by`: the busiest of them.

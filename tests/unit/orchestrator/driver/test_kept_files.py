@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.collection.curves import curves_frame
 from orchestrator.driver.interrupt import Interrupt
-from orchestrator.driver.kept import FURTHER, KEPT
+from orchestrator.driver.kept_files import FURTHER, KEPT
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal, terminal
 from orchestrator.journal.kind import Kind

@@ -9,9 +9,9 @@ import re
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping, Sequence
 
-from orchestrator.report import ink
+from orchestrator.report import palette
 
-_COLOURS = {on_white: f"var(--{name})" for name, (on_white, _) in ink.variables().items()}
+_COLOURS = {on_white: f"var(--{name})" for name, (on_white, _) in palette.variables().items()}
 _COLOUR = re.compile(r"#[0-9a-f]{6}")
 _DIGITS = re.compile(r"(\.\d\d)\d+")
 _FONT = re.compile(r"font(-family)?:[^;]*'[^;]*(;|$)")

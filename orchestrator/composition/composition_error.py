@@ -13,8 +13,8 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
-from orchestrator.composition.meant import lone_word, own_code
 from orchestrator.composition.search_path import is_search_path, primary
+from orchestrator.composition.suggestions import lone_word, own_code
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.telemetry.company import Census, Owners, Process, census, company
+from orchestrator.telemetry.foreign_load import Census, Owners, Process, census, foreign_load
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 
 OURS = Owners(roots=[10])
@@ -27,13 +27,13 @@ def test_a_gang_that_keeps_all_cores_busy_is_alone() -> None:
         0, 100, {1: (0, 5, "init"), 10: (1, 20, "raylet"), 11: (10, 30, "ray::Rank"), 12: (10, 30, "ray::Rank")}
     )
     after = at(2, 104, {1: (0, 5, "init"), 10: (1, 20.1, "raylet"), 11: (10, 32, "a"), 12: (10, 31.9, "b")})
-    assert company(before, after, OURS, 2) == {"foreign_cpu": 0, "swapped_pages": 0}
+    assert foreign_load(before, after, OURS, 2) == {"foreign_cpu": 0, "swapped_pages": 0}
 
 
 def test_a_neighbour_is_named_with_its_share() -> None:
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 7, "hog"), 51: (1, 7, "idler")})
     after = at(2, 103, {10: (1, 22, "rank"), 50: (1, 7.9, "hog"), 51: (1, 7.1, "idler")})
-    found = company(before, after, OURS, 2)
+    found = foreign_load(before, after, OURS, 2)
     assert found["foreign_cpu"] == pytest.approx(0.25) and found["foreign_cpu_by"] == "hog"
 
 
@@ -41,28 +41,28 @@ def test_a_worker_that_ends_is_counted_once() -> None:
     """Its time becomes its parent's when that has waited for it."""
     before = at(0, 100, {10: (1, 20, "rank"), 11: (10, 5, "loader")})
     after = at(2, 102.5, {10: (1, 27.5, "rank")})
-    assert company(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.0)
+    assert foreign_load(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.0)
 
 
 def test_a_process_that_comes_and_one_whose_end_nobody_saw() -> None:
     before = at(0, 100, {10: (1, 20, "rank")})
     after = at(2, 103.2, {10: (1, 22, "rank"), 70: (1, 0.2, "sh")})
-    assert company(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.3)
+    assert foreign_load(before, after, OURS, 2)["foreign_cpu"] == pytest.approx(0.3)
 
 
 def test_what_the_hypervisor_takes_is_foreign() -> None:
     before = at(0, 100, {10: (1, 20, "rank"), 50: (1, 0, "cron")})
     after = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.01, "cron")}, steal_s=0.49)
-    found = company(before, after, OURS, 2)
+    found = foreign_load(before, after, OURS, 2)
     assert found["foreign_cpu"] == pytest.approx(0.125) and found["foreign_cpu_by"] == "other guests of the host"
     busier = at(2, 102.5, {10: (1, 22, "rank"), 50: (1, 0.4, "cron")}, steal_s=0.1)
-    assert company(before, busier, OURS, 2)["foreign_cpu_by"] == "cron"
+    assert foreign_load(before, busier, OURS, 2)["foreign_cpu_by"] == "cron"
 
 
 def test_throttling_and_swap_are_counted() -> None:
     before = at(0, 100, {10: (1, 20, "rank")}, throttled=3, swapped_pages=100)
     after = at(2, 102, {10: (1, 22, "rank")}, throttled=5, swapped_pages=1100)
-    found = company(before, after, OURS, 2)
+    found = foreign_load(before, after, OURS, 2)
     assert (found["throttled_periods"], found["swapped_pages"]) == (2, 1000)
 
 
@@ -71,7 +71,7 @@ def test_ray_of_somebody_else_goes_by_its_names() -> None:
         0, 100, {10: (30, 20, "rank"), 30: (1, 1, "raylet"), 31: (1, 1, "gcs_server"), 32: (30, 1, "ray::IDLE")}
     )
     after = at(2, 104, {10: (30, 22, "rank"), 30: (1, 2, "raylet"), 31: (1, 1.5, "gcs_server"), 32: (30, 1.5, "x")})
-    assert company(before, after, Owners(roots=[10], names=("raylet", "gcs_server")), 2)["foreign_cpu"] == 0
+    assert foreign_load(before, after, Owners(roots=[10], names=("raylet", "gcs_server")), 2)["foreign_cpu"] == 0
 
 
 def test_the_kernels_files(tmp_path: Path) -> None:
@@ -112,7 +112,7 @@ def test_a_real_neighbour_is_seen() -> None:
         after = census(time.perf_counter())
     finally:
         os.kill(int(started.stdout), signal.SIGKILL)
-    found = company(before, after, Owners.here(None), 1)
+    found = foreign_load(before, after, Owners.here(None), 1)
     assert float(found["foreign_cpu"]) * (after.time_s - before.time_s) > 0.1
 
 
@@ -130,7 +130,7 @@ def simulated(source: random.Random, foreign: float, *, cores: int = 2, ranks: i
     busy_s = sum(in_ticks((sum(own_s) + taken_s) / cores) for _ in range(cores))
     raylet = {10: (1, 20.0, "raylet")}
     before, after = at(0, 100, raylet | ranks_before), at(seconds, 100 + busy_s, raylet | ranks_after)
-    return float(company(before, after, OURS, cores)["foreign_cpu"])
+    return float(foreign_load(before, after, OURS, cores)["foreign_cpu"])
 
 
 def test_spoiled_windows_are_caught_and_clean_ones_pass() -> None:

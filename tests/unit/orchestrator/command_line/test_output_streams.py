@@ -5,7 +5,7 @@ import pytest
 
 LONG = """
 import sys
-from orchestrator.command_line.outlet import outlast_readers
+from orchestrator.command_line.output_streams import outlast_readers
 outlast_readers()
 out = getattr(sys, sys.argv[1])
 print("first", file=out, flush=True)
@@ -31,7 +31,7 @@ def test_a_reader_that_has_gone_disturbs_nothing(name: str) -> None:
 
 
 def test_what_is_printed_arrives_whole_and_at_once() -> None:
-    program = "from orchestrator.command_line.outlet import outlast_readers as o; o(); print('\u2713' * 70_000)"
+    program = "from orchestrator.command_line.output_streams import outlast_readers as o; o(); print('\u2713' * 70_000)"
     told = subprocess.run(
         [sys.executable, "-X", "utf8", "-c", program], capture_output=True, text=True, encoding="utf8"
     )

@@ -2,9 +2,9 @@ import re
 
 import pytest
 
-from orchestrator.report import ink
+from orchestrator.report import palette
 from orchestrator.report.drawing import bars_svg, panel_svg, picture_files, swatch_svg
-from orchestrator.report.inline import StyleSheet, inlined
+from orchestrator.report.inline_svg import StyleSheet, inlined
 from orchestrator.report.picture import Axis, Bar, Panel, Picture, Series
 
 SERIES = Series(
@@ -33,7 +33,7 @@ def test_styles_become_classes_with_the_pages_colours() -> None:
     assert "style=" not in text and "<style" not in text and "xmlns" not in text
     assert "var(--series-0)" in sheet.css and "var(--grid)" in sheet.css and "font-family" not in sheet.css
     left = set(re.findall(r"#[0-9a-f]{6}", sheet.css))
-    assert not left & {pair[0] for pair in ink.variables().values()}
+    assert not left & {pair[0] for pair in palette.variables().values()}
     assert all(f".{name}" in sheet.css for name in set(re.findall(r'class="(d\d+)"', text)))
 
 
@@ -63,5 +63,5 @@ def test_the_legend_has_signs(picture: Picture) -> None:
 
 
 def test_every_colour_has_a_name_of_its_own() -> None:
-    on_white = [pair[0] for pair in ink.variables().values()]
+    on_white = [pair[0] for pair in palette.variables().values()]
     assert len(on_white) == len(set(on_white)) and all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in on_white)
