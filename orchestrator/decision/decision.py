@@ -3,25 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from orchestrator.config.terms import Terms
-from orchestrator.decision import words
 from orchestrator.decision.answer import answer
-from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
 from orchestrator.decision.claims import Verdict
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.further_seeds import command, narrowed_to, with_more
+from orchestrator.decision.doubts import doubts
+from orchestrator.decision.further_seeds import commands, further_seeds, more_seeds, unsettled
 from orchestrator.decision.gpu_counts import gpu_counts
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NO_OBJECTIVE, NOTICED, MoreSeeds, Recommendation, is_sure
-from orchestrator.decision.shortlist import axes_of, shortlist
-
-_MOST_RIVALS = 3
-"""Cells besides the chosen one and its baseline that more seeds are asked for."""
+from orchestrator.decision.lead import nothing, recommended
+from orchestrator.decision.reasons import reasons
+from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
+from orchestrator.decision.shortlist import shortlist
+from orchestrator.decision.would_change import would_change
 
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
@@ -49,108 +47,23 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         "left_out": tuple(found.left_out),
         "shortlist": shortlist(found, terms),
     }
-    lead, *further = words.nothing(found) if chosen is None else words.recommended(found, chosen)
+    lead, *further = nothing(found) if chosen is None else recommended(found, chosen)
     common |= {"lead": lead, "further": tuple(further)}
     if chosen is None:
         return Recommendation(provisional=True, **common)
-    doubts = words.doubts(found, chosen)
+    doubtful = doubts(found, chosen)
     asked, needed = further_seeds(found, chosen)
     return Recommendation(
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
-        provisional=bool(doubts) or baseline is None,
-        doubts=tuple(doubts),
+        provisional=bool(doubtful) or baseline is None,
+        doubts=tuple(doubtful),
         p_best=found.p_best(chosen),
         p_within_margin=float(found.choice.p_within[chosen]),
         behind=math.nan if len(found.candidates) == 1 else found.choice.behind,
-        reasons=tuple(words.reasons(found)),
-        would_change=(*words.would_change(found, chosen), *_unsettled(found, chosen)),
-        more_seeds=tuple(_more_of(found, row, needed) for row in asked),
-        commands=tuple(_commands(found, asked, needed, terms)),
+        reasons=tuple(reasons(found)),
+        would_change=(*would_change(found, chosen), *unsettled(found, chosen)),
+        more_seeds=tuple(more_seeds(found, asked, needed)),
+        commands=tuple(commands(found, asked, needed, terms)),
         **common,
     )
-
-
-def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
-    """The chosen cell, its baseline, and the cells that may yet beat it, as far as they want more seeds; and how many
-    seeds each is to have: all as many, to be paired by seed.
-    """
-    choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
-    sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
-    few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
-    if sure and not few:
-        return [], 0
-    settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
-    rivals = [row for row, seeds in settled.items() if seeds is not None]
-    margin = _settles_margin(found, chosen) if compared else None
-    needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
-    baseline = found.contest.baseline
-    asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
-    return [row for row in asked if len(found.seeds[row]) < needed], needed
-
-
-def _unsettled(found: Contenders, chosen: int) -> list[str]:
-    """The rivals that no practical number of seeds tells from the chosen cell, and the cells too near the margin."""
-    open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
-    alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
-    near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
-    compared = not math.isnan(found.choice.shortfall.point[chosen])
-    if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
-        near = ["its accuracy", *near]
-    told = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
-    keeps = f"keeps the margin of {found.contest.margin:g}: it is too near it"
-    return told + [f"Up to {MOST_SEEDS} seeds would not tell whether {whose} {keeps}." for whose in near]
-
-
-def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
-    """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
-    p_best, level = found.choice.p_best, found.choice.level.point
-    misses = found.choice.shortfall.point < -found.contest.margin
-    open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
-    others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
-    return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
-
-
-def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
-    """Seeds that tell these two apart: by the objective, or, of a rival that has clearly less, by its accuracy."""
-    level = found.choice.level
-    if _is_faster(found, chosen, rival):
-        return _settles_margin(found, rival)
-    variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
-    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
-
-
-def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
-    """Whether all that keeps a rival from being chosen is its accuracy."""
-    level, loss = found.choice.level.point, found.choice.shortfall.point
-    return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
-
-
-def _settles_margin(found: Contenders, row: int) -> int | None:
-    """Seeds that tell whether the cell is within the margin; 0 of the baseline, which is."""
-    loss = found.choice.shortfall
-    if row == found.contest.baseline:
-        return 0
-    return _seeds(float(loss.point[row]) + found.contest.margin, float(loss.error[row] ** 2 * loss.n[row]))
-
-
-def _seeds(gap: float, variance: float) -> int | None:
-    """0 where nothing is known yet, None where no practical number settles it."""
-    if math.isnan(gap) or math.isnan(variance):
-        return 0
-    return seeds_to_settle(gap, variance)
-
-
-def _more_of(found: Contenders, row: int, needed: int) -> MoreSeeds:
-    cell_id = str(found.cells["cell_id"][row])
-    return MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
-
-
-def _commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
-    """One for all cells of the same axes that are to have the same seeds, which is usually every one."""
-    alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
-    for row in asked:
-        axes, seeds = axes_of(found, row, terms), found.seeds[row]
-        alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
-    for (_, seeds), cells in alike.items():
-        yield command(terms.arguments, narrowed_to(cells, seeds, excludes=terms.excludes, zips=terms.zips))

@@ -1,88 +1,106 @@
-"""The command that runs some cells of a sweep, with as many seeds as they are to have."""
+"""Which cells want more seeds, how many, and what runs them."""
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-from orchestrator.config.override_text import FROM_PROGRAM, shell_command
-from sweeps.axes import distinct
+import numpy as np
 
-_OTHER = ("sweep.axes", "sweep.exclude=", "mode=", "claims.", "predict.", "compare.", "plan.")
-"""Overrides that such a command does not repeat: the axes are its own, and it runs trials."""
+from orchestrator.config.terms import Terms
+from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
+from orchestrator.decision.command import command, narrowed_to, with_more
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, MoreSeeds, is_sure
+from orchestrator.decision.shortlist import axes_of
 
-_ZIP = "sweep.zip="
+_MOST_RIVALS = 3
+"""Cells besides the chosen one and its baseline that more seeds are asked for."""
 
-_WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
-
-def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
-    """Of a shell: the user's own overrides, and the narrowed axes. What has run does not run again.
-
-    Of a program's own call, where that gave what no command line can.
+def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
+    """The chosen cell, its baseline, and the cells that may yet beat it, as far as they want more seeds; and how many
+    seeds each is to have: all as many, to be paired by seed.
     """
-    if any(override.endswith(FROM_PROGRAM) for override in overrides):
-        return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
-    zipped = any(override.startswith(_ZIP) for override in narrowed)
-    others = (*_OTHER, _ZIP) if zipped else _OTHER
-    kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
-    return shell_command([*kept, *narrowed])
+    choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
+    sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
+    few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
+    if sure and not few:
+        return [], 0
+    settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
+    rivals = [row for row, seeds in settled.items() if seeds is not None]
+    margin = _settles_margin(found, chosen) if compared else None
+    needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
+    baseline = found.contest.baseline
+    asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
+    return [row for row in asked if len(found.seeds[row]) < needed], needed
 
 
-def narrowed_to(
-    cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
-) -> list[str]:
-    """Overrides that narrow the sweep's axes to those of the cells, and these seeds.
-
-    The cells name the same axes; where these make no grid, they advance together. The seeds are all that the cells are
-    to have. `excludes`, `zips`: the sweep leaves combinations out, or has axes that advance together; what it says of
-    them may not fit the narrowed axes.
-    """
-    axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
-    differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
-    grid = math.prod(len(distinct(axes[axis])) for axis in differing) == len(cells)
-    values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
-    given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
-    given.append(f"sweep.axes.seed={_seeds(seeds)}")
-    if zips or not grid:
-        given.append("sweep.zip=[]" if grid else f"sweep.zip=[[{','.join(map(_key, differing))}]]")
-    if excludes:
-        given.append("sweep.exclude=[]")
-    return given
+def unsettled(found: Contenders, chosen: int) -> list[str]:
+    """The rivals that no practical number of seeds tells from the chosen cell, and the cells too near the margin."""
+    open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
+    alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
+    near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
+    compared = not math.isnan(found.choice.shortfall.point[chosen])
+    if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
+        near = ["its accuracy", *near]
+    told = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
+    keeps = f"keeps the margin of {found.contest.margin:g}: it is too near it"
+    return told + [f"Up to {MOST_SEEDS} seeds would not tell whether {whose} {keeps}." for whose in near]
 
 
-def with_more(seeds: Sequence[int], more: int) -> list[int]:
-    """The seeds and as many further ones, the smallest that are free."""
-    free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
-    return sorted([*seeds, *(next(free) for _ in range(more))])
+def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
+    """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
+    p_best, level = found.choice.p_best, found.choice.level.point
+    misses = found.choice.shortfall.point < -found.contest.margin
+    open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
+    others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
+    return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
 
 
-def _seeds(seeds: Sequence[int]) -> str:
-    """A long list as Hydra's range, in quotes of Hydra's own."""
-    if len(seeds) > 5 and list(seeds) == list(range(len(seeds))):
-        return f"'range(0,{len(seeds)})'"
-    return f"[{','.join(map(str, seeds))}]"
+def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
+    """Seeds that tell these two apart: by the objective, or, of a rival that has clearly less, by its accuracy."""
+    level = found.choice.level
+    if _is_faster(found, chosen, rival):
+        return _settles_margin(found, rival)
+    variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
+    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
 
 
-def _key(axis: str) -> str:
-    return f'"{axis}"' if "." in axis or "/" in axis else axis
+def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
+    """Whether all that keeps a rival from being chosen is its accuracy."""
+    level, loss = found.choice.level.point, found.choice.shortfall.point
+    return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
 
 
-def _value(value: Any) -> str:
-    """In Hydra's grammar, in which a plain word needs no quotes."""
-    if isinstance(value, str) and _WORD.fullmatch(value):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        value = int(value)
-    return _nested(value)
+def _settles_margin(found: Contenders, row: int) -> int | None:
+    """Seeds that tell whether the cell is within the margin; 0 of the baseline, which is."""
+    loss = found.choice.shortfall
+    if row == found.contest.baseline:
+        return 0
+    return _seeds(float(loss.point[row]) + found.contest.margin, float(loss.error[row] ** 2 * loss.n[row]))
 
 
-def _nested(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
-    if isinstance(value, list | tuple):
-        return f"[{','.join(map(_nested, value))}]"
-    return json.dumps(value)
+def _seeds(gap: float, variance: float) -> int | None:
+    """0 where nothing is known yet, None where no practical number settles it."""
+    if math.isnan(gap) or math.isnan(variance):
+        return 0
+    return seeds_to_settle(gap, variance)
+
+
+def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:
+    """How many each of the cells is to have more."""
+    for row in asked:
+        cell_id = str(found.cells["cell_id"][row])
+        yield MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
+
+
+def commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
+    """One for all cells of the same axes that are to have the same seeds, which is usually every one."""
+    alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
+    for row in asked:
+        axes, seeds = axes_of(found, row, terms), found.seeds[row]
+        alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
+    for (_, seeds), cells in alike.items():
+        yield command(terms.arguments, narrowed_to(cells, seeds, excludes=terms.excludes, zips=terms.zips))

@@ -10,9 +10,9 @@ import pandas as pd
 
 from orchestrator.collection.collector import asked_for
 from orchestrator.config.terms import Terms
-from orchestrator.decision import words
+from orchestrator.decision.command import command, narrowed_to
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.further_seeds import command, narrowed_to
+from orchestrator.decision.reasons import why_not
 from orchestrator.decision.recommendation import NOTICED
 from orchestrator.decision.setting import Figure, Setting
 from orchestrator.statistics.means import Interval
@@ -62,7 +62,7 @@ def _setting(
         on_front=on_front,
         p_best=found.p_best(row),
         p_within_margin=float(found.choice.p_within[row]),
-        why_not=words.why_not(found, found.choice.chosen, row),
+        why_not=why_not(found, found.choice.chosen, row),
     )
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import t as student_t
 
 from orchestrator.decision.choice import TIE, Choice, Contest, choose, pooled_shortfalls, shortfalls
-from orchestrator.decision.decision import further_seeds
+from orchestrator.decision.further_seeds import further_seeds
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.censoring import median_time

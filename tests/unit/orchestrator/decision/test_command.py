@@ -2,7 +2,7 @@ import json
 import shlex
 
 from orchestrator.app import main
-from orchestrator.decision.further_seeds import command, narrowed_to, with_more
+from orchestrator.decision.command import command, narrowed_to, with_more
 
 
 def test_the_smallest_free_seeds_come_next():

@@ -1,0 +1,87 @@
+"""What makes a recommendation provisional."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from orchestrator.collection.timed import is_valid
+from orchestrator.decision.choice import BY_DRAWS, TIE
+from orchestrator.decision.contenders import Contenders, Spoiled
+from orchestrator.decision.recommendation import FEWEST_SEEDS, is_sure
+from orchestrator.decision.words import BEST, probability, unit_of
+from orchestrator.statistics.means import Moments
+from orchestrator.text import figures
+
+
+def doubts(found: Contenders, chosen: int) -> list[str]:
+    """What makes the recommendation provisional."""
+    p_best, p_within = float(found.choice.p_best[chosen]), float(found.choice.p_within[chosen])
+    fewest = int(found.candidates["n_ok"].min())
+    compared = not math.isnan(found.choice.shortfall.point[chosen])
+    invalid = not is_valid(found.candidates["timing_valid"]).all()
+    chance_unknown = math.isnan(p_best) and fewest < 2
+    told = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
+    told += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
+    if not chance_unknown and not is_sure(p_best):
+        told.append(f"the probability that it is {BEST} is {probability(p_best)}{_likelier(found, chosen)}")
+    if not chance_unknown and compared and not is_sure(p_within):
+        told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
+    same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
+    missed = ["no trial reached the target accuracy"] * found.measure.target_missed
+    return (
+        told
+        + missed
+        + ["no timing is valid"] * invalid
+        + _seeming_better(found, chosen)
+        + same * _seeds_are_alike(found)
+    )
+
+
+def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
+    if chance_unknown:
+        return "one seed tells nothing about chance"
+    where = "a cell" if fewest == found.candidates["n_ok"].max() else "of some cells"
+    return f"{fewest} seed{'s' * (fewest > 1)} {where} {'are' if fewest > 1 else 'is'} few"
+
+
+def _likelier(found: Contenders, chosen: int) -> str:
+    """The cell that is the best with a higher probability, if there is one, and why it is not the one to use."""
+    level, choice = found.choice.level.point, found.choice
+    rival = int(np.nan_to_num(choice.p_best).argmax())
+    if not choice.p_best[rival] > choice.p_best[chosen] + BY_DRAWS:
+        return ""
+    further = float(level[rival] - level[chosen])
+    if not choice.passes[rival]:
+        why = "is more likely than not to miss the margin"
+    elif further <= math.log1p(TIE) and choice.shortfall.point[rival] < choice.shortfall.point[chosen]:
+        why = f"came out less accurate, and no more than {TIE:.0%} ahead"
+    else:
+        why = f"came out {math.expm1(further):.1%} behind"
+    return f" ({probability(float(choice.p_best[rival]))} for {found.names[rival]}, which {why})"
+
+
+def _seeming_better(found: Contenders, chosen: int) -> list[str]:
+    """Cells without a valid timing are kept out because one cannot trust them, which is no reason to trust another."""
+    better = better_but_spoiled(found, chosen)
+    if not better:
+        return []
+    many = figures.counted(len(better), "cell seems", "cells seem")
+    first = f"{better[0].name}: {unit_of(found).told(better[0].objective)}"
+    return [f"{many} better, with a timing that is not valid ({first})"]
+
+
+def better_but_spoiled(found: Contenders, chosen: int) -> list[Spoiled]:
+    """Those with less of the objective that are not seen to miss the margin, the best first."""
+    limit = math.exp(found.choice.level.point[chosen] - math.log1p(TIE))
+    baseline = found.contest.baseline
+    least = -math.inf if baseline is None else float(found.cells["val_accuracy"][baseline]) - found.contest.margin
+    return [each for each in found.spoiled if each.objective < limit and not each.val_accuracy < least]
+
+
+def _seeds_are_alike(found: Contenders) -> bool:
+    """Whether no cell's accuracy varies at all: then it tells nothing of chance, however many seeds there are."""
+    moments = Moments.of(found.contest.accuracy)
+    several = moments.n >= 2
+    return bool(several.any() and (moments.variance[several] == 0).all())

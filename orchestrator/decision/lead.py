@@ -1,0 +1,76 @@
+"""What a recommendation comes to, in sentences of which the first says it all."""
+
+from __future__ import annotations
+
+import math
+
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.words import difference, objective
+from orchestrator.text import figures
+from orchestrator.text.units import suited
+
+
+def recommended(found: Contenders, chosen: int) -> list[str]:
+    """The cell, what it takes and what it loses, in sentences."""
+    loss, baseline = found.choice.shortfall.point[chosen], found.contest.baseline
+    if baseline is None:
+        return _without_accuracy(found, chosen)
+    told = f"Use {found.names[chosen]}: {found.measure.told} {objective(found, chosen)}"
+    if baseline == chosen:
+        return [f"{told}, the baseline itself{_paid(found, chosen)}."]
+    known = not math.isnan(found.choice.level.point[baseline])
+    told += f", against {objective(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
+    of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
+    paid = _paid(found, chosen, baseline if known else None)
+    return [f"{told}{paid}; {difference(loss, of)} ({found.contest.margin:g} lower is allowed)."]
+
+
+def nothing(found: Contenders) -> list[str]:
+    """Why no cell is recommended, in sentences."""
+    told = "; ".join(found.left_out) or "no trial has ended"
+    if len(found.candidates):
+        baseline = found.names[found.contest.baseline or 0]
+        lead = (
+            "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than"
+            f" {found.contest.margin:g} below that of the baseline ({baseline})."
+        )
+        return [lead, f"Not considered: {told}."] if found.left_out else [lead]
+    if found.commonest_end:
+        return [f"No recommendation: {told}.", found.commonest_end]
+    if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.told}") for line in found.left_out):
+        told += " (trials have one that report samples_per_s and samples, or train_s)"
+    return [f"No recommendation by {found.measure.told}: {told}."]
+
+
+def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
+    """The time it takes and what it costs, and another cell, as far as the objective does not say so already."""
+    told = ""
+    for total, word in ((found.totals["time"], "in"), (found.totals["cost"], "for")):
+        values = total.means()
+        if total.unit == found.measure.unit or math.isnan(values[chosen]):
+            continue
+        other = math.nan if beside is None else float(values[beside])
+        unit = suited(total.unit, float(values[chosen]), other)
+        own = unit.told(values[chosen])
+        against = "" if math.isnan(other) else f", against {unit.number(other)}"
+        told += f", {word} {own}" if beside is None else f"; {own}{against}"
+    return told
+
+
+def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
+    """What is known of a sweep whose trials report no validation accuracy: only what is least."""
+    row = found.cells.to_dict("records")[chosen]
+    least = f"Least {found.measure.told}: {found.names[chosen]}, {objective(found, chosen)}{_paid(found, chosen)}"
+    speedup = float(row["speedup"])
+    if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
+        least += f", at {figures.times(speedup)}× its baseline's throughput"
+    unknown = "Whether it trains as well as the others is not known: no trial reported a validation accuracy"
+    accuracy = found.cells["accuracy"]
+    if accuracy.isna().all():
+        return [f"{least}.", f"{unknown}."]
+    told = [f"{least}.", f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too."]
+    best, own = int(accuracy.to_numpy().argmax()), float(accuracy[chosen])
+    if best != chosen and not math.isnan(own):  # so that nobody takes the quickest for as good as the best
+        highest = f"the highest is {accuracy[best]:.3f} ({found.names[best]})"
+        told.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
+    return told

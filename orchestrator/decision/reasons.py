@@ -1,0 +1,72 @@
+"""Why a cell is the one to use, and why another is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from orchestrator.decision.choice import SHOWN, TIE
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.recommendation import SURE
+from orchestrator.decision.words import BY_LIKE_CELLS, difference, like_cells, probability
+from orchestrator.text import figures
+
+
+def reasons(found: Contenders) -> Iterator[str]:
+    """Why this cell, and what was not considered."""
+    choice, margin = found.choice, found.contest.margin
+    compared = found.contest.baseline is not None
+    among = ", of those whose accuracy is more likely than not within the margin" if compared else ""
+    count = len(found.candidates)
+    sure = "" if choice.by_accuracy else f" that are as good as any with {SURE:.0%} probability"
+    of_them = f"most accurate of {'those' if sure else 'them'}{sure}"
+    if count == 1:
+        yield "It is the only cell with a figure to compare."
+    elif choice.all_tie and compared:
+        yield (
+            "The cells whose accuracy is more likely than not within the margin are within"
+            f" {TIE:.0%} of each other in {found.measure.told}: it is the {of_them}."
+        )
+    elif choice.tied > 1 and compared:
+        yield (
+            f"Of {count} cells {choice.tied} are within {TIE:.0%} of the least {found.measure.told}{among}: it is the"
+            f" {of_them}."
+        )
+    else:
+        yield f"Of {count} cells it has the least {found.measure.told}{among}."
+    if compared and choice.chosen is not None and choice.shortfall.point[choice.chosen] < -margin:
+        yield (
+            f"Its own seeds came out more than {margin:g} lower; {BY_LIKE_CELLS}, it is more likely than not within"
+            " the margin."
+        )
+    if found.measure.why:
+        yield f"Not the time to a target accuracy: {found.measure.why}."
+    if shown := figures.counted(int((choice.p_within < SHOWN).sum()), "cell is", "cells are"):
+        yield f"{shown} shown to lose more than {margin:g} in validation accuracy."
+    if found.left_out:
+        yield f"Not considered: {'; '.join(found.left_out)}."
+    if compared and not found.at_reference:
+        yield "No cell is known to be at the reference batch: the baseline is the most accurate one."
+
+
+def why_not(found: Contenders, chosen: int | None, row: int) -> str:
+    """Why a cell is not the one to use; nothing of the chosen one."""
+    level, choice, told = found.choice.level.point, found.choice, found.measure.told
+    if row == chosen:
+        return ""
+    if math.isnan(level[row]):
+        return f"its {told} is not known, or its timing is not valid"
+    if chosen is None or not choice.passes[row]:
+        within = float(choice.p_within[row])
+        chance = f", within the margin with probability {probability(within)}{like_cells(found, row)}"
+        allowed = f"{found.contest.margin:g} lower is allowed{'' if math.isnan(within) else chance}"
+        return f"{difference(choice.shortfall.point[row])} ({allowed})"
+    if level[row] - level[chosen] > math.log1p(TIE):
+        return f"its {told} is {math.expm1(level[row] - level[chosen]):.0%} above that of {found.names[chosen]}"
+    if choice.by_accuracy and choice.shortfall.point[chosen] > choice.shortfall.point[row]:
+        why = "is more accurate"
+    elif level[chosen] <= level[row] and choice.by_accuracy:
+        why = "has no more"
+    else:
+        why = "is surer to be as good as any"
+    return f"its {told} is within {TIE:.0%} of that of {found.names[chosen]}, which {why}"

@@ -1,0 +1,60 @@
+"""What would make another cell the one to use."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from orchestrator.decision.choice import TIE
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.doubts import better_but_spoiled
+from orchestrator.decision.recommendation import NOTICED
+from orchestrator.decision.words import BEST, difference, like_cells, objective, probability, unit_of
+
+_MOST = 3
+"""Lines of one kind."""
+
+
+def would_change(found: Contenders, chosen: int) -> Iterator[str]:
+    """Margins that let a better cell in, cells that may prove better, axes that may go on."""
+    level, loss, choice = found.choice.level.point, found.choice.shortfall.point, found.choice
+    better = [i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and choice.middle[i] < 0]
+    for i in sorted(better, key=lambda i: -choice.middle[i])[:_MOST]:
+        within, margin = float(choice.p_within[i]), _rounded_up(-choice.middle[i])
+        why = like_cells(found, i, float(margin))
+        chance = f" (within {found.contest.margin:g} with probability {probability(within)}{why})"
+        yield (
+            f"report.margin={margin} would let in {found.names[i]}: {objective(found, i)},"
+            f" {difference(loss[i])}{'' if math.isnan(within) else chance}."
+        )
+    rivals = [i for i in np.argsort(-choice.p_best).tolist() if i != chosen and choice.p_best[i] >= NOTICED]
+    for i in rivals[:_MOST]:
+        chance = probability(float(choice.p_best[i]))
+        yield f"{found.names[i]} is {BEST} with probability {chance}: {objective(found, i)}{_loss(loss[i])}."
+    for each in better_but_spoiled(found, chosen)[:_MOST]:
+        value = unit_of(found).told(each.objective)
+        yield f"{each.name} would be better with {value}, but its timing is not valid: {each.note.rstrip('.')}."
+    yield from _at_the_edge(found, chosen)
+
+
+def _loss(by: float) -> str:
+    return "" if math.isnan(by) else f", {difference(by)}"
+
+
+def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:
+    row = found.cells.loc[chosen]
+    if found.tried["gpus"].nunique() == 1:
+        yield f"Only gpus={row['gpus']:g} was tried: what more of them would be worth is not known (sweep.axes.gpus)."
+    for axis, what in (("gpus", "GPU count"), ("global_batch_size", "batch"), ("lr_multiplier", "lr_multiplier")):
+        least, most = found.tried[axis].min(), found.tried[axis].max()
+        ends = {most: "largest"} | ({least: "smallest"} if axis == "lr_multiplier" else {})
+        if least < most and row[axis] in ends:
+            yield f"Its {what}, {row[axis]:g}, is the sweep's {ends[row[axis]]}: a wider axis may hold a better cell."
+
+
+def _rounded_up(value: float) -> str:
+    """With two digits, so that as a margin it lets a loss of this size pass."""
+    digits = 1 - math.floor(math.log10(value))
+    return f"{math.ceil(round(value * 10**digits, 6)) / 10**digits:g}"
