@@ -44,11 +44,12 @@ def test_a_window_has_both_its_seconds_and_its_steps(step_s: float, steps: int) 
     assert stage.reads == 2  # at its ends
 
 
-@pytest.mark.parametrize("pace", [0.5, 0.0, 0.0001])
-def test_a_wrong_guess_is_made_good(pace: float) -> None:
+@pytest.mark.parametrize(("pace", "steps"), [(0.5, 210), (0.011, 210), (0.0, 210), (0.0001, 21_000)])
+def test_a_wrong_guess_is_made_good_at_once_and_by_no_more_than_is_missing(pace: float, steps: int) -> None:
     stage = Stage(0.01)
     window = measure(stage, pace=pace)
-    assert window.seconds == pytest.approx(window.steps * 0.01) and window.seconds >= 2
+    assert window.seconds == pytest.approx(window.steps * 0.01) and window.steps in (steps, steps + 1)
+    assert stage.reads <= 3
 
 
 class HalfAsFast:
@@ -93,10 +94,11 @@ def test_a_pace_that_never_settles_ends_the_warm_up_all_the_same() -> None:
     assert 0.8 <= stage.now - 100 < 0.95
 
 
-def test_a_warm_up_by_steps_alone() -> None:
+@pytest.mark.parametrize(("asked", "taken"), [(7, 7), (0, 1)])
+def test_a_warm_up_by_steps_alone(asked: int, taken: int) -> None:
     stage = Stage(0.001)
-    warmed_up(stage, steps=7, seconds=0.0)
-    assert stage.steps == 7
+    assert warmed_up(stage, steps=asked, seconds=0.0) == pytest.approx(0.001)
+    assert stage.steps == taken
 
 
 def test_a_clock_too_coarse_for_the_first_steps_still_ends() -> None:
@@ -109,10 +111,14 @@ LONG = [Lap(seconds=9, steps=100), Lap(seconds=4, steps=100), Lap(seconds=2, ste
 def test_long_epochs_are_windows_themselves() -> None:
     assert window_of_laps(LONG, least_s=2, least_steps=50) == Window(seconds=3, steps=100)
     cut_short = [*LONG, Lap(seconds=0.1, steps=7)]
-    assert window_of_laps(cut_short, least_s=2, least_steps=50) == Window(seconds=3, steps=100)
+    assert window_of_laps(cut_short, least_s=2, least_steps=100) == Window(seconds=3, steps=100)
+    assert window_of_laps(LONG[:2], least_s=2, least_steps=50) == Window(seconds=4, steps=100)
 
 
-@pytest.mark.parametrize("laps", [LONG[:1], [*LONG, Lap(seconds=1.9, steps=100)]])
+CUT_SHORT = Lap(seconds=3, steps=60)
+
+
+@pytest.mark.parametrize("laps", [LONG[:1], [*LONG, Lap(seconds=1.9, steps=100)], [LONG[0], CUT_SHORT]])
 def test_short_epochs_are_not(laps: list[Lap]) -> None:
     assert window_of_laps(laps, least_s=2, least_steps=50) is None
     assert window_of_laps(LONG, least_s=2, least_steps=101) is None
@@ -135,10 +141,20 @@ def test_times_count_training_alone_and_distinct_samples() -> None:
         "window_steps": 50,
         "time_to_target_s": 6,
     }
-    assert "time_to_target_s" not in timings(laps, window, steps_per_epoch=10, global_batch_size=64, target=0.9)
+    for target in (0.9, None):
+        missed = timings(laps, window, steps_per_epoch=10, global_batch_size=64, target=target)
+        assert "time_to_target_s" not in missed
 
 
-@pytest.mark.parametrize(("laps", "told"), [([(9.0, 2)], False), ([(9.0, 10)], True), ([(9.0, 10), (1.0, 2)], True)])
+@pytest.mark.parametrize(
+    ("laps", "told"),
+    [
+        ([(9.0, 2)], False),
+        ([(9.0, 10)], True),
+        ([(9.0, 10), (1.0, 2)], True),
+        ([(9.0, 6), (9.0, 5)], True),  # of larger batches there are fewer
+    ],
+)
 def test_a_part_of_the_first_epoch_is_not_told_as_the_whole(laps: list[tuple[float, int]], told: bool) -> None:
     taken = [Lap(seconds=seconds, steps=steps) for seconds, steps in laps]
     window = Window(seconds=2, steps=50)

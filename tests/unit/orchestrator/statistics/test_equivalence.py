@@ -33,11 +33,11 @@ def test_without_an_interval_there_is_no_verdict():
 
 
 @pytest.mark.parametrize("true", [0.0, 0.4, -0.9, 1.0])
-@pytest.mark.parametrize("n", [3, 5, 12])
+@pytest.mark.parametrize("n", [2, 3, 5, 12])
 def test_power_against_simulation(n, true):
     generator = np.random.default_rng(n)
     sample = true + 0.7 * generator.standard_normal((40_000, n))
-    half = {3: 2.919986, 5: 2.131847, 12: 1.795885}[n] * sample.std(axis=1, ddof=1) / math.sqrt(n)
+    half = {2: 6.313752, 3: 2.919986, 5: 2.131847, 12: 1.795885}[n] * sample.std(axis=1, ddof=1) / math.sqrt(n)
     shown = (sample.mean(axis=1) - half > -1) & (sample.mean(axis=1) + half < 1)
     assert power(1, 0.7, n, true=true) == pytest.approx(shown.mean(), abs=0.01)
 
@@ -49,6 +49,7 @@ def test_power_at_the_margin_is_at_most_the_level():
 def test_power_without_chance():
     assert power(1, 0.0, 5, true=0.5) == 1 and power(1, 0.0, 5, true=1.5) == 0
     assert power(1, 0.1, 1) == 0
+    assert power(1, 0.7, 5) > power(1, 0.7, 5, true=0.001)  # unless told otherwise there is no difference
 
 
 def test_seeds_to_settle():
@@ -58,6 +59,11 @@ def test_seeds_to_settle():
     assert power(1, 1, found) >= 0.8 > power(1, 1, found - 1)
     assert seeds_to_settle(Difference(point=1.0, error=0.5, freedom=2), 1.0, 3) is None  # right at the margin
     assert seeds_to_settle(Difference(point=-5.0, error=0.1, freedom=2), 1.0, 3) == 3  # plainly worse already
+
+
+@pytest.mark.parametrize(("point", "seeds"), [(0.0, 3), (0.02, 3), (0.01, None)])
+def test_seeds_that_do_not_differ_settle_all_but_the_margin_itself(point, seeds):
+    assert seeds_to_settle(difference(point, error=0.0), 0.01, 3) == seeds
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,12 @@ def test_at_or_below_the_reference_batch_it_is_the_linear_rule() -> None:
     estimate = Estimate(signal=1.0, noise=32.0)
     assert pace(estimate, kappa=1, reference_batch_size=32) == Pace()
     assert pace(estimate, kappa=0.5, reference_batch_size=32) == Pace(gain=0.5)
+    assert Pace() == Pace(gain=1.0, advance=1.0)
+
+
+def test_a_little_above_the_reference_batch_it_is_no_longer_the_linear_rule() -> None:
+    found = pace(Estimate(signal=1.0, noise=32.0), kappa=1.25, reference_batch_size=32)  # 2 / (1/1.25 + 1)
+    assert (found.gain, found.advance) == pytest.approx((1 / 0.9, 1 / 0.9 / 1.25))
 
 
 def test_without_an_estimate_a_step_is_one_of_the_reference_batch() -> None:

@@ -80,12 +80,12 @@ def test_norms_are_not_rounded_as_gradients_are_for_their_journey(pair: Processe
 
 
 def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gradient_noise, "EVERY", 3)
-    taken: list[float] = []
-    monkeypatch.setattr(GradientNoise, "_take_in", lambda noise, small, big: taken.append(small))
+    monkeypatch.setattr(gradient_noise, "EVERY", 4)
+    taken: list[int] = []
+    monkeypatch.setattr(GradientNoise, "_take_in", lambda noise, small, big: taken.append(noise._steps))
     settings = CONFIG["trainable"] | {"noise_scale": True}
-    trained(request(grad_accum_steps=2, config={"trainable": settings, "budget": {"steps": 7}}))
-    assert len(taken) == 3  # the steps 1, 4 and 7
+    trained(request(grad_accum_steps=2, config={"trainable": settings, "budget": {"steps": 9}}))
+    assert taken == [4, 8, 9]  # those of the steps 1, 5 and 9: each in the next one measured, the last at the end
 
 
 def test_one_part_shows_no_noise() -> None:

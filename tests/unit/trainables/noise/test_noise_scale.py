@@ -43,10 +43,13 @@ def test_parts_of_unequal_sizes_count_by_their_harmonic_mean() -> None:
 def test_the_first_estimate_counts_whole_and_later_ones_more() -> None:
     smoothed = Smoothed()
     assert smoothed.estimate is None and smoothed.noise_scale is None
-    smoothed.add(Estimate(signal=2.0, noise=6.0))
+    first = Estimate(signal=0.5, noise=1.5)
+    smoothed.add(first)
     assert smoothed.noise_scale == pytest.approx(3.0)
+    found = smoothed.estimate
+    assert found is not None and (found.signal, found.noise) == pytest.approx((first.signal, first.noise))
     for _ in range(500):
-        smoothed.add(Estimate(signal=1.0, noise=8.0))
+        smoothed.add(Estimate(signal=0.25, noise=2.0))
     assert smoothed.noise_scale == pytest.approx(8.0)
 
 
@@ -54,3 +57,9 @@ def test_where_noise_hides_the_signal_there_is_no_scale() -> None:
     smoothed = Smoothed()
     smoothed.add(Estimate(signal=-0.1, noise=6.0))
     assert smoothed.noise_scale is None
+
+
+def test_noise_that_comes_out_below_0_is_none() -> None:
+    smoothed = Smoothed()
+    smoothed.add(Estimate(signal=2.0, noise=-6.0))
+    assert smoothed.noise_scale == 0

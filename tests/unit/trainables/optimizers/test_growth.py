@@ -28,6 +28,18 @@ def test_beyond_the_largest_batch_the_rate_falls_after_all(progress: float, time
     assert growth.times(progress, 32) == times and growth.rate(progress, 32) == pytest.approx(rate)
 
 
+def test_the_largest_batch_may_be_reached_exactly() -> None:
+    growth = Growth.of(SCHEDULE | {"most": 320})
+    assert growth.times(1.0, 32) == 10 and growth.largest(32) == 320 and growth.rate(1.0, 32) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("gamma", "times"), [(0.5, 2), (1 / 3, 3), (1 / 49, 49)])
+def test_whatever_divides_the_rate_by_a_whole_number_multiplies_the_batch_by_it(gamma: float, times: int) -> None:
+    growth = Growth.of({"name": "increase_batch", "milestones": [0.8, 0.5], "gamma": gamma})
+    assert [growth.times(progress, 32) for progress in (0.4, 0.6, 0.8)] == [1, times, times**2]
+    assert growth.milestones == (0.5, 0.8)
+
+
 @pytest.mark.parametrize(("through", "shares", "passes"), [("batch", (30, 50), 2), ("accumulation", (3, 5), 20)])
 def test_it_grows_through_passes_or_shares(through: str, shares: tuple[int, ...], passes: int) -> None:
     grown = Growth.of(SCHEDULE | {"through": through}).enlarged(

@@ -39,6 +39,19 @@ def test_hand_computed_factors(config: dict[str, Any], position: float, expected
     assert resolve(config)(position, 100) == pytest.approx(expected, abs=1e-12)
 
 
+@pytest.mark.parametrize(
+    ("config", "factors"),
+    [
+        ({"name": "step", "milestones": [0.5]}, [1.0, 1.0, 0.1, 0.1]),
+        ({"name": "increase_batch", "milestones": [0.5]}, [1.0, 1.0, 1.0, 1.0]),
+        ({"name": "cosine"}, [1.0, math.cos(0.15 * math.pi) ** 2, 0.5, 0.0]),
+        ({"name": "onecycle"}, [0.1, 1.0, 5 / 7, 0.0]),
+    ],
+)
+def test_what_is_left_out_is_as_documented(config: dict[str, Any], factors: list[float]) -> None:
+    assert [resolve(config)(position, 100) for position in (0, 30, 50, 100)] == pytest.approx(factors, abs=1e-12)
+
+
 @given(epochs=st.integers(1, 1000), samples=st.integers(1, 10**7))
 def test_milestones_fall_on_whole_epochs(epochs: int, samples: int) -> None:
     """E1's recipe: divided by 10 when half and four fifths of the epochs are done, whatever the size of an epoch."""
@@ -71,6 +84,10 @@ def test_step_and_cosine_never_rise(config: dict[str, Any], shares: tuple[float,
         ({"name": "cosine", "end": 0}, 0, 1, r"schedule 'cosine' has no key end; its keys are: final"),
         ({"name": "step"}, 0, 1, r"schedule 'step' needs a value for milestones"),
         ({"name": "step", "milestones": [50, 80]}, 0, 1, r"milestones \[50, 80\] are not shares"),
+        ({"name": "step", "milestones": [0.5, 1.01]}, 0, 1, r"milestones \[1.01\] are not shares"),
+        ({"name": "step", "milestones": "0.5"}, 0, 1, r"milestones '0.5' are not a list"),
+        ({"name": "step", "milestones": 0.5}, 0, 1, r"milestones 0.5 are not a list"),
+        ({"name": "increase_batch", "milestones": [2]}, 0, 1, r"milestones \[2\] are not shares"),
         ({"name": "onecycle", "peak": 1}, 0, 1, r"peak 1 is not"),
         ({"name": "constant"}, -1, 1, r"position -1 of length 1"),
         ({"name": "constant"}, 0, 0, r"position 0 of length 0"),

@@ -95,7 +95,13 @@ def test_ranks_agree_on_the_smallest_need(shares: tuple[int, ...], most: int, pa
 
 @pytest.mark.parametrize(
     ("shares", "most", "passes", "smaller"),
-    [((13, 35), 7, 2, (7, 17)), ((26, 70), 9, 3, (9, 23)), ((2, 45), 1, 47, None), ((7, 41), 1, 6, (1, 7))],
+    [
+        ((13, 35), 7, 2, (7, 17)),
+        ((26, 70), 9, 3, (9, 23)),
+        ((2, 45), 1, 47, None),
+        ((7, 41), 1, 6, (1, 7)),
+        ((3, 5), 1, 4, (1, 1)),
+    ],
 )
 def test_shares_without_a_common_divisor_are_divided_nearly(
     shares: tuple[int, ...], most: int, passes: int, smaller: tuple[int, ...] | None
@@ -158,11 +164,15 @@ def test_another_ranks_need_counts_and_other_errors_pass() -> None:
     batch = Batch(global_batch_size=32, shares=(16, 16))
     assert fitting(batch, pair, lambda samples: None).shares == (4, 4)
 
+    tried: list[int] = []
+
     def broken(samples: int) -> None:
+        tried.append(samples)
         raise RuntimeError("something else")
 
     with pytest.raises(RuntimeError, match="something else"):
         fitting(batch, ALONE, broken)
+    assert tried == [16]
 
 
 class Torn(Hungry):
