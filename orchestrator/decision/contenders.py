@@ -15,7 +15,8 @@ from orchestrator.collection.measure import Measure, measured
 from orchestrator.collection.timed import is_valid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
-from orchestrator.decision.choice import Choice, Contest, choose
+from orchestrator.decision.choice import Choice, choose
+from orchestrator.decision.contest import Contest
 from orchestrator.decision.front import pareto_front
 from orchestrator.decision.recommendation import FrontPoint
 from orchestrator.journal.record import TrialRecord

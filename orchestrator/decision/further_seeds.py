@@ -9,11 +9,14 @@ from typing import Any
 import numpy as np
 
 from orchestrator.config.terms import Terms
-from orchestrator.decision.choice import MOST_SEEDS, TIE, seeds_to_settle
+from orchestrator.decision.choice import TIE
 from orchestrator.decision.command import command, narrowed_to, with_more
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, MoreSeeds, is_sure
+from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, MoreSeeds, is_sure
 from orchestrator.decision.shortlist import axes_of
+
+MOST_SEEDS = 30
+"""More seeds than this settle nothing in practice."""
 
 _MOST_RIVALS = 3
 """Cells besides the chosen one and its baseline that more seeds are asked for."""
@@ -86,7 +89,20 @@ def _seeds(gap: float, variance: float) -> int | None:
     """0 where nothing is known yet, None where no practical number settles it."""
     if math.isnan(gap) or math.isnan(variance):
         return 0
-    return seeds_to_settle(gap, variance)
+    return seeds_to_tell(gap, variance)
+
+
+def seeds_to_tell(gap: float, variance: float) -> int | None:
+    """Seeds at which a difference of this size is known to have its sign with probability SURE; None beyond MOST_SEEDS.
+
+    `variance` is of the difference between one seed's values; n ≥ t(SURE, n − 1)² · variance / gap².
+    """
+    from scipy.special import stdtrit
+
+    for n in range(2, MOST_SEEDS + 1):
+        if stdtrit(n - 1, SURE) * math.sqrt(variance / n) <= abs(gap):
+            return n
+    return None
 
 
 def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:

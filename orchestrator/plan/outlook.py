@@ -15,7 +15,8 @@ from functools import cached_property
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, levels
+from orchestrator.decision.choice import TIE
+from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, levels
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
 from orchestrator.statistics.means import Array, Moments
 

@@ -23,7 +23,8 @@ import numpy as np
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
 
-from orchestrator.decision.choice import TIE, Choice, Contest, choose  # noqa: E402
+from orchestrator.decision.choice import TIE, Choice, choose  # noqa: E402
+from orchestrator.decision.contest import Contest  # noqa: E402
 from orchestrator.journal.journal import replay, terminal  # noqa: E402
 from orchestrator.statistics.pooling import Likeness  # noqa: E402
 from tests.benchmarks.digits import KEPT, accuracies_of_thirty_seeds  # noqa: E402

@@ -9,7 +9,8 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import TIE, Choice, Contest, choose, pooled_shortfalls, shortfalls
+from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.contest import Contest, pooled_shortfalls, shortfalls
 from orchestrator.decision.further_seeds import further_seeds
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval

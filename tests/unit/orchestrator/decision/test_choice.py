@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import Contest, choose, seeds_to_settle
+from orchestrator.decision.choice import choose
+from orchestrator.decision.contest import Contest
+from orchestrator.decision.further_seeds import seeds_to_tell
 from orchestrator.statistics.pooling import Likeness
 
 NAN = math.nan
@@ -99,12 +101,12 @@ def test_nothing_to_choose_from():
     assert chosen_of([[NAN, NAN]], [[0.9, 0.9]]).chosen is None
 
 
-def test_seeds_to_settle():
+def test_seeds_to_tell_a_difference():
     # t(.9, 4) / √5 = .6857 and t(.9, 3) / √4 = .8189: a gap of .7 standard deviations needs five seeds.
-    assert seeds_to_settle(0.7, 1.0) == 5
-    assert seeds_to_settle(-0.7, 1.0) == 5
-    assert seeds_to_settle(100.0, 1.0) == 2
-    assert seeds_to_settle(0.001, 1.0) is None
+    assert seeds_to_tell(0.7, 1.0) == 5
+    assert seeds_to_tell(-0.7, 1.0) == 5
+    assert seeds_to_tell(100.0, 1.0) == 2
+    assert seeds_to_tell(0.001, 1.0) is None
 
 
 def test_two_names_for_one_training_keep_the_margin_surely():

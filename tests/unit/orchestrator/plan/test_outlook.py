@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.decision.choice import Contest, accuracies, choose
+from orchestrator.decision.choice import choose
+from orchestrator.decision.contest import Contest, accuracies
 from orchestrator.decision.recommendation import SURE
 from orchestrator.plan.outlook import Outlook
 
