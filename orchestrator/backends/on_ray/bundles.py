@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 from ray.tune import PlacementGroupFactory
 
+from orchestrator.backends.on_ray.cluster_spec import NODE_ID
 from sweeps.feasibility import Node
 from sweeps.trial import Gang
-
-NODE_ID = "ray.io/node-id"
-"""The label by which Ray tells nodes apart, several of one host, too."""
 
 
 def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:

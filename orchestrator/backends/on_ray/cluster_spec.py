@@ -5,6 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+NODE_ID = "ray.io/node-id"
+"""The label by which Ray tells nodes apart, several of one host, too."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
@@ -12,7 +15,7 @@ class ClusterSpec:
 
     address: str | None = None
     """None: RAY_ADDRESS, or else one that is started on this machine and ends with us."""
-    dashboard: bool = True
+    dashboard: bool = False
     """Of one that is started."""
     cpus: int | None = None
     """What one that is started has; None: what Ray counts."""

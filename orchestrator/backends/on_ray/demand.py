@@ -14,7 +14,7 @@ from typing import Any
 
 from ray.util import placement_group, remove_placement_group
 
-from orchestrator.backends.on_ray.bundles import NODE_ID
+from orchestrator.backends.on_ray.cluster_spec import NODE_ID
 from orchestrator.backends.quarantine import Quarantine
 from sweeps.feasibility import Node, ranks_that_fit, why_infeasible
 from sweeps.placement import Shape

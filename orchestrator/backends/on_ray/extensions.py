@@ -7,12 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
-
-from ray.tune import Callback
+from typing import TYPE_CHECKING, Any
 
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from sweeps.mistakes import MistakesError
+
+if TYPE_CHECKING:
+    from ray.tune import Callback
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +29,7 @@ class Extensions:
     @staticmethod
     def of(section: Mapping[str, Any], secrets: Secrets = NO_SECRETS) -> Extensions:
         """From the config's section `tune`; MistakesError with everything that cannot be made of it."""
-        callbacks, mistakes = [], []
+        callbacks, mistakes = list["Callback"](), list[str]()
         for index, given in enumerate(section["callbacks"]):
             key = f"tune.callbacks[{index}]"
             try:
@@ -36,6 +37,8 @@ class Extensions:
             except Exception as error:
                 mistakes.append(f"{key}={given['_target_']!r}: {type(error).__name__}: {error}")
                 continue
+            from ray.tune import Callback
+
             callbacks.append(made)
             if not isinstance(made, Callback):
                 mistakes.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, and no ray.tune.Callback")
