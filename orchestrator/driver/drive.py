@@ -16,7 +16,7 @@ from orchestrator.backends.arrival import NOWHERE, arrived, first_shape, has_com
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.choice import known_nodes, make_backend
 from orchestrator.backends.homeless import Patience
-from orchestrator.backends.on_ray.token import token_file
+from orchestrator.backends.on_ray.token import token_place
 from orchestrator.config.request import Request
 from orchestrator.driver.ending import Ending
 from orchestrator.driver.hardware import Hardware, check_hardware, hardware_of
@@ -185,7 +185,7 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
     backend = make_backend(request, secrets)
     started.callback(backend.close)
     if url := backend.dashboard_url:
-        console.print(f"Ray dashboard: {url} (it asks for the token in {token_file()})", soft_wrap=True)
+        console.print(f"Ray dashboard: {url} (it asks for the token in {token_place()})", soft_wrap=True)
     return backend
 
 

@@ -15,6 +15,11 @@ def token_file() -> Path:
     return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
 
 
+def token_place() -> str:
+    """Where the token of a cluster that was started here is, in words."""
+    return "the environment of this sweep, RAY_AUTH_TOKEN" if "RAY_AUTH_TOKEN" in os.environ else str(token_file())
+
+
 def show_token_if_any() -> None:
     """Authenticate with the token, if there is one: to an explicit address Ray would go without.
 
@@ -34,9 +39,20 @@ def require_token() -> None:
 
 
 def keep_token_private(path: Path) -> None:
-    """Make the file with Ray's token before Ray does, whole and for its owner alone; one that is there is closed."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # 0600
+    """Make the file with Ray's token before Ray does, whole and for its owner alone; one that is there is closed.
+
+    Where the file cannot be written, as in a home that is read-only, a token that is there stays as it is, and a new
+    one is in the environment alone, which Ray's processes inherit. One that is there already goes before any file.
+    """
+    if "RAY_AUTH_TOKEN" in os.environ:
+        return
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # 0600
+    except OSError:
+        if not path.exists():
+            os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
+        return
     try:
         with open(descriptor, "w") as file:
             file.write(secrets.token_hex(32))

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backends.on_ray.token import keep_token_private, require_token
+from orchestrator.backends.on_ray.token import keep_token_private, require_token, token_place
 from sweeps.mistakes import MistakesError
 
 
@@ -31,6 +31,19 @@ def test_what_a_killed_start_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
     (tmp_path / f"auth_token.{os.getpid()}").write_text("half")  # in a container numbers of processes come again soon
     keep_token_private(tmp_path / "auth_token")
     assert len((tmp_path / "auth_token").read_text()) == 64
+
+
+def test_a_home_that_cannot_be_written_leaves_the_token_in_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "home").write_text("no folder, whoever asks: root may write anywhere")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "to be restored")
+    monkeypatch.delenv("RAY_AUTH_TOKEN")
+    keep_token_private(tmp_path / "home" / ".ray" / "auth_token")
+    token = os.environ["RAY_AUTH_TOKEN"]
+    assert len(token) == 64 and "RAY_AUTH_TOKEN" in token_place()
+    keep_token_private(tmp_path / "auth_token")
+    assert os.environ["RAY_AUTH_TOKEN"] == token and not (tmp_path / "auth_token").exists()
 
 
 def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
