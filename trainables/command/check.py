@@ -47,19 +47,22 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         yield from not_here(config, _program(settings))
 
 
-_OURS = ("model", "data", "optimizer", "schedule", "trainable")
-"""Sections that a command knows of only by what stands in its braces."""
+_HEEDED = ("gpus", "strategy", "resources", "uneven_batch", "budget")
+"""Axes, or their sections, that change what a command is given to compute with, or of which more is said elsewhere."""
 _READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
 
 
 def _unused(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
-    """Axes of several values below those sections, or a whole one, that no braces name: nothing else tells them."""
+    """Axes of several values that the command is not told: by braces, and by its environment what has a name in it."""
     told = " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
     for axis, values in ((config.get("sweep") or {}).get("axes") or {}).items():
         section, _, key = axis.partition(".")
-        reads = section == "trainable" and key.partition(".")[0] in _READ
-        if section in _OURS and not reads and _several(values) and f"{{{axis}" not in told:
-            yield f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} train alike: name it there"
+        reads = section in _HEEDED or axis in _TELL or (section == "trainable" and key.partition(".")[0] in _READ)
+        if reads or not _several(values) or f"{{{axis}" in told or (axis in NAMES and may_hear(settings, (axis,))):
+            continue
+        alike = "train alike, but for chance of the command's own" if axis == "seed" else "train alike"
+        way_on = f"name it there, or read SWEEP_{axis.upper()}" if axis in NAMES else "name it there"
+        yield f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} {alike}: {way_on}"
 
 
 def _several(values: Any) -> bool:

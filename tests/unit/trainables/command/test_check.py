@@ -171,7 +171,9 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
         ("python train.py {epochs}", "model", True),
         ("python train.py {epochs}", "trainable.depth", True),
         ("python train.py {epochs}", "trainable.env.DEPTH", False),
+        ("python train.py {epochs}", "augmentation.crop", True),
         ("python train.py {epochs}", "resources.cpus_per_worker", False),
+        ("python train.py {epochs}", "gpus", False),
     ],
 )
 def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, untold):
@@ -179,3 +181,20 @@ def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, untol
     assert [each.partition("sweep.axes.")[2] for each in remarks(config(argv=argv) | asked)] == [
         f"{axis} train alike: name it there"
     ] * untold
+
+
+@pytest.mark.parametrize(
+    ("axis", "alike"), [("seed", ", but for chance of the command's own"), ("grad_accum_steps", "")]
+)
+def test_an_axis_that_has_a_name_in_the_environment_is_remarked_unless_it_may_be_read_there(axis, alike, folder):
+    asked = {"sweep": {"axes": {axis: [1, 2]}}, "mode": "run"}
+    assert list(remarks(config(argv="python train.py {epochs}") | asked)) == [
+        f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} train alike{alike}: name it there,"
+        f" or read SWEEP_{axis.upper()}"
+    ]
+    assert list(remarks(config(argv=f"python train.py {{epochs}} {{{axis}}}") | asked)) == []
+    assert (
+        list(remarks(config(argv="python train.py {epochs}") | {"sweep": {"axes": {axis: [1]}}, "mode": "run"})) == []
+    )
+    (folder / "settings.py").write_text(f"import os\nvalue = os.environ['SWEEP_{axis.upper()}']\n")
+    assert list(remarks(config(argv="python train.py {epochs}") | asked)) == []
