@@ -37,7 +37,7 @@ def test_without_counters_or_permission_the_column_is_empty(tmp_path: Path) -> N
 BUSY = """
 import time
 block = bytearray(2**26)
-while time.process_time() < 0.5: pass
+while time.process_time() < 0.25: pass
 print(flush=True)
 time.sleep(60)
 """
@@ -45,7 +45,7 @@ time.sleep(60)
 
 @contextmanager
 def busy_worker() -> Iterator[subprocess.Popen[bytes]]:
-    """A process that is about to compute for half a second, and says when it has."""
+    """A process that is about to compute for a quarter of a second, and says when it has."""
     worker = subprocess.Popen([sys.executable, "-c", BUSY], stdout=subprocess.PIPE)
     try:
         yield worker
@@ -66,9 +66,9 @@ def test_a_process_counts_with_its_workers() -> None:
         has_computed(worker)
         alive = process.read()
     ended = process.read()
-    assert 0.45 <= alive["cpu_s"] - before["cpu_s"] < 2
+    assert 0.22 <= alive["cpu_s"] - before["cpu_s"] < 2
     assert alive["rss_gb"] - before["rss_gb"] > 2**26 / 2**30 > ended["rss_gb"] - before["rss_gb"]
-    assert 0 <= ended["cpu_s"] - alive["cpu_s"] < 0.4
+    assert 0 <= ended["cpu_s"] - alive["cpu_s"] < 0.2
     assert os.getpid() not in process.children
 
 
@@ -78,8 +78,8 @@ def test_what_an_older_worker_had_done_is_not_counted() -> None:
         process = Process()
         before = process.read()["cpu_s"]
         process.children = [worker.pid]
-        assert process.read()["cpu_s"] - before < 0.4
-    assert 0 <= process.read()["cpu_s"] - before < 0.4
+        assert process.read()["cpu_s"] - before < 0.2
+    assert 0 <= process.read()["cpu_s"] - before < 0.2
 
 
 def test_what_ends_as_nobodys_child_takes_nothing_away() -> None:
@@ -89,4 +89,4 @@ def test_what_ends_as_nobodys_child_takes_nothing_away() -> None:
         has_computed(worker)
         before = process.read()["cpu_s"]
         process.children = []
-        assert 0 <= process.read()["cpu_s"] - before < 0.4
+        assert 0 <= process.read()["cpu_s"] - before < 0.2

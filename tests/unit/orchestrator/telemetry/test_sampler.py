@@ -184,7 +184,7 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
 def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
     """Workers are first looked for where the timed part begins."""
     process = Process()
-    busy = "import time\nwhile time.process_time() < 0.5: pass\nprint(flush=True)\ntime.sleep(60)"
+    busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(flush=True)\ntime.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
     try:
         assert worker.stdout is not None and worker.stdout.readline()
@@ -198,8 +198,8 @@ def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
     readings = sampler.readings()
     assert worker.pid in process.children
     grown_s = readings.series["cpu"]["cpu_s"][-1] - readings.series["cpu"]["cpu_s"][0]
-    assert grown_s > 0.4  # of the trial, but not of its window
-    assert Device(readings.series["cpu"]).growth("cpu_s", timed(readings)) < 0.3
+    assert grown_s > 0.2  # of the trial, but not of its window
+    assert Device(readings.series["cpu"]).growth("cpu_s", timed(readings)) < 0.15
 
 
 def test_the_thread_keeps_its_pace_and_ends() -> None:
