@@ -19,14 +19,15 @@ from orchestrator.report.loss_of_efficiency import why_not_linear
 from orchestrator.report.material import Material
 from orchestrator.report.memory_picture import memory
 from orchestrator.report.page import Page, Words, rendered
-from orchestrator.report.page_tables import cell_table, failed_table, front_table, gpu_table, text_table, trial_table
+from orchestrator.report.page_tables import cell_table, failed_table, text_table, trial_table
 from orchestrator.report.picture import Picture
 from orchestrator.report.provenance import provenance
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.storage.durable import make_directory, write_whole
 from orchestrator.storage.layout import Layout
-from orchestrator.tables.recommendation import at_most_behind, beaten_by_none, bests, by_gpus, certainty
+from orchestrator.tables.recommendation import at_most_behind, certainty
+from orchestrator.tables.trade_offs import front_table, gpu_count_table
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
@@ -77,10 +78,8 @@ def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
         recommendation=found,
         certainty=certainty(found) if found else [],
         behind=at_most_behind(found) if found else "",
-        gpu_counts=gpu_table(found) if found and bests(found) else None,
-        gpu_counts_title=by_gpus(found) if found else "",
-        front=front_table(found) if found and len(found.front) > 1 else None,
-        front_title=beaten_by_none(found) if found and len(found.front) > 1 else "",
+        gpu_counts=_words(counts) if found and (counts := gpu_count_table(found)) else None,
+        front=_words(front) if found and (front := front_table(found)) else None,
         claims=[_words(table) for table in material.further if table.name == "claims"],
         findings=material.findings,
         pictures=pictures,

@@ -47,10 +47,8 @@ class Page:
     certainty: Sequence[tuple[str, str]]
     behind: str
     """How much may be lost by the choice, in a sentence."""
-    gpu_counts: Table | None
-    gpu_counts_title: str
-    front: Table | None
-    front_title: str
+    gpu_counts: Words | None
+    front: Words | None
     claims: Sequence[Words]
     findings: Sequence[Finding]
     pictures: Sequence[Picture]

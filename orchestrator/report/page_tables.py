@@ -1,24 +1,25 @@
-"""The tables that a page shows: of cells, of trials, of what failed, of what no other cell beats."""
+"""The tables that a page shows: of cells, of trials, of what failed, and of text."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import pandas as pd
 
-from orchestrator.decision.recommendation import Recommendation
 from orchestrator.report.lines import number, word
 from orchestrator.report.table import Cell, Column, Table
-from orchestrator.tables.recommendation import as_fast, bests, called, told_of, units
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, in_order, name, status, varying
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
+
+_LEADING = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ ×%])")
+"""The number that a text begins with: `1.87× [1.71, 2.04]`."""
 
 MOST_ROWS = 300
 """Of a table in a page; the files hold all."""
@@ -44,50 +45,21 @@ def failed_table(cells: pd.DataFrame) -> Table:
     return _table("failed", rows, columns)
 
 
-def gpu_table(found: Recommendation) -> Table:
-    """A row for each number of GPUs: the best cell that has so many."""
-    points = bests(found)
-    times, costs = units(found, points)
-    slowest = points[0].time_s
-    nothing = dict.fromkeys(("time_s", "val_accuracy", "cost"), math.nan)
-    rows = [
-        {**(vars(count.best) if count.best else nothing), "name": told_of(found, count)} for count in found.gpu_counts
-    ]
-    columns = [
-        _text("cell", lambda row: str(row["name"])),
-        _measured(f"time [{times.name}]", "time_s", times.number),
-        Column(
-            title="times as fast",
-            text=lambda row: as_fast(slowest, number(row["time_s"])),
-            key=lambda row: -number(row["time_s"]),
-        ),
-        _measured("val. accuracy", "val_accuracy", _three),
-        _measured(f"cost [{costs.name}]", "cost", costs.number),
-    ]
-    return _table("gpu-counts", pd.DataFrame(rows), columns)
-
-
-def front_table(found: Recommendation) -> Table:
-    """The cells of a recommendation that no other one beats."""
-    rows = [{**vars(point), "name": called(found, point)} for point in found.front]
-    times, costs = units(found, found.front)
-    columns = [
-        _text("cell", lambda row: str(row["name"])),
-        _measured(f"time [{times.name}]", "time_s", times.number),
-        _measured("val. accuracy", "val_accuracy", _three),
-        _measured(f"cost [{costs.name}]", "cost", costs.number),
-    ]
-    return _table("front", pd.DataFrame(rows), columns)
-
-
 def text_table(found: TextTable) -> Table:
-    """A table of text as a page has it."""
-    columns = [_text(str(column), partial(_value_of, column)) for column in found.frame.columns]
-    return _table(found.name, found.frame, columns)
+    """A table of text as a page has it: a column whose cells all begin with a number is one of numbers."""
+    return _table(found.name, found.frame, [_of_text(column, found.frame[column]) for column in found.frame.columns])
 
 
-def _value_of(column: Any, row: Row) -> str:
-    return str(row[column])
+def _of_text(column: Any, values: pd.Series[Any]) -> Column:
+    def text(row: Row) -> str:
+        return str(row[column])
+
+    def leading(row: Row) -> float:
+        begins = _LEADING.match(text(row))
+        return float(begins[0].replace(",", "")) if begins else math.nan
+
+    numeric = all(_LEADING.match(str(value)) for value in values if value != "")
+    return Column(title=str(column), text=text, key=leading if numeric else text, numeric=numeric)
 
 
 def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:

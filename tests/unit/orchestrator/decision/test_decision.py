@@ -39,11 +39,16 @@ With 95% probability its time for the fixed budget is no more than that of the b
 
 The best cell of each number of GPUs, of those whose accuracy is within the margin (means over seeds):
 
-| cell | time [s] | times as fast | validation accuracy | cost [GPU-seconds] |
-|:--|:--|:--|:--|:--|
-| gpus=1, device_batch_size=32, lr_rule=none | 60.0 | 1.00× | 0.910 | 60.0 |
-| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0 | 2.00× | 0.910 | 60.0 |
-| gpus=4: no cell keeps the margin |  |  |  |  |
+| cell                                                | time [s]   | times as fast   | validation accuracy   | cost \
+[GPU-seconds]   |
+|:----------------------------------------------------|:-----------|:----------------|:----------------------|:-----\
+----------------|
+| gpus=1, device_batch_size=32, lr_rule=none          | 60.0       | 1.00×           | 0.910                 | 60.0 \
+                |
+| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0       | 2.00×           | 0.910                 | 60.0 \
+                |
+| gpus=4: no cell keeps the margin                    |            |                 |                       |      \
+                |
 
 Why:
 
@@ -60,10 +65,10 @@ than the baseline's (within 0.01 with probability below 1%).
 
 No other cell beats one of these in time, validation accuracy and cost at once (means over seeds):
 
-| cell | time [s] | validation accuracy | cost [GPU-seconds] |
-|:--|:--|:--|:--|
-| gpus=4, device_batch_size=32, lr_rule=none | 20.0 | 0.860 | 80.0 |
-| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0 | 0.910 | 60.0 |
+| cell                                                | time [s]   | validation accuracy   | cost [GPU-seconds]   |
+|:----------------------------------------------------|:-----------|:----------------------|:---------------------|
+| gpus=4, device_batch_size=32, lr_rule=none          | 20.0       | 0.860                 | 80.0                 |
+| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0       | 0.910                 | 60.0                 |
 """
 
 

@@ -2,6 +2,7 @@ import base64
 import csv
 import hashlib
 import io
+import math
 import re
 import xml.etree.ElementTree as ET
 from dataclasses import replace
@@ -22,6 +23,7 @@ from orchestrator.report.drawing import picture_files
 from orchestrator.report.files import page_of, pictures_of, write_report
 from orchestrator.report.material import Material
 from orchestrator.report.page import rendered
+from orchestrator.report.page_tables import text_table
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable
@@ -259,3 +261,17 @@ def test_a_picture_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> No
     write_report(Material(trials=trials, cells=cells), layout)
     assert list(layout.pictures.iterdir()) == []
     assert "Not measured" in layout.page.read_text()
+
+
+def test_a_column_of_a_text_table_is_one_of_numbers_where_all_its_cells_begin_with_one() -> None:
+    frame = pd.DataFrame(
+        {
+            "cell": ["gpus=2", "gpus=1", "gpus=4"],
+            "speed": ["12,345 [11,000, 13,000]", "1.94× [1.9, 2.0]", ""],
+            "seeds": ["3; 5 would settle it", "3", "4"],
+        }
+    )
+    found = text_table(TextTable(name="t", title="T", about=(), frame=frame))
+    assert [column.numeric for column in found.columns] == [False, True, False]
+    speeds = [row[1].key for row in found.rows]
+    assert speeds[:2] == [12345.0, 1.94] and isinstance(speeds[2], float) and math.isnan(speeds[2])
