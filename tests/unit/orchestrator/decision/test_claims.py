@@ -105,6 +105,9 @@ def test_what_distances_of_curves_take_is_told_in_a_line():
         "a(2) > 0",
         "2 ** 9999999 > a()",
         "a() % 2 > 0",
+        "'text' + a() > 0",
+        "a().b * 2 > 1",
+        "a() - b()[0] > 1",
         "'text' > a()",
         "True > a()",
         "a() > b() > c()",
@@ -123,6 +126,13 @@ def test_what_distances_of_curves_take_is_told_in_a_line():
 def test_what_is_not_in_the_language_is_refused(text):
     with pytest.raises(ExpressionError):
         Claimed.parse(text)
+
+
+def test_an_expression_may_be_a_thousand_characters_long():
+    longest = "a() > 1" + " " * 993
+    assert Claimed.parse(longest).columns == {"a"}
+    with pytest.raises(ExpressionError, match="is longer than 1000 characters"):
+        Claimed.parse(longest + " ")
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,168 @@
+"""What a loop counts and times, by a clock that only goes on when steps are taken, or evaluations."""
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from itertools import pairwise
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+import torch
+from torch import Tensor
+
+from trainables.clock import Clock
+from trainables.context import Batch, Context, DivergedError, LearningRate
+from trainables.noise.adascale import Pace
+from trainables.optimizers.learning_rate import Rates
+from trainables.process_group import Gang
+from trainables.step.stopwatch import Stopwatch
+from trainables.supervised.budget import Budget
+from trainables.supervised.course import Course
+from trainables.supervised.loop import LOOK_EVERY_STEPS, Epoch, Loop, Trained
+from trainables.supervised.progress import Progress
+
+BATCH, STEPS = 8, 5
+"""Samples of a step, and steps of an epoch."""
+
+
+class Stage:
+    """A replica of which each step takes so long, and whose loss is the step's number in its epoch, from 1."""
+
+    def __init__(self, step_s: float = 0.5, *, steps: int = STEPS, advance: float = 1.0) -> None:
+        self.now_s, self.step_s, self._advance = 100.0, step_s, advance
+        self.taken: list[tuple[int, int]] = []
+        """Epoch and first sample of each step."""
+        self.loss = torch.zeros((), dtype=torch.float64)
+        self.stopwatch, self.pause = Stopwatch("cpu", self.read), None
+        samples = steps * BATCH
+        self.inputs = SimpleNamespace(
+            feed=SimpleNamespace(
+                batch=Batch(global_batch_size=BATCH, shares=(BATCH,)),
+                steps_from=lambda start: (samples - start) // BATCH,
+            ),
+            epoch=lambda number, start=0: iter([(number, at) for at in range(start, samples, BATCH)]),
+        )
+
+    @property
+    def step(self) -> Any:
+        return self
+
+    def __call__(self, batches: Iterator[Any], lr: float) -> None:
+        self.taken.append(next(batches))
+        self.now_s += self.step_s
+        self.loss += 1 + self.taken[-1][1] // BATCH
+
+    def pace(self) -> Pace:
+        return Pace(advance=self._advance)
+
+    def read(self) -> float:
+        return self.now_s
+
+
+class TwoAlike(Gang):
+    """A gang of two ranks that do the same."""
+
+    def sum(self, values: Tensor) -> Tensor:
+        return values.mul_(2)
+
+    def largest(self, *values: float) -> tuple[float, ...]:
+        return values
+
+
+ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+
+
+def loop(stage: Stage, *, steps: int = 15, at: Progress | None = None, gang: Gang = ALONE, **context: Any) -> Loop:
+    rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
+    course = Course(budget=Budget(steps=steps), rates=rates, batch_size=BATCH)
+    clock, place = Clock("cpu", stage.read), Context.alone(**context)
+    return Loop(cast(Trained, stage), course, clock=clock, gang=gang, context=place, at=at)
+
+
+def trained(stage: Stage, running: Loop) -> list[Epoch]:
+    """The epochs, between which an evaluation takes 7 s."""
+    found = []
+    for epoch in running.epochs():
+        stage.now_s += 7.0
+        found.append(epoch)
+    return found
+
+
+@pytest.mark.parametrize("gang", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
+def test_epochs_have_their_own_steps_seconds_and_mean_loss(gang: Gang) -> None:
+    stage = Stage()
+    running = loop(stage, steps=13, gang=gang)
+    epochs = trained(stage, running)
+    assert [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in epochs] == [
+        (1, 5, 40, 2.5, 3.0),
+        (2, 5, 40, 2.5, 3.0),
+        (3, 3, 24, 1.5, 2.0),
+    ]
+    assert stage.taken == [(1 + step // 5, step % 5 * BATCH) for step in range(13)]
+    at = running.at
+    assert (at.steps, at.samples, at.position, at.train_s) == (13, 104, 13.0, 6.5)
+    assert [each.parts.step_s for each in epochs] == [2.5, 2.5, 1.5]
+
+
+@pytest.mark.parametrize("after_s", [0.5, 1.5, 2.0, 3.0, 6.0])
+def test_what_is_stopped_within_an_epoch_goes_on_as_if_nothing_had_been(after_s: float) -> None:
+    whole, first = Stage(), Stage()
+    wanted = trained(whole, loop(whole))
+    running = loop(first, stop_requested=lambda: first.now_s >= 100 + after_s)
+    earlier = trained(first, running)
+    assert running.stopped and len(first.taken) < 15
+    second = Stage()
+    second.now_s, second.loss = 5000.0, first.loss
+    later = loop(second, at=Progress(**asdict(running.at)))
+    epochs = trained(second, later)
+    assert first.taken + second.taken == whole.taken
+    told = [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in (*earlier[:-1], *epochs)]
+    assert told == [(each.number, each.steps, each.samples, each.seconds, each.loss) for each in wanted]
+    assert later.at.train_s == 7.5
+
+
+def test_a_step_that_counts_for_a_part_of_one_makes_the_training_longer() -> None:
+    stage = Stage(advance=0.25)
+    running = loop(stage, steps=2)
+    assert [epoch.steps for epoch in trained(stage, running)] == [5, 3] and running.at.position == 2.0
+
+
+@pytest.mark.parametrize("loss", [float("nan"), float("inf")])
+def test_a_loss_that_is_no_number_ends_the_training(loss: float) -> None:
+    stage = Stage()
+    running = loop(stage)
+    epochs = running.epochs()
+    next(epochs)
+    stage.loss.fill_(0)
+    running._step = lambda batches, lr: stage.loss.fill_(loss)  # type: ignore[assignment]
+    running._step.loss = stage.loss  # type: ignore[attr-defined]
+    with pytest.raises(DivergedError, match="after 6 steps, at learning rate 0.1"):
+        next(epochs)
+
+
+@pytest.mark.parametrize(("step_s", "apart"), [(3.0, 1), (0.3, 2), (0.0001, LOOK_EVERY_STEPS)])
+def test_the_host_looks_about_once_a_second_and_seldom_at_short_steps(step_s: float, apart: int) -> None:
+    stage, looks = Stage(step_s, steps=5000), [0]
+
+    def look() -> bool:
+        looks.append(len(stage.taken))
+        return False
+
+    trained(stage, loop(stage, steps=5000, stop_requested=look))
+    between = [later - earlier for earlier, later in pairwise(looks)]
+    assert max(between) == apart and between[0] == 1
+    assert max(later / earlier for earlier, later in pairwise(between)) <= 2
+
+
+def test_where_steps_get_slow_the_host_soon_looks_after_each() -> None:
+    stage, looks = Stage(0.0001, steps=5000), [0]
+
+    def look() -> bool:
+        looks.append(len(stage.taken))
+        stage.step_s = 0.0001 if len(stage.taken) < 2000 else 3.0
+        return False
+
+    trained(stage, loop(stage, steps=5000, stop_requested=look))
+    between = [later - earlier for earlier, later in pairwise(looks)]
+    slow = between[between.index(max(between)) :]
+    assert slow[0] == LOOK_EVERY_STEPS and slow[-100:] == [1] * 100 and len([each for each in slow if each > 1]) < 15
