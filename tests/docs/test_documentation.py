@@ -143,6 +143,13 @@ def test_the_readme_shows_what_was_measured() -> None:
         assert len(shown) == 6 and all(any(row <= whole for whole in found) for row in shown)
 
 
+def test_the_readme_shows_what_two_gpus_reached() -> None:
+    readme, measured = (ROOT / "README.md").read_text(), RECORDS / "published/data_parallel_core/speedup.md"
+    shown = _rows(readme[readme.index("| model     | gpus") :].partition("\n\n")[0])[2:]
+    found = _rows(measured.read_text())
+    assert len(shown) == 3 and all(any(row <= whole and "ddp" in whole for whole in found) for row in shown)
+
+
 def _rows(table: str) -> list[set[str]]:
     """The cells of each line."""
     return [{cell.strip() for cell in line.strip("|").split("|")} for line in table.splitlines()]
