@@ -17,6 +17,10 @@ BATCH_SIDES = frozenset({"global_batch_size", "device_batch_size"})
 MIXED = "mixed devices"
 """Column of the cells: whether seeds of one cell ran on different device models. No axis can be called so."""
 
+MACHINES = ("hosts", "machine ids")
+"""Columns of the cells: the names of the machines that their ok seeds ran on, and what tells machines of one name
+apart, each a frozenset; empty where it is not known. No axis can be called so."""
+
 FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 """The side of the batch that stays the same as GPUs are added; the other one is freed."""
 
@@ -59,6 +63,21 @@ class Comparison:
     @property
     def _alike(self) -> list[str]:
         return ["sweep", "lr_rule", "lr_multiplier", *self.axis_columns.values()]
+
+
+def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
+    """Whether each cell ran on the machines of its baseline; NA where that is not known.
+
+    Of results in which some do not tell what is theirs beside the name, machines of one name are one.
+    """
+    baseline = cells["baseline_cell_id"]
+    compared: list[bool | None] = [None] * len(cells)
+    for column in MACHINES:
+        known = dict(zip(cells["cell_id"], cells[column], strict=True))
+        for place, (own, other) in enumerate(zip(cells[column], map(known.get, baseline), strict=True)):
+            if own and other and compared[place] is not False:
+                compared[place] = own == other
+    return pd.Series(pd.array(compared, dtype="boolean"), index=cells.index)
 
 
 def baseline_cells(cells: pd.DataFrame, equal: Iterable[str], named: Mapping[str, Any]) -> pd.Series[Any]:

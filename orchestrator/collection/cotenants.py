@@ -22,9 +22,9 @@ def cotenants(records: Sequence[TrialRecord]) -> list[float]:
     ends = np.array([_end_s(record) for record in records], dtype="float64")
     starts = ends - np.array([record.wall_s for record in records], dtype="float64")
     found = np.full(len(records), np.nan)
-    hosts = [record.provenance.get("host") for record in records]
-    for host in {host for host in hosts if isinstance(host, str)}:
-        own = np.flatnonzero([each == host for each in hosts])
+    machines = [record.machine for record in records]
+    for machine in {each for each in machines if each is not None}:
+        own = np.flatnonzero([each == machine for each in machines])
         own = own[~np.isnan(starts[own])]
         found[own] = 0
         own = own[ends[own] - starts[own] > MEETING_S]  # shorter ones meet nobody

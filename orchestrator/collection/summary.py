@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.baseline import MIXED, Comparison
+from orchestrator.collection.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.collection.by_seed import Differences, by_cell
 from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
@@ -31,7 +31,7 @@ FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
-    *("val_accuracy_lo", "val_accuracy_hi"),
+    *("val_accuracy_lo", "val_accuracy_hi", "same_machines"),
 )
 """Columns behind those; then the further axes."""
 
@@ -92,6 +92,10 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     told = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
     for column, true in told.items():
         cells[column] = true.groupby(trials["cell_id"]).sum()
+    for column, source in zip(MACHINES, ("provenance.host", "provenance.machine"), strict=True):
+        known = trials.loc[ok, ["cell_id", source]] if source in trials else pd.DataFrame(columns=["cell_id", source])
+        found = known.dropna().groupby("cell_id")[source].agg(frozenset)
+        cells[column] = [found.get(cell, frozenset()) for cell in cells.index]
     cells["scaling"] = comparison.scaling
     return cells.rename_axis(index=None).assign(cell_id=cells.index)
 
@@ -126,6 +130,7 @@ def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
 def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
     baseline = comparison.baselines(cells)
     cells["baseline_cell_id"] = baseline
+    cells["same_machines"] = same_machines(cells)
     differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
     speedup = differences.interval().map(np.exp)
     growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")

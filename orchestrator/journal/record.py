@@ -51,6 +51,12 @@ class TrialRecord:
     untold_attempts: int = 0
     """How many of those are of unknown length, and not in `earlier_s`."""
 
+    @property
+    def machine(self) -> tuple[str, str] | None:
+        """The same for trials of one machine: its name, and what tells it from others so called, if known."""
+        host, told = self.provenance.get("host"), self.provenance.get("machine")
+        return (host, told if isinstance(told, str) else "") if isinstance(host, str) else None
+
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:
         """The record of this end of this trial."""

@@ -28,6 +28,10 @@ _ONE_PROCESS = (
     "one process timed all seeds: by how much it is quicker or slower than others would be is in all of them alike, and"
     " not in their intervals (workers=per_seed has other processes for every seed)."
 )
+_ELSEWHERE = (
+    "ran on other machines than the baseline, or on the same ones after a restart (same_machines): how machines of one"
+    " model differ is in the speed-up, and not in its interval."
+)
 _SLOWER_CLOCK = 0.02
 """Of the baseline's: from here on a clock takes what looks like an exchange's share."""
 _WHY_EMPTY = {
@@ -55,7 +59,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     ]
     if cells["speedup_paired"].eq(False).any():
         about.append(_NOT_PAIRED)
-    about += one_process(cells)
+    about += [*one_process(cells), *_elsewhere(cells)]
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
@@ -68,6 +72,12 @@ def one_process(cells: pd.DataFrame) -> list[str]:
     """A sentence where intervals over seeds do not hold how processes differ."""
     count = int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum())
     return [f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
+
+
+def _elsewhere(cells: pd.DataFrame) -> list[str]:
+    """A sentence where speed-ups hold how machines differ: those of a cluster, or one that a sweep was continued on."""
+    count = int(cells["same_machines"].eq(False).sum())
+    return [f"{figures.counted(count, 'cell', 'cells')} {_ELSEWHERE}"] if count else []
 
 
 def _below(cells: pd.DataFrame) -> list[str]:

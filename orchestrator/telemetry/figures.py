@@ -66,7 +66,7 @@ def _of_cpus(readings: Sequence[Readings]) -> dict[str, Any]:
     seen = list(_devices(readings, "cpu"))
     used_s = math.fsum(device.growth("cpu_s", timed(each)) for each, device in seen)
     core_s = math.fsum(device.seconds(timed(each)) * each.cores for each, device in seen)
-    hosts = {each.host for each in readings}
+    hosts = {each.where for each in readings}
     found: dict[str, Any] = {}
     if core_s > 0:
         found["cpu_util"] = used_s / core_s * len(seen) / len(hosts)  # ranks of a host share its cores
@@ -100,7 +100,7 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
     if not devices:
         devices = [(each, device) for each, device in _devices(readings, "cpu") if "energy_j" in each.series["cpu"]]
         source_of_cpu = "RAPL"
-        if {each.host for each, _ in devices} != {each.host for each in readings}:
+        if {each.where for each, _ in devices} != {each.where for each in readings}:
             return {}
     whole = [device.energy_j(trained(each)) for each, device in devices]
     window = [device.energy_j(timed(each)) for each, device in devices]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import socket
@@ -12,12 +13,26 @@ from orchestrator.telemetry.gpu import gpu_models
 from sweeps.feasibility import Node
 
 _CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def this_machine() -> Node:
     """The machine as a node: the cores and GPUs that this process may use."""
     models = visible(gpu_models(), os.environ.get("CUDA_VISIBLE_DEVICES"))
     return Node(name=socket.gethostname(), cpus=cpus(), gpus=len(models), gpu_type=models[0] if models else "")
+
+
+def machine_id(boot_id: Path = _BOOT_ID) -> str:
+    """What tells this machine from others of its name, as cloud machines have; empty where there is no telling.
+
+    A hash of its kernel's boot id, from which nobody finds the machine: the same in all its containers, and another
+    one after each restart. (A machine-id is often an image's, and so that of all machines made from it.)
+    """
+    try:
+        told = boot_id.read_text().strip()
+    except OSError:
+        return ""
+    return hashlib.sha256(f"sweep-orchestrator {told}".encode()).hexdigest()[:8] if told else ""
 
 
 def cpus() -> int:

@@ -13,7 +13,8 @@ from sweeps.trial import TrialSpec
 
 
 def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
-    """The outcome with the figures of these ranks; their samples go to a file in the trial's folder.
+    """The outcome with the figures of these ranks, and their first one's machine; their samples go to a file in the
+    trial's folder.
 
     What the trial says of itself stands before what was seen. A file that cannot be written is told in the note.
     """
@@ -29,7 +30,9 @@ def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialS
     except OSError as error:
         failures.append(f"telemetry was not written: {error.strerror or error}")
     note = "; ".join(filter(None, [outcome.note, *failures]))
-    return replace(outcome, metrics={**seen, **outcome.metrics}, note=note)
+    machine = min(readings, key=lambda each: each.rank).machine
+    provenance = {**outcome.provenance} | ({"machine": machine} if machine else {})
+    return replace(outcome, metrics={**seen, **outcome.metrics}, provenance=provenance, note=note)
 
 
 def _alone(trial: TrialSpec) -> bool:

@@ -29,6 +29,13 @@ class Readings:
     """The first source that failed, and how; empty if none did."""
     ticks: int
     """Samples that the thread took."""
+    machine: str = ""
+    """What tells the host from others of its name, as `machine.machine_id`; empty where there is no telling."""
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """The same for ranks of one machine."""
+        return self.host, self.machine
 
 
 class Series:

@@ -15,6 +15,7 @@ from typing import Any
 from orchestrator.telemetry.cpu import Process, Rapl, cores, cpu_tap
 from orchestrator.telemetry.foreign_load import Census, census
 from orchestrator.telemetry.gpu import Gpus
+from orchestrator.telemetry.machine import machine_id
 from orchestrator.telemetry.readings import WINDOW, Readings, Series
 from orchestrator.telemetry.tap import Tap
 from orchestrator.telemetry.timed_foreign_load import TimedForeignLoad
@@ -118,6 +119,7 @@ class Sampler:
             foreign_load=self._foreign_load.figures(self._sampling.driver_here),
             failure=failure,
             ticks=self._ticks,
+            machine=machine_id(),
         )
 
     def _border(self, phase: str) -> None:

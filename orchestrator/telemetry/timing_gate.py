@@ -111,4 +111,4 @@ def _timed_clock(metrics: Mapping[str, Any]) -> float | None:
 
 
 def _device(record: TrialRecord) -> tuple[Any, ...]:
-    return str(record.provenance.get("host")), str(record.provenance.get("device_model"))
+    return record.machine, str(record.provenance.get("device_model"))

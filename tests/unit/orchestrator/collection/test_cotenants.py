@@ -52,3 +52,9 @@ def test_trials_and_table_tell_of_it(record_of: RecordOf) -> None:
 def test_a_trial_that_never_ran_has_none(record_of: RecordOf) -> None:
     record = ran(record_of, 0, 0, 0, status=Status.INFEASIBLE, provenance={})
     assert math.isnan(cotenants([record])[0])
+
+
+def test_machines_of_one_name_are_told_apart_where_they_are_known(record_of: RecordOf) -> None:
+    here, there = ({"host": "vm", "machine": machine, "device_model": "H200"} for machine in ("0a", "0b"))
+    records = [ran(record_of, seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
+    assert cotenants(records) == [1, 1, 0]

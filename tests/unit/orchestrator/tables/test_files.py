@@ -214,6 +214,31 @@ def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
 
 
 @pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0a"}, True),
+        ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0b"}, False),
+        ({"host": "a"}, {"host": "b"}, False),
+        ({"host": "vm"}, {"host": "vm", "machine": "0b"}, True),  # the first is of a version that knew names only
+        ({}, {"host": "vm"}, None),
+    ],
+)
+def test_cells_of_other_machines_than_their_baselines_are_told_even_of_one_name(
+    first: dict[str, str], second: dict[str, str], same: bool | None, record_of: RecordOf
+) -> None:
+    told = {"device_model": "NVIDIA H200"}
+    records = [
+        record_of(gpus, metrics={"samples_per_s": 100.0 * gpus}, provenance=told | where)
+        for gpus, where in ((1, first), (2, second))
+    ]
+    cells = collect(records, scaling="weak")[1].set_index("gpus")
+    assert cells["same_machines"].astype(object).where(cells["same_machines"].notna(), None)[2] is same
+    assert ("1 cell ran on other machines than the baseline" in speedup_markdown(cells.reset_index())) == (
+        same is False
+    )
+
+
+@pytest.mark.parametrize(
     ("mhz", "told"), [(1833.0, "In 1 cell GPUs clocked up to 7% lower than in the baseline"), (1950.0, "")]
 )
 def test_a_lower_clock_than_the_baselines_is_told(mhz: float, told: str, record_of: RecordOf) -> None:

@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.telemetry.machine import _quota, this_machine, visible
+from orchestrator.telemetry.machine import _quota, machine_id, this_machine, visible
 
 TWO = ("A", "B")
 
@@ -35,3 +35,12 @@ def test_no_quota_is_all_cores(tmp_path):
 def test_a_machine_has_a_name_and_cores():
     machine = this_machine()
     assert machine.name and machine.cpus >= 1 and machine.gpus >= 0
+
+
+def test_a_machine_is_told_from_others_by_what_tells_nothing_else(tmp_path):
+    boots = [tmp_path / name for name in ("one", "again", "other", "absent")]
+    for file, boot_id in zip(boots, ("11111111-2222", "11111111-2222", "33333333-4444"), strict=False):
+        file.write_text(f"{boot_id}\n")
+    one, again, other, absent = map(machine_id, boots)
+    assert one == again != other and absent == ""
+    assert len(one) == 8 and "1111" not in one

@@ -1,5 +1,6 @@
 import math
 from array import array
+from dataclasses import replace
 from pathlib import Path
 
 import pandas as pd
@@ -66,3 +67,13 @@ def test_what_is_shorter_than_a_sample_leaves_no_file_and_none_of_an_earlier_att
 def test_a_folder_that_takes_no_file_is_told(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings()], trial("t", "quick"), tmp_path / "nowhere")
     assert outcome.status is Status.OK and "telemetry was not written: No such file" in outcome.note
+
+
+def test_the_first_ranks_machine_is_provenance(tmp_path: Path) -> None:
+    two = [replace(readings(rank, ticks=0), machine=machine) for rank, machine in ((1, "0b"), (0, "0a"))]
+    trained = replace(DONE, provenance={"host": "vm"})
+    assert with_telemetry(trained, two, trial("t", "quick", ranks=2), tmp_path).provenance == {
+        "host": "vm",
+        "machine": "0a",
+    }
+    assert with_telemetry(trained, [readings(ticks=0)], trial("t", "quick"), tmp_path).provenance == {"host": "vm"}
