@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from orchestrator.collection.timed import is_valid
-from orchestrator.decision.claims import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
+from orchestrator.decision.verdict import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.text import figures
 from orchestrator.text.rows import short_names, varying
 

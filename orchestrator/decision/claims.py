@@ -1,175 +1,144 @@
-"""Claims about a sweep, and what its seeds say of them. Pure values.
-
-The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right, as all tables do
-(`means`), accuracies and whatever may be 0 by left less right. The verdict is read off a 95% interval: *confirmed* if
-all of it agrees with the claim, *refuted* if none does, else *inconclusive*. The margin, in the units of the sides, is
-given to the claim: `a >= b` with a margin of 0.01 holds as long as a is not below b − 0.01, and `a == b`, which needs
-one, is that and `a <= b + 0.01`. The interval is Student's t below ten seeds and the bootstrap from there on. Fewer
-seeds or epochs than the claim needs are inconclusive whatever they say, and so are seeds of which each gives the very
-same value of something that chance has a part in: three times the same figure is one figure, not certainty.
-"""
+"""A sweep's claims: the sides of each looked up in the frames, and judged."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
+from orchestrator.collection.loss_curves import LossCurves
+from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.claim_expression import Claimed
-from orchestrator.statistics.bootstrap import mean_interval
-from orchestrator.statistics.means import TAIL, Array
+from orchestrator.decision.claim_expression import OF_CURVES, Claimed, ExpressionError
+from orchestrator.decision.verdict import INCONCLUSIVE, Sides, Verdict, judge
+from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, by_seed, pseudo_values
+from orchestrator.statistics.means import Array
+from sweeps.mistakes import nearest
+from sweeps.status import Status
 
-CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
+_OF_BASELINE = ("speedup", "efficiency")
+"""Columns that compare a cell with its baseline: here by seed."""
 
-_POWER_QUANTILE = 0.8416
-"""Of the normal distribution at 80%: with so many seeds a verdict comes with that probability."""
-
-_MOST_SEEDS = 100
-
-
-@dataclass(frozen=True, kw_only=True)
-class Sides:
-    """Both sides of a claim by seed, arrays of one shape; NaN where a seed lacks a cell."""
-
-    left: Array
-    right: Array
-    by_ratio: bool
-    """Whether the two are times, rates or the like, of which ratios are what is asked."""
-    by_chance: bool = False
-    """Whether they are of something that differs from seed to seed, as times and accuracies do, and counts need not."""
-
-    @staticmethod
-    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0, by_chance: bool = False) -> Sides:
-        """Of the seeds that have both. Ratios need values above 0, and a margin that is below all of them."""
-        known = ~np.isnan(left) & ~np.isnan(right)
-        left, right = left[known], right[known]
-        above = bool((left > 0).all() and (right > margin).all())
-        return Sides(left=left, right=right, by_ratio=by_ratio and above, by_chance=by_chance)
-
-    @property
-    def are_copies(self) -> bool:
-        """Whether all seeds have the same values where chance should have made them differ."""
-        return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
-
-    def compared(self, shift: float = 0.0) -> Array:
-        """Left over right + shift as a logarithm, or left less right + shift."""
-        right = self.right + shift
-        return np.asarray(np.log(self.left / right) if self.by_ratio else self.left - right)
-
-    def mean(self, values: Array) -> float:
-        """Geometric where sides are compared by ratios."""
-        return float(np.exp(np.log(values).mean()) if self.by_ratio else values.mean()) if len(values) else math.nan
+_LEARNT = ("accuracy", "val_accuracy", "loss", *OF_CURVES)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """What the measurements say of a claim; NaN is not known."""
-
-    claim: Claim
-    verdict: str
-    why: str = ""
-    """Of an inconclusive one."""
-    left: float = math.nan
-    right: float = math.nan
-    """Means of the two sides."""
-    by_ratio: bool = False
-    point: float = math.nan
-    """Left side over right side where `by_ratio`, else left less right."""
-    lo: float = math.nan
-    hi: float = math.nan
-    n: int = 0
-    """Seeds that all cells of the claim have."""
-    seeds_to_settle: int | None = None
-    """In all; None where it is settled, where no practical number would do, or where fewer than two tell nothing."""
+def needs_curves(claims: Sequence[Claim]) -> bool:
+    """Whether any of them speaks of loss curves."""
+    return any(Claimed.parse(claim.expression).columns & set(OF_CURVES) for claim in claims)
 
 
-def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
-    """The verdict on a claim; `epochs` are the fewest of the trials behind it, NaN where one does not tell."""
-    n, order = len(sides.left), Claimed.parse(claim.expression).order
-    tests = _tests(order, claim.margin, sides)
-    found = _read(order, tests) if n else INCONCLUSIVE
-    why = _why(claim, sides, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
-    point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
-    return Verdict(
-        claim=claim,
-        verdict=INCONCLUSIVE if why else found,
-        why=why,
-        left=sides.mean(sides.left),
-        right=sides.mean(sides.right),
-        by_ratio=sides.by_ratio,
-        point=point,
-        lo=lo,
-        hi=hi,
-        n=n,
-        seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
-    )
+def verdicts(
+    claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves | None = None
+) -> list[Verdict]:
+    """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why.
+
+    Without `curves`, claims of loss curves are inconclusive.
+    """
+    return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
 
 
-def _why(claim: Claim, sides: Sides, epochs: float) -> str:
-    """What keeps a claim from being judged at all."""
-    n = len(sides.left)
-    if n == 0:
-        return "no seed has a value of both sides"
-    if n < 2:
-        return "one seed has no interval"
-    if n < claim.needs_seeds:
-        return f"it needs {claim.needs_seeds} seeds"
-    if sides.are_copies:
-        return f"all {n} seeds are identical, which tells nothing of chance"
-    if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
-        had = "how many they had the trials do not tell" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
-        return f"it needs {claim.needs_epochs:g} epochs, and {had}"
-    return ""
+def _verdict(claim: Claim, values: _Values) -> Verdict:
+    try:
+        claimed = Claimed.parse(claim.expression)
+        left, right = claimed.sides(values)
+    except ExpressionError as error:
+        return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
+    by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
+    by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
+    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance)
+    found = judge(claim, sides, values.fewest_epochs)
+    if values.is_doubtful and found.verdict != INCONCLUSIVE:
+        return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")
+    return found
 
 
-def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
-    """What is above 0, or not below, where the claim holds, by seed; of an equality both ends."""
-    below, above = sides.compared(-margin), -sides.compared(margin)
-    return [below, above] if order == "==" else [below if order in (">", ">=") else above]
+class _Values:
+    """Looks values up by column and selection, and remembers the epochs of the trials it has looked at."""
 
+    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves) -> None:
+        self._cells = cells
+        self._curves = curves
+        self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
+        self._seeds = sorted(self._ok["seed"].unique())
+        self.fewest_epochs = math.inf
+        self.is_doubtful = False
+        """Whether any of the timings it has looked up is not valid."""
 
-def _read(order: str, tests: Sequence[Array]) -> str:
-    ends = [_interval(test)[1:] for test in tests]
-    if any(math.isnan(end) for both in ends for end in both):
-        return INCONCLUSIVE
-    if all(_holds(order, lo) for lo, _ in ends):
-        return CONFIRMED
-    return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
+    def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
+        if column in OF_CURVES:
+            one, other = (self._curves_of(column, selection) for selection in selections)
+            return self._distance(column, one, other)[None, :]
+        (selection,) = selections
+        cells = self._selected(column, selection)
+        if column not in _OF_BASELINE:
+            return self._by_seed(column, cells["cell_id"])
+        ratios = self._by_seed("samples_per_s", cells["cell_id"])
+        ratios = ratios / self._by_seed("samples_per_s", cells["baseline_cell_id"])
+        if column == "speedup":
+            return ratios
+        gpus = self._cells.set_index("cell_id")["gpus"]
+        at_baseline = gpus.reindex(cells["baseline_cell_id"]).to_numpy(dtype="float64")
+        return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
 
+    def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
+        """Between two cells for each seed; or of each seed the part that it has in the distance between seeds."""
+        between = name == "loss_distance"
+        found = by_seed(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
+        if np.isnan(found).all():
+            seeds = "" if between else f" of {FEWEST_SEEDS} seeds of each cell"
+            raise ExpressionError(f"{name} needs curves{seeds} with {FEWEST} epochs in common")
+        return found
 
-def _holds(order: str, value: float) -> bool:
-    return value > 0 if order in "<>" else value >= 0
+    def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
+        """Of the one cell that is selected, a curve for each seed."""
+        cells = self._cells_with(name, selection)
+        if len(cells) != 1:
+            told = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
+            raise ExpressionError(f"{{{told}}} of {name} selects {len(cells)} cells: narrow it")
+        cell_id = cells["cell_id"].iloc[0]
+        curves = self._curves.get(cell_id, {})
+        if not curves:
+            raise ExpressionError("no curves: no trial of one of its cells has a loss in its metrics.jsonl")
+        self._look_at([cell_id])
+        return [curves.get(seed) for seed in self._seeds]
 
+    def _selected(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
+        known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
+        if column not in (*known, *_OF_BASELINE):
+            raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
+        return self._cells_with(column, selection)
 
-def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
-    """Point and ends of the mean; NaN without values."""
-    if not len(values):
-        return math.nan, math.nan, math.nan
-    found = mean_interval(values[None, :]).map(back)
-    return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
+    def _cells_with(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
+        chosen = self._cells
+        for axis, value in selection.items():
+            name = axis if axis in chosen else f"axes.{axis}"
+            if name not in chosen:
+                raise ExpressionError(f"there is no axis {axis!r}{nearest(axis, list(self._cells.columns))}")
+            chosen = chosen[chosen[name].isna() if value is None else chosen[name] == value]
+        told = ", ".join(f"{axis}={value}" for axis, value in selection.items())
+        if chosen.empty:
+            raise ExpressionError(f"no cell has {told}")
+        bad = chosen[chosen["n_ok"] == 0]
+        if len(bad):
+            raise ExpressionError(f"{column}({told}): a cell is {bad['status'].iloc[0]}")
+        return chosen
 
+    def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:
+        """The ok trials of these cells."""
+        looked_at = self._ok[self._ok["cell_id"].isin(list(cell_ids))]
+        if len(looked_at):  # NaN where any trial does not tell
+            self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
+        return looked_at
 
-def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
-    """Seeds for an inconclusive claim; as many as it needs where those that there are agree already."""
-    if n < 2:
-        return None
-    if found != INCONCLUSIVE:
-        return claim.needs_seeds if n < claim.needs_seeds else None
-    seeds = _seeds(tests)
-    return None if seeds is None else max(claim.needs_seeds, seeds)
-
-
-def _seeds(tests: Sequence[Array]) -> int | None:
-    """With which the interval would leave the border, if mean and deviation are as they were found."""
-    from scipy.special import stdtrit
-
-    nearest = min(tests, key=lambda test: float(test.mean()))  # what speaks most against the claim, or least for it
-    gap, deviation = abs(float(nearest.mean())), float(nearest.std(ddof=1))
-    for n in range(len(nearest) + 1, _MOST_SEEDS + 1):
-        if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
-            return n
-    return None
+    def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
+        looked_at = self._look_at(cell_ids)
+        if is_timed(column):
+            self.is_doubtful |= bool(
+                (is_invalid(self._cells["timing_valid"]) & self._cells["cell_id"].isin(cell_ids)).any()
+            )
+        table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
+        return np.asarray(table.reindex(index=cell_ids, columns=self._seeds).to_numpy(dtype="float64"))

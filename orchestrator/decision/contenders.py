@@ -18,7 +18,7 @@ from orchestrator.config.terms import Terms
 from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.contest import Contest
 from orchestrator.decision.front import pareto_front
-from orchestrator.decision.recommendation import FrontPoint
+from orchestrator.decision.recommendation import TradeOff
 from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Array, Interval, Moments, logs
@@ -91,9 +91,9 @@ class Contenders:
     """The cells that others with valid timings keep out; the least objective first."""
     commonest_end: str
     """How most trials ended, in a sentence, where none is ok; else empty."""
-    points: Sequence[FrontPoint]
+    points: Sequence[TradeOff]
     """Time, validation accuracy and cost of each cell, means over its seeds."""
-    front: tuple[FrontPoint, ...]
+    front: tuple[TradeOff, ...]
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN is not known."""
 
@@ -240,9 +240,9 @@ def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Ter
     return Total(unit=found.unit, logs=logs(_by_seed(trials.assign(total=found.values), cells, "total")))
 
 
-def _points(cells: pd.DataFrame, names: Sequence[str], times_s: Array, costs: Array) -> list[FrontPoint]:
+def _points(cells: pd.DataFrame, names: Sequence[str], times_s: Array, costs: Array) -> list[TradeOff]:
     rows = zip(cells.to_dict("records"), names, times_s.tolist(), costs.tolist(), strict=True)
     return [
-        FrontPoint(cell_id=str(row["cell_id"]), name=told, time_s=t, val_accuracy=row["val_accuracy"], cost=cost)
+        TradeOff(cell_id=str(row["cell_id"]), name=told, time_s=t, val_accuracy=row["val_accuracy"], cost=cost)
         for row, told, t, cost in rows
     ]

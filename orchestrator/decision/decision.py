@@ -10,7 +10,6 @@ import pandas as pd
 
 from orchestrator.config.terms import Terms
 from orchestrator.decision.answer import answer
-from orchestrator.decision.claims import Verdict
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.doubts import doubts
 from orchestrator.decision.further_seeds import commands, further_seeds, more_seeds, unsettled
@@ -19,6 +18,7 @@ from orchestrator.decision.lead import nothing, recommended
 from orchestrator.decision.reasons import reasons
 from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
 from orchestrator.decision.shortlist import shortlist
+from orchestrator.decision.verdict import Verdict
 from orchestrator.decision.would_change import would_change
 
 

@@ -34,8 +34,8 @@ class MoreSeeds:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FrontPoint:
-    """A cell that no other one beats in time, accuracy and cost at once; NaN is not measured."""
+class TradeOff:
+    """What a cell takes and what it reaches, means over its seeds; NaN is not measured."""
 
     cell_id: str
     name: str
@@ -50,7 +50,7 @@ class GpuCount:
     """What a number of GPUs is worth: the best cell that has so many."""
 
     gpus: float
-    best: FrontPoint | None
+    best: TradeOff | None
     """By the objective, among those within the margin."""
     why_none: str = ""
     """Why there is none, if so."""
@@ -90,7 +90,8 @@ class Recommendation:
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
     """What runs the further seeds: one command for all of them, but for cells of other seeds or axes."""
-    front: tuple[FrontPoint, ...] = ()
+    front: tuple[TradeOff, ...] = ()
+    """Of the cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()
     """From the fewest GPUs to the most; empty where one number of GPUs was tried."""
     cost_unit: str = ""

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from orchestrator.decision.claims import Verdict
 from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.verdict import Verdict
 from orchestrator.journal.soundness import Finding
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown

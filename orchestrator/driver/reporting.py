@@ -17,16 +17,17 @@ from orchestrator.config.published import Published
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.claims import Verdict
+from orchestrator.decision.claims import needs_curves, verdicts
 from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import not_made
+from orchestrator.decision.verdict import Verdict
 from orchestrator.driver.reported import CLAIMS, Further, Reported
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
 from orchestrator.storage import disk
 from orchestrator.storage.durable import write_durably, write_whole
 from orchestrator.storage.layout import Layout
-from orchestrator.tables.claims import claims_markdown, claims_table, needs_curves, verdicts
+from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.curve_distance import distance_table
 from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.published import published_markdown, published_table

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.baseline import BATCH_SIDES, FIXED_SIDE
+from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.collection.reading import frames
 from orchestrator.collection.summary import further_axes
 from orchestrator.collection.timed import is_invalid, only_sound
@@ -84,7 +84,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed:
 
     return Line(
         name=", ".join(f"{column}={figures.asked(row[column])}" for column in told),
-        weak=fixed in BATCH_SIDES and fixed == "device_batch_size",
+        weak=fixed == "device_batch_size",
         gpus=values("gpus"),
         rates=values("samples_per_s"),
         seeds=values("seed"),

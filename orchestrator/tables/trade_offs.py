@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 import pandas as pd
 
-from orchestrator.decision.recommendation import FrontPoint, Recommendation
+from orchestrator.decision.recommendation import Recommendation, TradeOff
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
 from orchestrator.text.units import suited
@@ -41,7 +41,7 @@ def front_table(found: Recommendation) -> TextTable | None:
     return _table("front", title, [_called(found, point) for point in found.front], columns)
 
 
-def _columns(found: Recommendation, points: Sequence[FrontPoint | None]) -> dict[str, list[str]]:
+def _columns(found: Recommendation, points: Sequence[TradeOff | None]) -> dict[str, list[str]]:
     """Times and costs in one unit each; `""` for what is not known."""
     times = suited("s", *(point.time_s for point in points if point))
     costs = suited(found.cost_unit, *(point.cost for point in points if point))
@@ -58,7 +58,7 @@ def _table(name: str, title: str, names: Sequence[str], columns: Mapping[str, Se
     return TextTable(name=name, title=title, about=(), frame=pd.DataFrame({"cell": names, **known}))
 
 
-def _called(found: Recommendation, point: FrontPoint) -> str:
+def _called(found: Recommendation, point: TradeOff) -> str:
     """A cell's name, and whether it is the chosen one."""
     return f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name
 

@@ -18,9 +18,9 @@ from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.versions import Versions
 from orchestrator.decision.claim import Claim
+from orchestrator.decision.claims import verdicts
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
-from orchestrator.tables.claims import verdicts
 from sweeps.feasibility import Node, why_infeasible
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status

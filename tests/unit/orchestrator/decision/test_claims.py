@@ -1,246 +1,230 @@
-import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
+from orchestrator.collection.collector import collect
+from orchestrator.collection.loss_curves import loss_curves
 from orchestrator.decision.claim import Claim
-from orchestrator.decision.claim_expression import Claimed, ExpressionError
-from orchestrator.decision.claims import Sides, judge
+from orchestrator.decision.claims import verdicts
+from orchestrator.decision.verdict import Verdict
+from orchestrator.journal.record import TrialRecord
+from orchestrator.statistics.curve_distance import Curve
+from orchestrator.tables.claims import claims_markdown
+from sweeps.status import Status
 
-# t(.975, 2) = 4.302653: three seeds with deviation s have an interval of ± 2.484138 s.
-
-
-def claim(expression="a() >= b()", **other):
-    return Claim.of({"sentence": "It is so.", "expression": expression, **other})
-
-
-def values(**columns):
-    """A lookup where a column has these rows of seeds, whatever is selected."""
-    return lambda column, selection: np.array(columns[column], dtype=float)
+RecordOf = Callable[..., TrialRecord]
 
 
-def difference(text, **columns):
-    left, right = Claimed.parse(text).sides(values(**columns))
-    return (left - right).tolist()
+@pytest.fixture
+def frames(record_of: RecordOf) -> Any:
+    def trial(gpus: int, seed: int) -> TrialRecord:
+        speed = {1: 100.0, 2: 190.0}[gpus] + seed
+        return record_of(gpus, seed, metrics={"samples_per_s": speed, "accuracy": 0.9 + seed / 100, "epochs": 10})
+
+    records = [trial(gpus, seed) for gpus in (1, 2) for seed in range(3)]
+    return collect([*records, record_of(4, 0, Status.OOM)], scaling="weak", reference_batch_size=32)
 
 
-def of_difference(claim, seeds, **other):
-    """Judge a claim whose left side has these values, against 0."""
-    return judge(claim, Sides.of(np.array(seeds, dtype=float), np.zeros(len(seeds)), by_ratio=False), **other)
+def judged(frames: Any, expression: str, **other: Any) -> Verdict:
+    return verdicts([Claim.of({"sentence": "So it is.", "expression": expression, **other})], *frames)[0]
 
 
-def of_ratio(claim, left, right):
-    both = (np.array(side, dtype=float) for side in (left, right))
-    return judge(claim, Sides.of(*both, by_ratio=True, margin=claim.margin))
+def test_speedup_and_efficiency_are_by_seed(frames: Any) -> None:
+    # 190/100, 191/101, 192/102: 1.9, 1.8911, 1.8824; geometric mean 1.8911, ± 1.2%.
+    found = judged(frames, "speedup(gpus=2) > 1.8")
+    assert (found.verdict, found.n, found.by_ratio) == ("confirmed", 3, True)
+    assert (found.left, found.right) == pytest.approx(((1.9 * 191 / 101 * 192 / 102) ** (1 / 3), 1.8))
+    assert found.point == pytest.approx(found.left / 1.8)
+    assert judged(frames, "efficiency(gpus=2) > 0.9").point == pytest.approx(found.point)
+    assert judged(frames, "speedup(gpus=2) > 2").verdict == "refuted"
 
 
-def test_arithmetic_is_by_seed():
-    assert difference("a() / b() > 1.5", a=[[4, 9]], b=[[2, 3]]) == [0.5, 1.5]
-    assert difference("-a() + 2 * b() - 1 <= 0", a=[[4, 9]], b=[[2, 3]]) == [-1, -4]
+def test_a_claim_has_the_interval_of_the_table(frames: Any) -> None:
+    found, cells = judged(frames, "speedup(gpus=2) > 1"), frames[1].set_index("gpus")
+    assert [found.point, found.lo, found.hi] == pytest.approx(cells.loc[2, ["speedup", "speedup_lo", "speedup_hi"]])
+    rates = judged(frames, "samples_per_s(gpus=2) > samples_per_s(gpus=1)")
+    assert (rates.point, rates.lo, rates.hi) == pytest.approx((found.point, found.lo, found.hi))
+    assert not judged(frames, "samples_per_s(gpus=2) - samples_per_s(gpus=1) > 80").by_ratio
 
 
-def test_several_cells_are_taken_together():
-    rows = [[1, 2], [3, 5]]
-    assert difference("min(a(gpus=2)) > 0", a=rows) == [1, 2]
-    assert difference("max(a()) > 0", a=rows) == [3, 5]
-    assert difference("mean(a()) > 0", a=rows) == [2, 3.5]
-    with pytest.raises(ExpressionError, match=r"a\(\) selects 2 cells: narrow it, or take min"):
-        difference("a() > 0", a=rows)
+def test_accuracies_are_paired_by_seed(frames: Any) -> None:
+    found = judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.001)
+    assert (found.verdict, found.lo, found.hi) == ("confirmed", 0, 0)
+    assert (
+        judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.1, needs_epochs=100).verdict == "inconclusive"
+    )
 
 
-def test_selections_reach_the_lookup():
-    seen = []
-
-    def lookup(column, selection):
-        seen.append((column, dict(selection)))
-        return np.ones((1, 1))
-
-    Claimed.parse('a(gpus=2, lr_rule=linear, **{"optimizer.momentum": 0.9}) > b(model="mlp")').sides(lookup)
-    assert seen == [("a", {"gpus": 2, "lr_rule": "linear", "optimizer.momentum": 0.9}), ("b", {"model": "mlp"})]
-
-
-def test_distances_of_curves_take_two_selections():
-    seen = []
-
-    def lookup(column, *selections):
-        seen.append((column, selections))
-        return np.ones((1, 3))
-
-    text = 'loss_distance({gpus: 1, "model.batch_norm": "ghost:128"}, {gpus: 2}) > 1.5 * seed_distance({}, {lr: null})'
-    claimed = Claimed.parse(text)
-    left, right = claimed.sides(lookup)
-    assert claimed.columns == {"loss_distance", "seed_distance"} and (left - right).tolist() == [-0.5] * 3
-    assert seen == [
-        ("loss_distance", ({"gpus": 1, "model.batch_norm": "ghost:128"}, {"gpus": 2})),
-        ("seed_distance", ({}, {"lr": None})),
+def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse_for_it(record_of: RecordOf) -> None:
+    records = [
+        record_of(
+            gpus, seed, timing=timing, metrics={"samples_per_s": 100.0 * gpus + seed, "accuracy": 0.9 + seed / 100}
+        )
+        for gpus, timing in ((1, "device"), (2, "shared"), (4, "device"))
+        for seed in range(3)
     ]
-
-
-def test_what_distances_of_curves_take_is_told_in_a_line():
-    with pytest.raises(
-        ExpressionError, match=r"^'loss_distance\(gpus=2\)': loss_distance takes two cells, as loss_dis"
-    ):
-        Claimed.parse("loss_distance(gpus=2) < 1")
+    sweep = collect(records, scaling="weak", reference_batch_size=32)
+    found = judged(sweep, "speedup(gpus=2) > 1.8")
+    assert (found.verdict, found.why) == ("inconclusive", "the timing of one of its cells is not valid")
+    assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
+    assert judged(sweep, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.01).verdict == "confirmed"
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("expression", "verdict"),
     [
-        "loss_distance({gpus: 1}) < 1",
-        "seed_distance({gpus: 1}, {gpus: 2}, {gpus: 3}) < 1",
-        "loss_distance({gpus: 1}, gpus=2) < 1",
-        "loss_distance({gpus: 1}, a(gpus=2)) < 1",
-        "loss_distance({gpus: open('x')}, {gpus: 2}) < 1",
-        "loss_distance({**x}, {gpus: 2}) < 1",
-        "loss_distance(*x) < 1",
-        "min(loss_distance({gpus: 1}, {gpus: 2})) < 1",
-        "__import__('os').system('x') > 0",
-        "a().b > 1",
-        "(lambda: 1)() > 0",
-        "a()[0] > 0",
-        "[a()] > 0",
-        "a(gpus=open('x')) > 0",
-        "a(*x) > 0",
-        "a(**x) > 0",
-        "a(2) > 0",
-        "2 ** 9999999 > a()",
-        "a() % 2 > 0",
-        "'text' + a() > 0",
-        "a().b * 2 > 1",
-        "a() - b()[0] > 1",
-        "'text' > a()",
-        "True > a()",
-        "a() > b() > c()",
-        "a() != b()",
-        "a() and b()",
-        "a()",
-        "min(a(), b()) > 0",
-        "max(2) > a()",
-        "(x := a()) > 1",
-        "f'{a()}' > 1",
-        "a( > 1",
-        "(" * 5000 + "1" + ")" * 5000 + " > 0",
-        "",
+        ("accuracy(gpus=2) > 0.8", "inconclusive"),
+        ("accuracy(gpus=2) > 0.95", "inconclusive"),
+        ("samples_per_s(gpus=2) > samples_per_s(gpus=1)", "inconclusive"),
+        ("speedup(gpus=2) > 1.8", "inconclusive"),
+        ("peak_memory_gb(gpus=2) < 80", "confirmed"),  # what does not depend on chance may well be the same
+        ("peak_memory_gb(gpus=2) < 20", "refuted"),
+        (
+            "loss(gpus=2) <= loss(gpus=1)",
+            "confirmed",
+        ),  # two names for one training: alike by seed, and the seeds differ
     ],
 )
-def test_what_is_not_in_the_language_is_refused(text):
-    with pytest.raises(ExpressionError):
-        Claimed.parse(text)
-
-
-def test_an_expression_may_be_a_thousand_characters_long():
-    longest = "a() > 1" + " " * 993
-    assert Claimed.parse(longest).columns == {"a"}
-    with pytest.raises(ExpressionError, match="is longer than 1000 characters"):
-        Claimed.parse(longest + " ")
+def test_identical_seeds_are_no_certainty(record_of: RecordOf, expression: str, verdict: str) -> None:
+    records = [
+        record_of(
+            gpus,
+            seed,
+            metrics={"samples_per_s": 100.0 * gpus, "accuracy": 0.9, "peak_memory_gb": 40.0, "loss": 1.0 + seed},
+        )
+        for gpus in (1, 2)
+        for seed in range(3)
+    ]
+    found = judged(collect(records, scaling="weak", reference_batch_size=32), expression)
+    why = "all 3 seeds are identical, which tells nothing of chance" if verdict == "inconclusive" else ""
+    assert (found.verdict, found.why, found.seeds_to_settle) == (verdict, why, None)
 
 
 @pytest.mark.parametrize(
-    ("expression", "margin", "seeds", "verdict"),
+    ("expression", "why"),
     [
-        ("a() > 0", 0, [1, 2, 3], "inconclusive"),  # 2 ± 2.48
-        ("a() > 0", 0, [2, 3, 4], "confirmed"),  # 3 ± 2.48
-        ("a() > 0", 0.5, [1, 2, 3], "confirmed"),
-        ("a() > 0", 0, [-2, -3, -4], "refuted"),
-        ("a() > 0", 5.49, [-2, -3, -4], "confirmed"),  # above −5.49
-        ("a() > 0", 0.51, [-2, -3, -4], "refuted"),  # −3 ± 2.484 is below −.51
-        ("a() > 0", 0.53, [-2, -3, -4], "inconclusive"),
-        ("a() < 0", 0, [-2, -3, -4], "confirmed"),
-        ("a() < 0", 0, [2, 3, 4], "refuted"),
-        ("a() <= 0", 0, [0, 0, 0], "confirmed"),
-        ("a() < 0", 0, [0, 0, 0], "refuted"),
-        ("a() == 0", 2.49, [-1, 0, 1], "confirmed"),
-        ("a() == 0", 2.48, [-1, 0, 1], "inconclusive"),
-        ("a() == 0", 0.5, [2, 3, 4], "refuted"),
+        ("acuracy(gpus=2) > 0", "there is no column 'acuracy' of numbers (did you mean 'accuracy'?)"),
+        ("accuracy(gpus=8) > 0", "no cell has gpus=8"),
+        ("accuracy(gpus=4) > 0", "accuracy(gpus=4): a cell is oom"),
+        ("accuracy(gpu=4) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
+        ("accuracy() > 0", "accuracy(): a cell is oom"),
     ],
 )
-def test_verdicts_by_hand(expression, margin, seeds, verdict):
-    found = of_difference(claim(expression, margin=margin), seeds)
-    assert found.verdict == verdict
-    assert found.n == 3 and found.point == pytest.approx(np.mean(seeds))
+def test_cells_that_are_not_there_leave_a_claim_inconclusive(frames: Any, expression: str, why: str) -> None:
+    found = judged(frames, expression)
+    assert (found.verdict, found.why) == ("inconclusive", why)
 
 
-def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
-    plain = [2.0, 3.0, 4.0]
-    found = of_difference(claim("a() > 0", needs_seeds=5), plain)
-    assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds", 5)
-    found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
-    assert found.why == "it needs 100 epochs, and the shortest trial had 20"
-    found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=math.nan)
-    assert found.why == "it needs 100 epochs, and how many they had the trials do not tell"
-    assert of_difference(claim("a() > 0"), plain, epochs=math.nan).verdict == "confirmed"
-    one, none = (of_difference(claim("a() > 0", needs_seeds=3), seeds) for seeds in ([3.0], [math.nan]))
-    assert (one.why, one.seeds_to_settle) == ("one seed has no interval", None)
-    assert (none.why, none.seeds_to_settle) == ("no seed has a value of both sides", None)
+def test_golden_table(frames: Any) -> None:
+    claims = [
+        {"sentence": "Two GPUs are 1.8 times as fast | <b>", "expression": "speedup(gpus=2) > 1.8", "about": "us"},
+        {"sentence": "They lose nothing", "expression": "accuracy(gpus=2) == accuracy(gpus=1)", "margin": 0.01},
+    ]
+    told = claims_markdown(verdicts([Claim.of(claim) for claim in claims], *frames), "demo")
+    assert told == GOLDEN
 
 
-def test_seeds_to_settle():
-    # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
-    assert of_difference(claim("a() > 0"), [1.0, 2.0, 3.0]).seeds_to_settle == 5
-    assert of_difference(claim("a() > 0"), [-1.0, 0.0, 1.0]).seeds_to_settle is None
-    # Fewer than the claim needs: so many where they agree already, none where no practical number would do.
-    assert of_difference(claim("a() > 0", needs_seeds=3), [9.9, 10.0]).seeds_to_settle == 3
-    assert of_difference(claim("a() > 0", needs_seeds=5), [-1.0, 0.0, 1.0]).seeds_to_settle is None
+GOLDEN = """\
+# Claims: demo
+
+×: the claim's left side over its right side, on logarithms; without ×, left less right, in the unit of its columns. \
+Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of its interval says so.
+
+| claim                                    | verdict   | left against right   | left ÷ or − right     | seeds   | said\
+ of   | as                                                 |
+|:-----------------------------------------|:----------|:---------------------|:----------------------|:--------|:----\
+------|:---------------------------------------------------|
+| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 1.891 against 1.8    | 1.051× [1.039, 1.063] | 3       | us  \
+      | speedup(gpus=2) > 1.8                              |
+| They lose nothing                        | confirmed | 0.91 against 0.91    | 0 [0, 0]              | 3       |     \
+      | accuracy(gpus=2) == accuracy(gpus=1) (margin 0.01) |
+"""
 
 
-def test_rates_are_judged_by_the_logarithm_of_their_ratio():
-    # E3's batch of 128 against 64 on two H200: the difference is above 0 by its interval, the ratio is not shown to be
-    # above 1. ln ratios .1027, .0949, .2753 have mean .1576 and deviation .1020; ± 2.484138 · .1020 = .2534.
-    left, right = [110.8148, 109.9548, 131.6926], [100.0, 100.0, 100.0]
-    found = of_ratio(claim("a() > b()"), left, right)
-    assert found.by_ratio and found.verdict == "inconclusive"
-    assert [found.point, found.lo, found.hi] == pytest.approx([1.1707, 0.9087, 1.5083], rel=1e-3)
-    assert found.right == pytest.approx(100) and found.left == pytest.approx(117.07, rel=1e-4)
-    slower = of_ratio(claim("a() > b()"), right, left)
-    assert [slower.point, slower.lo, slower.hi] == pytest.approx([1 / found.point, 1 / found.hi, 1 / found.lo])
+LOSSES = 2.0 * 0.9 ** np.arange(10)
+BY_CHANCE = (1.0, 1.02, 1.04)
+"""What the losses of a cell's seeds are multiplied by."""
+
+
+def with_curves(record_of: RecordOf, factors: dict[int, float], by_chance: tuple[float, ...] = BY_CHANCE) -> Any:
+    """Frames of cells whose loss curves are those of the first times a factor, with every other row from 2 GPUs on."""
+    rows, records = [], []
+    for gpus, factor in factors.items():
+        for seed, chance in enumerate(by_chance):
+            record = record_of(gpus, seed, metrics={"samples_per_s": 100.0, "epochs": 10.0})
+            records.append(record)
+            for epoch, loss in list(enumerate(LOSSES, start=1))[:: 1 if gpus == 1 else 2]:
+                told = {"epoch": epoch, "samples": epoch * 100.0, "loss": loss * factor * chance}
+                rows.append({"trial_id": record.trial_id} | told)
+    curves = pd.DataFrame(rows, columns=["trial_id", "epoch", "samples", "loss"]).astype({"trial_id": "category"})
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    return trials, cells, loss_curves(trials, curves)
+
+
+ALIKE = "loss_distance({gpus: 1}, {gpus: 2}) <= seed_distance({gpus: 1}, {gpus: 2})"
+APART = "loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"
+
+
+def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: RecordOf) -> None:
+    # Seeds are ln 1.02, ln 1.04 and ln 1.04/1.02 apart: .02615 in the mean, pseudo-values .03961, 0, .03884, ± .05626.
+    same = judged(with_curves(record_of, {1: 1.0, 2: 1.0}), ALIKE, margin=0.05)
+    assert (same.verdict, same.n, same.by_ratio) == ("confirmed", 3, False)
+    assert [same.left, same.right, same.hi] == pytest.approx([0, 0.02615, 0.05626 - 0.02615], abs=1e-5)
+    other = with_curves(record_of, {1: 1.0, 2: 1.5})
+    assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
+    assert judged(other, APART).left == pytest.approx(np.log(1.5))
+    between = judged(with_curves(record_of, {1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
+    assert (between.verdict, between.why) == ("inconclusive", "the interval holds values on both sides")
+    assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
+    assert judged(other, APART, needs_epochs=50).why == "it needs 50 epochs, and the shortest trial had 10"
 
 
 @pytest.mark.parametrize(
-    ("expression", "margin", "right", "verdict"),
+    ("by_chance", "expression", "why"),
     [
-        ("a() >= b()", 0, 1.0, "confirmed"),  # the left side is 2 × e^(−.1, 0, .1): ± 28%, 1.56 to 2.56
-        ("a() >= b()", 0, 2.5, "inconclusive"),
-        ("a() >= b()", 1, 2.5, "confirmed"),
-        ("a() >= b()", 0, 2.6, "refuted"),
-        ("a() <= b()", 0, 2.6, "confirmed"),
-        ("a() <= b()", 0.5, 2.1, "confirmed"),
-        ("a() <= b()", 0.1, 1.4, "refuted"),
-        ("a() == b()", 0.6, 2.1, "confirmed"),
-        ("a() == b()", 0.5, 2.1, "inconclusive"),
-        ("a() == b()", 0.5, 4.0, "refuted"),
+        (BY_CHANCE, "loss_distance({gpus: 1}, {gpus: 8}) > 0", "no cell has gpus=8"),
+        (BY_CHANCE, "loss_distance({gpu: 1}, {gpus: 2}) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
+        (BY_CHANCE, "loss_distance({gpus: 1}, {}) > 0", "{} of loss_distance selects 2 cells: narrow it"),
+        (BY_CHANCE[:2], ALIKE, "seed_distance needs curves of 3 seeds of each cell with 5 epochs in common"),
+        ((1.0, 1.0, 1.0), ALIKE, "all 3 seeds are identical, which tells nothing of chance"),
     ],
 )
-def test_margins_of_ratios_are_in_the_units_of_the_sides(expression, margin, right, verdict):
-    left = 2 * np.exp([-0.1, 0, 0.1])
-    found = of_ratio(claim(expression, margin=margin), left, [right] * 3)
-    assert (found.by_ratio, found.verdict) == (True, verdict)
+def test_what_a_claim_of_loss_curves_lacks_is_told_in_a_line(
+    record_of: RecordOf, by_chance: tuple[float, ...], expression: str, why: str
+) -> None:
+    found = judged(with_curves(record_of, {1: 1.0, 2: 1.5}, by_chance), expression)
+    assert (found.verdict, found.why) == ("inconclusive", why)
 
 
-def test_where_a_side_or_what_the_margin_leaves_of_it_is_not_above_0_there_are_differences():
-    assert not of_ratio(claim("a() >= b()"), [1, 2, 0], [1, 1, 1]).by_ratio
-    assert not of_ratio(claim("a() >= b()"), [1, 2, 3], [1, 1, -1]).by_ratio
-    assert not of_ratio(claim("a() >= b()", margin=1), [1, 2, 3], [1, 1, 1]).by_ratio
-    assert of_ratio(claim("a() >= b()", margin=0.5), [1, 2, 3], [1, 1, 1]).by_ratio
+def test_without_curves_a_claim_of_them_is_inconclusive(record_of: RecordOf) -> None:
+    trials, cells, curves = with_curves(record_of, {1: 1.0, 2: 1.5})
+    why = "no curves: no trial of one of its cells has a loss in its metrics.jsonl"
+    of_one = {cell_id: by_seed for cell_id, by_seed in curves.items() if cell_id.startswith("1-")}
+    assert [judged((trials, cells, given), APART).why for given in (None, {}, of_one)] == [why] * 3
+    few = {
+        cell_id: {seed: Curve(at=each.at[:3], log_loss=each.log_loss[:3]) for seed, each in by_seed.items()}
+        for cell_id, by_seed in curves.items()
+    }
+    short = judged((trials, cells, few), "loss_distance({gpus: 1}, {gpus: 2}) > 0")
+    assert short.why == "loss_distance needs curves with 5 epochs in common"
 
 
-@pytest.mark.parametrize(
-    ("text", "subtracts"), [("a() / b() > 2 * c() + 1", False), ("a() - b() > 1", True), ("-a() < 1", True)]
-)
-def test_what_subtracts_is_no_ratio(text, subtracts):
-    assert Claimed.parse(text).subtracts is subtracts
+def test_golden_table_of_loss_curves(record_of: RecordOf) -> None:
+    claims = [
+        {"sentence": "They learn alike", "expression": ALIKE, "margin": 0.05},
+        {"sentence": "They do not", "expression": APART},
+    ]
+    found = verdicts([Claim.of(claim) for claim in claims], *with_curves(record_of, {1: 1.0, 2: 1.5}))
+    rows = [line.split(" | ") for line in claims_markdown(found, "demo").splitlines() if line.startswith("| They")]
+    assert [[cell.strip("| ") for cell in row] for row in rows] == GOLDEN_OF_CURVES
 
 
-@pytest.mark.parametrize(
-    ("given", "told"),
-    [
-        ("text", "a claim has sentence, expression"),
-        ({"sentence": "x"}, "needs a sentence and an expression"),
-        ({"sentence": "x", "expression": "a() > 0", "marign": 1}, "no 'marign'"),
-        ({"sentence": "x", "expression": "a() > 0", "margin": -1}, "margin must be a number of at least 0"),
-        ({"sentence": "x", "expression": "a() == 0"}, "equality needs a margin"),
-        ({"sentence": "x", "expression": "a()"}, "must be one comparison"),
-    ],
-)
-def test_claims_that_cannot_be(given, told):
-    with pytest.raises(ValueError, match=told):
-        Claim.of(given)
+GOLDEN_OF_CURVES = [
+    ["They learn alike", "refuted", "0.4055 against 0.02615", "0.3793 [0.3231, 0.4356]", "3"]
+    + ["loss_distance({gpus: 1}, {gpus: 2}) &lt;= seed_distance({gpus: 1}, {gpus: 2}) (margin 0.05)"],
+    ["They do not", "confirmed", "0.4055 against 0.07615", "0.3293 [0.2731, 0.3856]", "3"]
+    + ["loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"],
+]

@@ -7,10 +7,10 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.config.terms import Terms
 from orchestrator.decision.claim import Claim
+from orchestrator.decision.claims import verdicts
 from orchestrator.decision.decision import decide
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.journal.record import TrialRecord
-from orchestrator.tables.claims import verdicts
 from orchestrator.tables.recommendation import at_most_behind, recommendation_markdown
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import AXES, RecordOf, decided, measured

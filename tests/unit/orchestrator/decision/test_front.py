@@ -1,11 +1,11 @@
 import math
 
 from orchestrator.decision.front import pareto_front
-from orchestrator.decision.recommendation import FrontPoint
+from orchestrator.decision.recommendation import TradeOff
 
 
 def point(name, time_s, val_accuracy, cost=math.nan):
-    return FrontPoint(cell_id=name, name=name, time_s=time_s, val_accuracy=val_accuracy, cost=cost)
+    return TradeOff(cell_id=name, name=name, time_s=time_s, val_accuracy=val_accuracy, cost=cost)
 
 
 def names(*points):

@@ -16,7 +16,7 @@ from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
 from orchestrator.config.terms import Terms
 from orchestrator.decision.decision import decide
-from orchestrator.decision.recommendation import FrontPoint, GpuCount, MoreSeeds, Recommendation
+from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, TradeOff
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.drawing import picture_files
@@ -45,15 +45,13 @@ RECOMMENDATION = Recommendation(
     more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3),),
     commands=(f"python '{demo.EVIL}'",),
     front=(
-        FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
-        FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+        TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
+        TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
     ),
     gpu_counts=(
-        GpuCount(
-            gpus=1, best=FrontPoint(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017)
-        ),
+        GpuCount(gpus=1, best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017)),
         GpuCount(gpus=4, best=None, why_none="no cell keeps the margin"),
-        GpuCount(gpus=8, best=FrontPoint(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02)),
+        GpuCount(gpus=8, best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02)),
     ),
     cost_unit="GPU-hours",
 )

@@ -1,0 +1,175 @@
+"""What the seeds of a sweep say of a claim. Pure values.
+
+The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right, as all tables do
+(`means`), accuracies and whatever may be 0 by left less right. The verdict is read off a 95% interval: *confirmed* if
+all of it agrees with the claim, *refuted* if none does, else *inconclusive*. The margin, in the units of the sides, is
+given to the claim: `a >= b` with a margin of 0.01 holds as long as a is not below b − 0.01, and `a == b`, which needs
+one, is that and `a <= b + 0.01`. The interval is Student's t below ten seeds and the bootstrap from there on. Fewer
+seeds or epochs than the claim needs are inconclusive whatever they say, and so are seeds of which each gives the very
+same value of something that chance has a part in: three times the same figure is one figure, not certainty.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from orchestrator.decision.claim import Claim
+from orchestrator.decision.claim_expression import Claimed
+from orchestrator.statistics.bootstrap import mean_interval
+from orchestrator.statistics.means import TAIL, Array
+
+CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
+
+_POWER_QUANTILE = 0.8416
+"""Of the normal distribution at 80%: with so many seeds a verdict comes with that probability."""
+
+_MOST_SEEDS = 100
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Both sides of a claim by seed, arrays of one shape; NaN where a seed lacks a cell."""
+
+    left: Array
+    right: Array
+    by_ratio: bool
+    """Whether the two are times, rates or the like, of which ratios are what is asked."""
+    by_chance: bool = False
+    """Whether they are of something that differs from seed to seed, as times and accuracies do, and counts need not."""
+
+    @staticmethod
+    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0, by_chance: bool = False) -> Sides:
+        """Of the seeds that have both. Ratios need values above 0, and a margin that is below all of them."""
+        known = ~np.isnan(left) & ~np.isnan(right)
+        left, right = left[known], right[known]
+        above = bool((left > 0).all() and (right > margin).all())
+        return Sides(left=left, right=right, by_ratio=by_ratio and above, by_chance=by_chance)
+
+    @property
+    def are_copies(self) -> bool:
+        """Whether all seeds have the same values where chance should have made them differ."""
+        return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
+
+    def compared(self, shift: float = 0.0) -> Array:
+        """Left over right + shift as a logarithm, or left less right + shift."""
+        right = self.right + shift
+        return np.asarray(np.log(self.left / right) if self.by_ratio else self.left - right)
+
+    def mean(self, values: Array) -> float:
+        """Geometric where sides are compared by ratios."""
+        return float(np.exp(np.log(values).mean()) if self.by_ratio else values.mean()) if len(values) else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the measurements say of a claim; NaN is not known."""
+
+    claim: Claim
+    verdict: str
+    why: str = ""
+    """Of an inconclusive one."""
+    left: float = math.nan
+    right: float = math.nan
+    """Means of the two sides."""
+    by_ratio: bool = False
+    point: float = math.nan
+    """Left side over right side where `by_ratio`, else left less right."""
+    lo: float = math.nan
+    hi: float = math.nan
+    n: int = 0
+    """Seeds that all cells of the claim have."""
+    seeds_to_settle: int | None = None
+    """In all; None where it is settled, where no practical number would do, or where fewer than two tell nothing."""
+
+
+def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
+    """The verdict on a claim; `epochs` are the fewest of the trials behind it, NaN where one does not tell."""
+    n, order = len(sides.left), Claimed.parse(claim.expression).order
+    tests = _tests(order, claim.margin, sides)
+    found = _read(order, tests) if n else INCONCLUSIVE
+    why = _why(claim, sides, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
+    point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
+    return Verdict(
+        claim=claim,
+        verdict=INCONCLUSIVE if why else found,
+        why=why,
+        left=sides.mean(sides.left),
+        right=sides.mean(sides.right),
+        by_ratio=sides.by_ratio,
+        point=point,
+        lo=lo,
+        hi=hi,
+        n=n,
+        seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
+    )
+
+
+def _why(claim: Claim, sides: Sides, epochs: float) -> str:
+    """What keeps a claim from being judged at all."""
+    n = len(sides.left)
+    if n == 0:
+        return "no seed has a value of both sides"
+    if n < 2:
+        return "one seed has no interval"
+    if n < claim.needs_seeds:
+        return f"it needs {claim.needs_seeds} seeds"
+    if sides.are_copies:
+        return f"all {n} seeds are identical, which tells nothing of chance"
+    if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
+        had = "how many they had the trials do not tell" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
+        return f"it needs {claim.needs_epochs:g} epochs, and {had}"
+    return ""
+
+
+def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
+    """What is above 0, or not below, where the claim holds, by seed; of an equality both ends."""
+    below, above = sides.compared(-margin), -sides.compared(margin)
+    return [below, above] if order == "==" else [below if order in (">", ">=") else above]
+
+
+def _read(order: str, tests: Sequence[Array]) -> str:
+    ends = [_interval(test)[1:] for test in tests]
+    if any(math.isnan(end) for both in ends for end in both):
+        return INCONCLUSIVE
+    if all(_holds(order, lo) for lo, _ in ends):
+        return CONFIRMED
+    return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
+
+
+def _holds(order: str, value: float) -> bool:
+    return value > 0 if order in "<>" else value >= 0
+
+
+def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
+    """Point and ends of the mean; NaN without values."""
+    if not len(values):
+        return math.nan, math.nan, math.nan
+    found = mean_interval(values[None, :]).map(back)
+    return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
+
+
+def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
+    """Seeds for an inconclusive claim; as many as it needs where those that there are agree already."""
+    if n < 2:
+        return None
+    if found != INCONCLUSIVE:
+        return claim.needs_seeds if n < claim.needs_seeds else None
+    seeds = _seeds(tests)
+    return None if seeds is None else max(claim.needs_seeds, seeds)
+
+
+def _seeds(tests: Sequence[Array]) -> int | None:
+    """With which the interval would leave the border, if mean and deviation are as they were found."""
+    from scipy.special import stdtrit
+
+    nearest = min(tests, key=lambda test: float(test.mean()))  # what speaks most against the claim, or least for it
+    gap, deviation = abs(float(nearest.mean())), float(nearest.std(ddof=1))
+    for n in range(len(nearest) + 1, _MOST_SEEDS + 1):
+        if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
+            return n
+    return None
