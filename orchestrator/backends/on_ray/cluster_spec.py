@@ -15,7 +15,7 @@ class ClusterSpec:
 
     address: str | None = None
     """None: RAY_ADDRESS, or else one that is started on this machine and ends with us."""
-    dashboard: bool = False
+    dashboard: bool = True
     """Of one that is started."""
     cpus: int | None = None
     """What one that is started has; None: what Ray counts."""
