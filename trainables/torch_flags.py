@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -27,6 +28,15 @@ def _set_default_device(device: torch.device) -> None:
     torch.set_default_device(None if device == torch.device("cpu") else device)
 
 
+def _passes_over_compile_errors() -> bool:
+    compilers = sys.modules.get("torch._dynamo")  # slow to import: whoever has not can have changed nothing
+    return compilers is not None and compilers.config.suppress_errors
+
+
+def _pass_over_compile_errors(on: bool) -> None:
+    sys.modules["torch._dynamo"].config.suppress_errors = on
+
+
 SWITCHES = {
     "default_dtype": Switch(read=torch.get_default_dtype, write=torch.set_default_dtype),
     "default_device": Switch(read=torch.get_default_device, write=_set_default_device),
@@ -41,6 +51,7 @@ SWITCHES = {
         read=lambda: torch.is_autocast_enabled("cuda"), write=lambda on: torch.set_autocast_enabled("cuda", on)
     ),
     "autocast_cache": Switch(read=torch.is_autocast_cache_enabled, write=torch.set_autocast_cache_enabled),
+    "compile_errors": Switch(read=_passes_over_compile_errors, write=_pass_over_compile_errors),
     "cudnn": _attribute(cudnn, "enabled"),
     "cudnn_benchmark": _attribute(cudnn, "benchmark"),
     "cudnn_deterministic": _attribute(cudnn, "deterministic"),
