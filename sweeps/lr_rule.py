@@ -145,7 +145,11 @@ def learning_rate(
     fits = RULES[rule].optimizers
     kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # of somebody's own, by its dotted path
     if fits is not None and kind not in fits:
-        raise ValueError(f"lr_rule={rule} assumes one of the optimizers {', '.join(fits)}, not {optimizer['name']}")
+        rules = [name for name, each in RULES.items() if each.optimizers is None or kind in each.optimizers]
+        raise ValueError(
+            f"lr_rule={rule} assumes one of the optimizers {', '.join(fits)}, not {optimizer['name']},"
+            f" for which there are: {', '.join(rules)}"
+        )
     scaled = RULES[rule].scale(reference, global_batch_size / reference_batch_size, optimizer)
     return LearningRate(
         rule=rule,
