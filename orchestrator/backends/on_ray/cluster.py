@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,7 +32,9 @@ from orchestrator.backends.on_ray.prepared import PREPARE, preloading
 from orchestrator.backends.on_ray.replaced import replaced
 from orchestrator.backends.on_ray.signals import handler_kept, signals_left_to_us
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
+from orchestrator.config.source_files import is_installed
 from sweeps.feasibility import Node
+from sweeps.mistakes import MistakesError
 
 _LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -49,7 +52,13 @@ class Cluster:
     """A connection to Ray."""
 
     def __init__(self, spec: ClusterSpec, *, start_ahead: bool = False):
-        """`start_ahead`: whether processes may be started before they are needed, and be told what to import."""
+        """`start_ahead`: whether processes may be started before they are needed, and be told what to import.
+
+        MistakesError where this program is connected to a Ray already: a process has one, and that one is not ours.
+        """
+        if ray.is_initialized():
+            told = "this program is connected to a Ray already, and a process can have only one"
+            raise MistakesError([f"{told}: call ray.shutdown() first, or run the sweep in a process of its own"])
         self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:  # Ray prints every process that dies, log_to_driver or not
@@ -99,9 +108,8 @@ class Cluster:
 
 def _read_authentication_again() -> None:
     """Ray reads whether there is a token as it is imported, and a program may have done so before it came to us."""
-    if not ray.is_initialized():
-        Config.initialize("")
-        AuthenticationTokenLoader.instance().reset_cache()
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
 
 
 def _connect(address: str, options: Mapping[str, Any], start_ahead: bool = False) -> Any:
@@ -150,8 +158,13 @@ def _own_folders() -> list[str]:
 
     The last comes first: workers put one after the other in front of what they have.
     """
-    installed = (sys.prefix, sys.base_prefix)
-    return [path for path in reversed(sys.path) if path and os.path.isdir(path) and not path.startswith(installed)]
+    pythons_own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    return [
+        path
+        for path in reversed(sys.path)
+        if path and os.path.isdir(path) and not is_installed(Path(path))
+        if not any(Path(path).is_relative_to(each) for each in pythons_own)
+    ]
 
 
 def _gpu_type(resources: Mapping[str, float]) -> str:

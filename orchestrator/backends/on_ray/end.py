@@ -34,8 +34,11 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
     return error
 
 
-def end_by(error: RayError, rank: int, trial_dir: Path, *, oom_killed: bool) -> RankEnd:
-    """The end of this rank; `oom_killed`: the kernel killed somebody on this node meanwhile."""
+def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankEnd:
+    """The end of this rank, whose log begins at that byte: what stands before it is an earlier attempt's.
+
+    `oom_killed`: the kernel killed somebody on this node meanwhile.
+    """
     account = str(error)
     last = account.strip().splitlines()[-1]
     if isinstance(error, RayTaskError):
@@ -44,7 +47,7 @@ def end_by(error: RayError, rank: int, trial_dir: Path, *, oom_killed: bool) -> 
         return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
     if "node has died" in account or "preempted" in account:
         return RankEnd.lost(rank, "its node was lost", account, cause=Cause.NODE)
-    crash = _crash(trial_dir / f"rank{rank}.log")
+    crash = _crash(log, began_at)
     if crash:
         return RankEnd.lost(rank, crash.splitlines()[0], crash)
     if oom_killed:
@@ -54,8 +57,8 @@ def end_by(error: RayError, rank: int, trial_dir: Path, *, oom_killed: bool) -> 
     return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)
 
 
-def _crash(log: Path) -> str:
+def _crash(log: Path, began_at: int) -> str:
     """Python's own report of a fatal signal at the end of the log, if there is one."""
-    text = log.read_text(errors="replace") if log.exists() else ""
+    text = log.read_bytes()[began_at:].decode(errors="replace") if log.exists() else ""
     _, found, report = text.rpartition("Fatal Python error: ")
     return report.strip() if found else ""

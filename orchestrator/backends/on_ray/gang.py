@@ -22,7 +22,7 @@ from orchestrator.backends.gang_end import RankEnd, outcome_of
 from orchestrator.backends.memory import oom_kills
 from orchestrator.backends.on_ray.end import end_by, settled
 from orchestrator.backends.on_ray.notice import Notice
-from orchestrator.backends.on_ray.rank import WATCH
+from orchestrator.backends.on_ray.rank import WATCH, rank_log
 from orchestrator.backends.on_ray.seats import Seats
 from orchestrator.backends.on_ray.shown import plain_result
 from orchestrator.backends.on_ray.watch import RankWatch
@@ -121,6 +121,8 @@ class Supervisor:
         self._seen = 0
         self._last_row: Mapping[str, Any] = {}
         self._oom_kills = oom_kills()
+        logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
+        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
         self._ranks = self._seats.take(self._trial, config["lost"])
         self._watch = RankWatch(self._ranks, self._turn, self._conduct.limits)
         shared = {"gang_id": self._seats.gang_id, "trial_dir": str(self._trial_dir)}
@@ -171,7 +173,8 @@ class Supervisor:
                 self._rows = rows
         except RayError as error:
             known = settled(error, lambda timeout_s: self._ask_again(rank, timeout_s))
-            end = end_by(known, rank, self._trial_dir, oom_killed=oom_kills() > self._oom_kills)
+            log, began_at = self._logs[rank]
+            end = end_by(known, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills)
         self._ends.append(end)
         self._watch.ended(rank)
         if end.status is not Status.OK:

@@ -11,7 +11,7 @@ from collections import Counter as Count
 
 from ray.util.metrics import Counter, Gauge
 
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Outcome, figure
 from sweeps.trial import TrialSpec
 
 RUNNING = "running"
@@ -36,7 +36,7 @@ class Metrics:
         self._count(trial.sweep, outcome.status.value, 1)
         if hours := trial.gpus_held * outcome.wall_s / 3600:
             self._hours.inc(hours, {"sweep": trial.sweep})
-        pace = outcome.metrics.get("samples_per_s")
+        pace = figure(outcome.metrics, "samples_per_s")
         if pace is not None:
             self._pace.set(pace, {"sweep": trial.sweep, "trial": trial.label.partition("/")[2]})
 

@@ -75,7 +75,7 @@ class Rank:
         """
         self._rows, self._moves, self._stopping, self._heeded = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on others may ask
-        with _output_to(Path(request["trial_dir"]) / f"rank{request['rank']}.log"):
+        with _output_to(rank_log(Path(request["trial_dir"]), request["rank"])):
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
             with Sampler.on(sampling, request) as sampler:
@@ -120,6 +120,11 @@ class Rank:
         """Ask this trial to end early."""
         if turn == self._turn:
             self._stopping.set()
+
+
+def rank_log(trial_dir: Path, rank: int) -> Path:
+    """What a rank has printed, in all attempts at the trial."""
+    return trial_dir / f"rank{rank}.log"
 
 
 def _node_id() -> str:

@@ -55,8 +55,8 @@ class Relay(Callback):  # type: ignore[misc]
             if trial.outcome is not None:
                 outcome = _with_quarantine(trial.outcome)
                 self._quarantine.add(outcome.lost_devices)
-                self._metrics.finished(trial.spec, outcome)
                 listener.finished(trial.spec, outcome)
+                self._metrics.finished(trial.spec, outcome)
 
     def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
         """The supervisor itself failed: its process, its node, or Ray."""
@@ -64,9 +64,9 @@ class Relay(Callback):  # type: ignore[misc]
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
         outcome = _broken(trial.error_file, wall_s)
-        self._metrics.finished(trial.spec, outcome)
         with self._hearing.listening() as listener:
             listener.finished(trial.spec, outcome)
+        self._metrics.finished(trial.spec, outcome)
 
     def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
         """The clocks go on, and supervisors that say nothing any more are ended."""

@@ -29,10 +29,25 @@ CRASHED = "this is rank 1\nFatal Python error: Segmentation fault\n\nThread 0x1 
 def test_the_end_says_what_was_at_its_root(
     tmp_path: Path, error: RayError, log: str, oom_killed: bool, status: str, cause: str, note: str
 ) -> None:
-    (tmp_path / "rank1.log").write_text(log)
-    end = end_by(error, 1, tmp_path, oom_killed=oom_killed)
+    file = tmp_path / "rank1.log"
+    file.write_text(log)
+    end = end_by(error, 1, file, began_at=0, oom_killed=oom_killed)
     assert (end.rank, end.status, end.cause, end.answered) == (1, Status(status), Cause(cause), False)
     assert note in end.note
+
+
+def test_how_an_earlier_attempt_crashed_says_nothing_of_this_one(tmp_path: Path) -> None:
+    log = tmp_path / "rank1.log"
+    log.write_text(f"é{CRASHED}")
+    began_at = log.stat().st_size
+    with log.open("a") as further:
+        further.write("this is rank 1 once more\n")
+    assert end_by(GONE, 1, log, began_at=began_at, oom_killed=True).cause is Cause.HOST_MEMORY
+    with log.open("a") as further:
+        further.write("Fatal Python error: Bus error\n")
+    assert "Bus error" in end_by(GONE, 1, log, began_at=began_at, oom_killed=True).note
+    absent = end_by(GONE, 1, tmp_path / "rank2.log", began_at=0, oom_killed=False)
+    assert "killed from outside" in absent.note
 
 
 def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:

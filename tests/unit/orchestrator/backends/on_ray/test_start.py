@@ -1,6 +1,8 @@
 import os
 import subprocess
 import sys
+import sysconfig
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -8,6 +10,7 @@ import pytest
 
 from orchestrator.backends.on_ray import cluster
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
+from sweeps.mistakes import MistakesError
 
 NO_SUCH_NODE = """
 from orchestrator.backends.on_ray import cluster
@@ -86,3 +89,27 @@ def test_of_a_cluster_that_is_joined_nothing_ends_with_us(monkeypatch: pytest.Mo
     assert process.poll() is None
     process.kill()
     process.wait()
+
+
+def test_a_ray_that_the_program_has_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: True)
+    for touched in ("init", "shutdown"):
+        monkeypatch.setattr(cluster.ray, touched, lambda *given, **named: pytest.fail("it is not ours"))
+    for address in (None, "10.0.0.1:6379"):
+        with pytest.raises(MistakesError, match=r"connected to a Ray already.*ray\.shutdown\(\) first"):
+            cluster.Cluster(ClusterSpec(address=address))
+
+
+def test_folders_of_code_that_is_not_installed_are_found_beside_what_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a project beside the environment of its name, or below /usr, where Python itself is."""
+    beside, below = tmp_path / "venv-project", tmp_path / "venv/src/app"
+    packages = tmp_path / "venv/lib/python3.11/site-packages"
+    for folder in (beside, below, packages):
+        folder.mkdir(parents=True)
+    monkeypatch.setattr(cluster.sys, "prefix", str(tmp_path / "venv"))
+    stdlib = sysconfig.get_path("stdlib")
+    path = ["", str(beside), str(below), stdlib, f"{stdlib}/lib-dynload", str(packages), str(tmp_path / "absent")]
+    monkeypatch.setattr(cluster.sys, "path", path)
+    assert cluster._own_folders() == [str(below), str(beside)]
