@@ -26,6 +26,14 @@ def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: 
     return found
 
 
+def by_seed(
+    cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
+) -> Array:
+    """A row for each of these cells, a column for each of these seeds, else of all; NaN where a cell lacks one."""
+    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
+    return np.asarray(table.reindex(index=cell_ids, columns=seeds).to_numpy(dtype="float64"))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Differences:
     """A column's mean in each cell less that in its other one: of pairs with the same seed where both have the same."""

@@ -10,12 +10,13 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.loss_curves import LossCurves
 from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claim_expression import OF_CURVES, Claimed, ExpressionError
 from orchestrator.decision.verdict import INCONCLUSIVE, Sides, Verdict, judge
-from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, by_seed, pseudo_values
+from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values
 from orchestrator.statistics.means import Array
 from sweeps.mistakes import nearest
 from sweeps.status import Status
@@ -87,7 +88,7 @@ class _Values:
     def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
         """Between two cells for each seed; or of each seed the part that it has in the distance between seeds."""
         between = name == "loss_distance"
-        found = by_seed(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
+        found = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
         if np.isnan(found).all():
             seeds = "" if between else f" of {FEWEST_SEEDS} seeds of each cell"
             raise ExpressionError(f"{name} needs curves{seeds} with {FEWEST} epochs in common")
@@ -140,5 +141,4 @@ class _Values:
             self.is_doubtful |= bool(
                 (is_invalid(self._cells["timing_valid"]) & self._cells["cell_id"].isin(cell_ids)).any()
             )
-        table = looked_at.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
-        return np.asarray(table.reindex(index=cell_ids, columns=self._seeds).to_numpy(dtype="float64"))
+        return by_seed(cell_ids, looked_at, column, self._seeds)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.collector import cell_axes, collect_for
 from orchestrator.collection.measure import Measure, measured
 from orchestrator.collection.timed import is_valid, only_sound
@@ -230,9 +231,7 @@ def _spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
     """Rows are cells, columns are seeds; NaN where a cell has no such ok seed."""
-    ok = trials[trials["status"] == Status.OK.value]
-    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
-    return np.asarray(table.reindex(cells["cell_id"]).to_numpy(dtype="float64"))
+    return by_seed(cells["cell_id"], trials[trials["status"] == Status.OK.value], column)
 
 
 def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms) -> Total:

@@ -60,14 +60,14 @@ def distance(one: Curve | None, other: Curve | None) -> float:
     return float(np.abs(one_there - other_there).mean())
 
 
-def by_seed(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Array:
+def distances(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Array:
     """Of two cells' curves, in the order of the same seeds, the distance of each pair, shape (seeds,)."""
     return np.array([distance(one, other) for one, other in zip(ones, others, strict=True)], dtype=np.float64)
 
 
 def between_cells(ones: Sequence[Curve | None], others: Sequence[Curve | None]) -> Interval:
     """The mean distance of pairs with the same seed, and its interval; arrays of one element."""
-    return mean_interval(by_seed(ones, others)[None, :])
+    return mean_interval(distances(ones, others)[None, :])
 
 
 def between_seeds(curves: Sequence[Curve | None]) -> float:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.by_seed import Differences
+from orchestrator.collection.by_seed import Differences, by_cell
 from orchestrator.collection.reading import frames
 from orchestrator.collection.summary import further_axes
 from orchestrator.collection.timed import is_invalid, only_sound
@@ -109,7 +109,7 @@ def _not_told_apart(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:
 
 def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:
     sides = [
-        Moments.of(_seeds(trials, shared[f"cell_id_{side}"], "samples_per_s", log=True))
+        Moments.of(logs(by_cell(shared[f"cell_id_{side}"], _ok(trials), "samples_per_s")))
         for trials, side in zip((this, other), _SIDES, strict=True)
     ]
     found = welch(*sides).map(np.exp)
@@ -137,11 +137,8 @@ def _accuracy(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame, col
     return Differences.of(pd.concat(marked), column, index, pd.Series(others.to_numpy(), index=index)).interval()
 
 
-def _seeds(trials: pd.DataFrame, cell_ids: pd.Series[Any], column: str, *, log: bool) -> Any:
-    ok = only_sound(trials)[trials["status"] == Status.OK.value]
-    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
-    values = table.reindex(cell_ids).to_numpy(dtype="float64")
-    return logs(values) if log else values
+def _ok(trials: pd.DataFrame) -> pd.DataFrame:
+    return only_sound(trials)[trials["status"] == Status.OK.value]
 
 
 def _leaves(interval: Interval, no_change: float) -> Any:

@@ -13,8 +13,8 @@ from orchestrator.statistics.curve_distance import (
     Curve,
     between_cells,
     between_seeds,
-    by_seed,
     distance,
+    distances,
     pseudo_values,
 )
 from orchestrator.tables.curve_distance import distance_table
@@ -29,8 +29,8 @@ def curve(losses, at=EPOCHS):
 
 def test_the_distance_is_the_mean_of_the_logarithms_differences():
     ones, others = [curve(CURVE)] * 2, [curve(CURVE * 1.1), curve([2.0, 1.0, 0.5, 0.25, 0.25])]
-    assert by_seed(ones, others) == pytest.approx([math.log(1.1), math.log(2) / 5])
-    assert by_seed(others, ones) == pytest.approx(by_seed(ones, others)), "it has no direction"
+    assert distances(ones, others) == pytest.approx([math.log(1.1), math.log(2) / 5])
+    assert distances(others, ones) == pytest.approx(distances(ones, others)), "it has no direction"
 
 
 def test_positions_that_differ_are_compared_over_the_range_of_both():
@@ -98,7 +98,7 @@ def test_seeds_of_one_cell_are_as_far_apart_as_two_cells_of_one_distribution_and
     told = []
     for _ in range(1000):
         one, other = ([curve(np.exp(generator.normal(0, 0.03, 8)), np.arange(8.0)) for _ in range(5)] for _ in "ab")
-        told.append(by_seed(one, other) - (pseudo_values(one) + pseudo_values(other)) / 2)
+        told.append(distances(one, other) - (pseudo_values(one) + pseudo_values(other)) / 2)
     apart = np.array(told)
     assert apart.mean() == pytest.approx(0, abs=0.0005), "of .034"
     half = 2.776 * apart.std(axis=1, ddof=1) / math.sqrt(5)
