@@ -177,6 +177,8 @@ def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
 def test_seeds_to_settle():
     # Mean 2, deviation 1: (t + .84) / √n ≤ 2 first at n = 5, where t(.975, 4) = 2.776 gives 1.62; n = 4 gives 2.01.
     assert of_difference(claim("a() > 0"), [1.0, 2.0, 3.0]).seeds_to_settle == 5
+    # Mean 1.5: n = 6, where t(.975, 5) = 2.571 gives 1.39; n = 5 gives 1.62.
+    assert of_difference(claim("a() > 0"), [0.5, 1.5, 2.5]).seeds_to_settle == 6
     assert of_difference(claim("a() > 0"), [-1.0, 0.0, 1.0]).seeds_to_settle is None
     # Fewer than the claim needs: so many where they agree already, none where no practical number would do.
     assert of_difference(claim("a() > 0", needs_seeds=3), [9.9, 10.0]).seeds_to_settle == 3
