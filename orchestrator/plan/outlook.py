@@ -60,8 +60,8 @@ class Outlook:
 
         By the rule of `decision.choice`: the least objective of those whose mean accuracy is within the margin, and of
         several that are as good the most accurate, though that rule prefers one that is SURE to be as good.
-        Nor are accuracies pooled over like cells: a cell that is chosen by now only because they are is not sure here,
-        which costs further seeds.
+        Nor are accuracies pooled over like cells, which was tried: it gives the same answers for the same cost, as the
+        few cells that are left have little to pool (docs/results/batch_scaling/phases).
         """
         generator = np.random.default_rng(_SEED)
         level, accuracy = (self._ends(means, generator) for means in (self._levels, self._accuracies))

@@ -131,9 +131,10 @@ def main() -> None:
     arguments.add_argument(
         "--phased", type=Path, default=KEPT / "phased", help="results with sweep.phases=[probe,train]"
     )
-    arguments.add_argument("--grids", type=int, default=40)
+    arguments.add_argument("--grids", type=int, default=60)
+    arguments.add_argument("words", nargs="*", help="further words of the question, such as report.margin=0.01")
     given = arguments.parse_args()
-    case, accuracies = question_of(WORDS), accuracies_of_thirty_seeds()
+    case, accuracies = question_of([*WORDS, *given.words]), accuracies_of_thirty_seeds()
     grids = [ends_of(folder, case[1]) for folder in given.full or [KEPT / "full"]]
     found = [each.value for each in replay(given.phased / "journal.jsonl").records if each.kind == Kind.PROBED]
     true, seeds = truth(grids, accuracies), range(len(accuracies[REFERENCE, "none"]))
