@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -13,18 +12,18 @@ import pandas as pd
 from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.collector import cell_axes, collect_for
 from orchestrator.collection.measure import Measure, measured
-from orchestrator.collection.timed import is_valid, only_sound
+from orchestrator.collection.timed import only_sound
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
 from orchestrator.decision.choice import Choice, choose
 from orchestrator.decision.contest import Contest
 from orchestrator.decision.front import pareto_front
+from orchestrator.decision.left_out import Spoiled, commonest_end, may_be_chosen, spoiled
 from orchestrator.decision.recommendation import TradeOff
 from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Array, Interval, Moments, logs
 from orchestrator.statistics.pooling import Likeness
-from orchestrator.text import figures
 from orchestrator.text.rows import name, varying
 from sweeps.lr_rule import plainness
 from sweeps.status import Status
@@ -32,9 +31,6 @@ from sweeps.sweep import STANDARD_AXES
 
 _OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 """Axes along which accuracies change gradually, if at all."""
-
-_LONGEST_NOTE = 200
-"""Characters of a trial's note in a sentence."""
 
 _SEED = 0
 """Of the draws behind the probabilities: the same frames give the same recommendation."""
@@ -55,18 +51,6 @@ class Total:
     def intervals(self) -> Interval:
         """Of these means, 95%."""
         return mean_interval(self.logs).map(np.exp)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Spoiled:
-    """A cell that cannot be chosen because its timing is not valid, and what it came to all the same."""
-
-    name: str
-    objective: float
-    """Geometric mean over its seeds."""
-    val_accuracy: float
-    note: str
-    """Why its timing is not valid."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +112,7 @@ class Contenders:
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
-        kept, left_out = _sound(cells, trials, found.told)
+        kept, left_out = may_be_chosen(cells, trials, found.told)
         baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
         rows = kept | (cells.index == baseline)
         own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
@@ -153,8 +137,8 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=left_out,
-            spoiled=_spoiled(cells[_known(cells, trials) & ~kept], trials, differing),
-            commonest_end=_commonest_end(trials),
+            spoiled=spoiled(cells[~kept], trials, differing),
+            commonest_end=commonest_end(trials),
             points=points,
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
             totals=totals,
@@ -186,47 +170,6 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
         accuracy=-references["val_accuracy"].fillna(-np.inf) if further else 0.0,
     )
     return int(order.sort_values(["plainness", "accuracy", "gpus"], kind="stable").index[0])
-
-
-def _commonest_end(trials: pd.DataFrame) -> str:
-    if trials.empty or (trials["status"] == Status.OK.value).any():
-        return ""
-    ends = trials.groupby(["status", "note"], sort=False).size()
-    (status, note), count = ends.index[int(ends.to_numpy().argmax())], int(ends.max())
-    told = f"{status}: {note[:_LONGEST_NOTE]}" if note else status
-    return f"{count} of {len(trials)} trials ended as {told.rstrip('.')}."
-
-
-def _sound(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
-    """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
-    ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
-    known = _known(cells, trials)
-    valid = known & is_valid(cells["timing_valid"])
-    kept = valid if valid.any() else known
-    told = [
-        figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
-        figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
-        figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
-        figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
-    ]
-    return kept, [line for line in told if line]
-
-
-def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
-    """Whether each cell is ok and has a figure of the objective, valid or not."""
-    return (cells["status"] == Status.OK.value) & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
-
-
-def _spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Spoiled]:
-    if cells.empty:
-        return []
-    objectives = np.exp(Moments.of(logs(_by_seed(trials, cells, "objective"))).mean).tolist()
-    rows = zip(cells.to_dict("records"), objectives, strict=True)
-    found = [
-        Spoiled(name=name(row, differing), objective=value, val_accuracy=row["val_accuracy"], note=str(row["note"]))
-        for row, value in rows
-    ]
-    return sorted(found, key=lambda each: each.objective)
 
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:

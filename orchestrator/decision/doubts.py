@@ -8,7 +8,8 @@ import numpy as np
 
 from orchestrator.collection.timed import is_valid
 from orchestrator.decision.choice import BY_DRAWS, TIE
-from orchestrator.decision.contenders import Contenders, Spoiled
+from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.left_out import Spoiled
 from orchestrator.decision.recommendation import FEWEST_SEEDS, is_sure
 from orchestrator.decision.words import BEST, probability, unit_of
 from orchestrator.statistics.means import Moments

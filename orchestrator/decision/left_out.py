@@ -1,0 +1,77 @@
+"""Which cells may not be chosen, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.collection.by_seed import by_seed
+from orchestrator.collection.timed import is_valid
+from orchestrator.statistics.means import Moments, logs
+from orchestrator.text import figures
+from orchestrator.text.rows import name
+from sweeps.status import Status
+
+_LONGEST_NOTE = 200
+"""Characters of a trial's note in a sentence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spoiled:
+    """A cell that cannot be chosen because its timing is not valid, and what it came to all the same."""
+
+    name: str
+    objective: float
+    """Geometric mean over its seeds."""
+    val_accuracy: float
+    note: str
+    """Why its timing is not valid."""
+
+
+def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
+    """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
+    ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
+    known = _known(cells, trials)
+    valid = known & is_valid(cells["timing_valid"])
+    kept = valid if valid.any() else known
+    told = [
+        figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
+        figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
+        figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
+        figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
+    ]
+    return kept, [line for line in told if line]
+
+
+def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
+    """Whether each cell is ok and has a figure of the objective, valid or not."""
+    return (cells["status"] == Status.OK.value) & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
+
+
+def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Spoiled]:
+    """Of cells that may not be chosen those that have a figure all the same."""
+    cells = cells[_known(cells, trials)]
+    if cells.empty:
+        return []
+    ok = trials[trials["status"] == Status.OK.value]
+    objectives = np.exp(Moments.of(logs(by_seed(cells["cell_id"], ok, "objective"))).mean).tolist()
+    rows = zip(cells.to_dict("records"), objectives, strict=True)
+    found = [
+        Spoiled(name=name(row, differing), objective=value, val_accuracy=row["val_accuracy"], note=str(row["note"]))
+        for row, value in rows
+    ]
+    return sorted(found, key=lambda each: each.objective)
+
+
+def commonest_end(trials: pd.DataFrame) -> str:
+    """How most trials ended, in a sentence, where none is ok."""
+    if trials.empty or (trials["status"] == Status.OK.value).any():
+        return ""
+    ends = trials.groupby(["status", "note"], sort=False).size()
+    (status, note), count = ends.index[int(ends.to_numpy().argmax())], int(ends.max())
+    told = f"{status}: {note[:_LONGEST_NOTE]}" if note else status
+    return f"{count} of {len(trials)} trials ended as {told.rstrip('.')}."
