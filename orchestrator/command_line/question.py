@@ -9,7 +9,7 @@ from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.known_keys import shape_mistakes
 from orchestrator.command_line.request_checks import baseline_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
-from orchestrator.command_line.setup_remarks import setup_remarks
+from orchestrator.command_line.setup_remarks import reference_remarks, setup_remarks
 from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
@@ -76,6 +76,7 @@ class Question:
         axes = with_gpus(request.axes, self.config, nodes)
         found = trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
         _raise(baseline_mistakes(request.baseline or {}, [trial.axes for trial in found]))
+        self._remarks.update(dict.fromkeys(reference_remarks(self.config, found)))
         return found
 
     def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:

@@ -55,3 +55,19 @@ def test_they_are_told_of_each_variant_once(noop, tmp_path, capsys):
     assert len(told) == 2 and all(
         f"{tmp_path}/{place}/" in remark for place, remark in zip(("here", "there"), told, strict=True)
     )
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        (["sweep.axes.device_batch_size=[64,128]"], True),
+        (["sweep.axes.device_batch_size=[32,128]"], False),
+        (["sweep.axes.device_batch_size=[64]"], False),  # nothing is compared
+        (["sweep.axes.device_batch_size=[64,128]", "report.objective=none"], False),
+    ],
+)
+def test_a_sweep_over_batches_without_the_reference_batch_is_told(capsys, given, is_told):
+    asked = ["sweep=batch_scaling", "resources.device=cpu", "sweep.axes.gpus=[1]", "mode=plan", "plan.format=json"]
+    assert main([*asked, *given]) == 0
+    told = "no trial has the reference batch of 32 (trainable.reference_batch_size)"
+    assert any(told in remark for remark in json.loads(capsys.readouterr().out)["remarks"]) is is_told
