@@ -1,0 +1,70 @@
+from dataclasses import replace
+
+import pytest
+
+from sweeps.trial import Batch, Gang
+from tests.unit.sweeps.test_sweep import expanded
+
+
+(TRIAL,) = expanded({"gpus": [3], "device_batch_size": [32]})
+
+
+def gang(ranks=1, gpus_per_rank=1.0, **other):
+    return Gang(ranks=ranks, gpus_per_rank=gpus_per_rank, cpus_per_rank=1, **other)
+
+
+def on_gpus(held, *, timing="device"):
+    return replace(TRIAL, device="cuda", timing=timing, gang=held, gpus=held.gpus)
+
+
+@pytest.mark.parametrize(
+    ("ranks", "types", "counts"),
+    [
+        (4, (), [(4, ())]),
+        (4, ("A10",), [(4, ("A10",))]),
+        (4, ("A10", "H200"), [(2, ("A10",)), (2, ("H200",))]),
+        (3, ("A10", "H200"), [(2, ("A10",)), (1, ("H200",))]),
+        (6, ("A10", "H200", "T4"), [(2, ("A10",)), (2, ("H200",)), (2, ("T4",))]),
+    ],
+)
+def test_a_gang_of_mixed_types_has_as_many_ranks_of_each(ranks, types, counts):
+    assert [(part.ranks, part.gpu_types) for part in gang(ranks, gpu_types=types).parts()] == counts
+
+
+@pytest.mark.parametrize(
+    ("held", "devices", "gpus"),
+    [
+        (gang(2), 1, 2.0),
+        (gang(1, 4), 4, 4.0),
+        (gang(1, 0.25), 1, 0.25),
+        (gang(1, 0, workers_per_rank=3), 3, 0.0),
+        (gang(2, 0), 1, 0.0),
+    ],
+)
+def test_the_devices_of_a_gang(held, devices, gpus):
+    assert (held.devices_per_rank, held.gpus) == (devices, gpus)
+
+
+def test_the_largest_part_of_any_device_is_what_has_to_fit():
+    batch = Batch(global_batch_size=18, grad_accum_steps=2, shares=(2, 7), devices_per_rank=2)
+    assert batch.device_batch_size == 4
+
+
+@pytest.mark.parametrize(
+    ("held", "timing", "costs", "share"),
+    [
+        (gang(2, 1), "device", 2, None),
+        (gang(1, 4), "device", 4, None),
+        (gang(1, 0.25), "device", 1, None),  # others may not have the rest of it
+        (gang(1, 0.25), "shared", 0.25, 0.25),
+        (gang(1, 1), "shared", 1, None),
+        (gang(3, 0.5), "shared", 1.5, 0.5),
+    ],
+)
+def test_a_trial_costs_what_it_keeps_from_others(held, timing, costs, share):
+    found = on_gpus(held, timing=timing)
+    assert (found.gpus_held, found.memory_share) == (costs, share)
+
+
+def test_on_cpus_it_costs_its_worker_processes():
+    assert TRIAL.device == "cpu" and TRIAL.gpus_held == 3 and replace(TRIAL, timing="shared").memory_share is None
