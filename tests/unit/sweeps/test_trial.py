@@ -5,7 +5,6 @@ import pytest
 from sweeps.trial import Batch, Gang
 from tests.unit.sweeps.test_sweep import expanded
 
-
 (TRIAL,) = expanded({"gpus": [3], "device_batch_size": [32]})
 
 
@@ -48,6 +47,7 @@ def test_the_devices_of_a_gang(held, devices, gpus):
 def test_the_largest_part_of_any_device_is_what_has_to_fit():
     batch = Batch(global_batch_size=18, grad_accum_steps=2, shares=(2, 7), devices_per_rank=2)
     assert batch.device_batch_size == 4
+    assert Batch(global_batch_size=9, grad_accum_steps=1, shares=(9,)).device_batch_size == 9
 
 
 @pytest.mark.parametrize(
