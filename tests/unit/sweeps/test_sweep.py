@@ -1,7 +1,9 @@
 import json
+import math
 
 import pytest
 
+import sweeps.sweep
 from sweeps.mistakes import MistakesError
 from sweeps.order import in_order
 from sweeps.setup import Setup
@@ -42,6 +44,22 @@ def test_a_trial_of_the_grid():
     assert (trial.lr.value, trial.lr.warmup_from, trial.strategy) == (0.4, 0.1, "ddp")
     assert trial.label == "s/gpus=2,device_batch_size=64,lr_rule=linear,seed=0"
     assert json.loads(json.dumps(trial.rank_request(1)))["batch"]["shares"] == [64, 64]
+
+
+def test_a_sweeps_trials_are_the_points_that_zip_and_exclude_leave():
+    axes = {"gpus": [1, 2, 4], "global_batch_size": [32, 64, 128], "seed": [0, 1]}
+    found = expanded(axes, zip=[["gpus", "global_batch_size"]], exclude=[{"gpus": 2, "seed": 1}])
+    told = [(trial.gpus, trial.batch.global_batch_size, trial.seed) for trial in found]
+    assert told == [(1, 32, 0), (1, 32, 1), (2, 64, 0), (4, 128, 0), (4, 128, 1)]
+
+
+@pytest.mark.parametrize("zipped", [(), [["seed", "device_batch_size"]]])
+def test_a_sweep_may_be_as_large_as_its_limit_and_no_larger(zipped, monkeypatch):
+    monkeypatch.setattr(sweeps.sweep, "MOST_TRIALS", 4)
+    sides = {"device_batch_size": [32, 64, 96, 128]} if zipped else {"device_batch_size": [32]}
+    assert len(expanded({"seed": [0, 1, 2, 3], **sides}, zip=zipped)) == 4
+    with pytest.raises(MistakesError, match="8 combinations"):
+        expanded({"seed": [0, 1, 2, 3], "gpus": [1, 2], **sides}, zip=zipped)
 
 
 def test_trials_that_differ_only_by_seed_are_a_cell():
@@ -127,6 +145,48 @@ def test_everything_that_is_wrong_is_told_at_once():
         "lr_rule=adam_sqrt assumes one of the optimizers adam, adamw, not sgd,"
         " for which there are: none, linear, sqrt, lars, adascale",
     ]
+
+
+@pytest.mark.parametrize(
+    ("axes", "found", "told"),
+    [
+        ({"lr_multiplier": [0]}, {}, "lr_multiplier must be a number above 0, not 0"),
+        ({}, {"reference_lr": 0}, "trainable.lr must be a number above 0, not 0"),
+        ({}, {"reference_batch_size": 0}, "reference_batch_size must be a whole number of at least 1, not 0"),
+        ({"seed": [-1]}, {}, "seed must be a whole number of at least 0, not -1"),
+    ],
+)
+def test_what_is_just_outside_its_range_is_told_with_what_is_wrong_besides(axes, found, told):
+    with pytest.raises(MistakesError) as caught:
+        expanded({"gpus": [2], "global_batch_size": [33], **axes}, setup(**found))
+    first, besides = caught.value.mistakes
+    assert first == told and besides.startswith("global_batch_size=33 does not divide by 2 ranks")
+
+
+def test_a_reference_batch_may_be_one_sample():
+    (trial,) = expanded({"device_batch_size": [4], "lr_rule": ["linear"]}, setup(reference_batch_size=1))
+    assert trial.lr.value == pytest.approx(0.4)
+
+
+def test_a_setup_that_raises_a_value_error_is_a_mistake_and_no_trial_less():
+    def setup_of(axes):
+        raise ValueError("there is no such data")
+
+    with pytest.raises(MistakesError) as caught:
+        trials(Sweep(name="s", axes=GRID), setup_of)
+    assert caught.value.mistakes == ("there is no such data",)
+
+
+def test_mistakes_in_an_axis_hide_none_of_its_other_values():
+    axes = {"gpus": [], "device_batch_size": [32, math.inf, 0], "seed": [0, 0]}
+    with pytest.raises(MistakesError) as caught:
+        expanded(axes)
+    assert caught.value.mistakes == (
+        "sweep.axes.gpus has no values",
+        "sweep.axes.device_batch_size has inf, which is no finite number",
+        "sweep.axes.seed has 0 more than once",
+        "device_batch_size must be a whole number of at least 1, not 0",
+    )
 
 
 def test_both_sides_of_the_batch_must_agree():
