@@ -75,3 +75,4 @@ def test_worker_processes_cost_nothing_but_their_hours():
     cells = trials(device=["cpu"])
     found = measured(cells, "cost", None, 4.0)
     assert found.values.item() == pytest.approx(0.02) and found.unit == "worker-hours"
+    assert measured(trials(device=["cpu", "NVIDIA H200"]), "cost", None, 4.0).unit == "at your price"

@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
+from orchestrator.collection.baseline import Comparison
 from orchestrator.collection.collector import collect
-from orchestrator.collection.summary import COLUMNS
+from orchestrator.collection.summary import COLUMNS, further_axes, summary_frame
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
@@ -173,10 +174,27 @@ def test_further_axes_are_columns_and_tell_baselines_apart(record_of: RecordOf) 
         record_of(gpus, axes={key: value}, metrics=measured(100 * gpus, 0.9)) for gpus in (1, 2) for value in values
     ]
     summary = collect(records, scaling="weak")[1]
-    assert list(summary[key].fillna(-1)) == [0.0, 0.9, -1, 0.0, 0.9, -1]
+    assert list(summary[key].fillna(-1)) == [0.0, 0.9, -1, 0.0, 0.9, -1] and further_axes(summary) == [key]
     assert list(summary["speedup"]) == pytest.approx([1, 1, 1, 2, 2, 2])
     named = collect(records, scaling="weak", baseline={key: 0.9})[1]
     assert set(named["baseline_cell_id"]) == {"1-32-none-0.9"}
+
+
+def test_a_cell_is_as_short_as_busy_and_as_hot_as_any_of_its_seeds(record_of: RecordOf) -> None:
+    seen = [
+        {"epochs": 10, "sm_clock_mhz": 1000.0, "temperature_c": 70.0, "power_w": 300.0, "peak_memory_gb": 4.0},
+        {"epochs": 5, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
+    ]
+    records = [
+        record_of(1, seed, wall_s=10.0 + 10 * seed, metrics=measured(100, 0.9, **each))
+        for seed, each in enumerate(seen)
+    ]
+    trials, _ = collect(records, scaling="weak")
+    trials = trials.assign(co_tenants=[3, 1])
+    (cell,) = summary_frame(trials, Comparison(scaling="weak"), price_per_gpu_hour=3.6).to_dict("records")
+    figures = ("epochs", "gpu_clock_mhz", "gpu_temperature_c", "power_w", "peak_memory_gb", "most_co_tenants", "wall_s")
+    assert [cell[figure] for figure in figures] == [5, 1200, 70, 400, 4, 3, 15]
+    assert cell["cost"] == pytest.approx(0.015)
 
 
 @pytest.mark.parametrize("axis", ["model", "order", "other", "mixed", "size", "told", "difference", "cost", "seeds"])
