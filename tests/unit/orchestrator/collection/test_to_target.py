@@ -28,6 +28,11 @@ def test_epochs_that_vary_in_length_are_still_whole_ones():
     assert samples_to_target(pd.DataFrame([trial(time_to_target_s=60.0)])) == pytest.approx([10_000])
 
 
+def test_of_two_epochs_the_second_is_one_too():
+    two = trial(epochs=2, samples=2000, train_s=32.0, time_to_target_s=32.0)
+    assert samples_to_target(pd.DataFrame([two])) == pytest.approx([2000])
+
+
 def test_one_epoch_is_one_epoch_whatever_it_took():
     one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
     assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])
