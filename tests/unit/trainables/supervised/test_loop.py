@@ -13,6 +13,7 @@ from torch import Tensor
 from trainables.clock import Clock
 from trainables.context import Batch, Context, DivergedError, LearningRate
 from trainables.noise.adascale import Pace
+from trainables.optimizers.growth import Growth
 from trainables.optimizers.learning_rate import Rates
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Stopwatch
@@ -70,11 +71,20 @@ class TwoAlike(Gang):
 
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+NO_GROWTH = Growth()
 
 
-def loop(stage: Stage, *, steps: int = 15, at: Progress | None = None, gang: Gang = ALONE, **context: Any) -> Loop:
+def loop(
+    stage: Stage,
+    *,
+    steps: int = 15,
+    at: Progress | None = None,
+    gang: Gang = ALONE,
+    growth: Growth = NO_GROWTH,
+    **context: Any,
+) -> Loop:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
-    course = Course(budget=Budget(steps=steps), rates=rates, batch_size=BATCH)
+    course = Course(budget=Budget(steps=steps), rates=rates, growth=growth, batch_size=BATCH)
     clock, place = Clock("cpu", stage.read), Context.alone(**context)
     return Loop(cast(Trained, stage), course, clock=clock, gang=gang, context=place, at=at)
 
@@ -125,6 +135,26 @@ def test_a_step_that_counts_for_a_part_of_one_makes_the_training_longer() -> Non
     stage = Stage(advance=0.25)
     running = loop(stage, steps=2)
     assert [epoch.steps for epoch in trained(stage, running)] == [5, 3] and running.at.position == 2.0
+
+
+class Growing(Stage):
+    """Takes larger batches when it is told to."""
+
+    def enlarge(self, times: int) -> None:
+        samples, size = 40 * BATCH, BATCH * times
+        feed = self.inputs.feed
+        feed.batch = Batch(global_batch_size=size, shares=(size,))
+        feed.steps_from = lambda start: (samples - start) // size
+        self.inputs.epoch = lambda number, start=0: iter([(number, at) for at in range(start, samples, size)])
+
+
+def test_steps_of_larger_batches_count_for_as_many_of_the_first() -> None:
+    stage = Growing(steps=40)
+    running = loop(stage, steps=20, growth=Growth(milestones=(0.5,), factor=2))
+    (epoch,) = trained(stage, running)
+    assert (epoch.steps, epoch.samples, running.at.position, running.at.times) == (15, 160, 20.0, 2)
+    starts = [start for _, start in stage.taken]
+    assert starts == [*range(0, 80, 8), *range(80, 160, 16)]
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
