@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from orchestrator.backends.equal_failures import EqualFailures
-from orchestrator.backends.homeless import Homeless, Patience
 from orchestrator.backends.rounds import OneRound, Rounds
+from orchestrator.backends.unplaced import Patience, Unplaced
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node
@@ -50,7 +50,7 @@ class Agenda:
         self._allowance = allowance or Allowance()
         self._gpu_s = self._allowance.gpu_s
         self._patience = patience or Patience()
-        self._homeless = Homeless(self._patience)
+        self._unplaced = Unplaced(self._patience)
         self._rounds = rounds or OneRound()
         self._failures = EqualFailures(equal_failures)
         self._again: list[TrialSpec] = []
@@ -84,8 +84,8 @@ class Agenda:
         elif list(nodes) != list(self._nodes):
             self._scheduler.moved(nodes)
         self._nodes = nodes
-        self.deserted = self._homeless.deserted(nodes, now_s)
-        self._give_up_homeless(now_s)
+        self.deserted = self._unplaced.deserted(nodes, now_s)
+        self._give_up_unplaced(now_s)
 
     def next(self, now_s: float) -> Start | None:
         """The trial to start now, if any; where there is none for good, this is `over`."""
@@ -143,7 +143,7 @@ class Agenda:
         if not self._patience.wait_s:
             return []
         worth = self._placed().left_s(now_s) > WORTH_S
-        waiting = [each for each in self._placed().waiting() if worth or each in self._homeless]
+        waiting = [each for each in self._placed().waiting() if worth or each in self._unplaced]
         return [Shape.of(trial) for trial in waiting[:AHEAD]]
 
     @property
@@ -158,7 +158,7 @@ class Agenda:
     @property
     def needs_gangs(self) -> bool:
         """Whether a trial waits that could run on the nodes there are, and perhaps on a gang that idles."""
-        return len(self) > len(self._homeless)
+        return len(self) > len(self._unplaced)
 
     def untold(self) -> Sequence[tuple[TrialSpec, Outcome]]:
         """What was left out since the last round began; where none begins any more somebody has to ask."""
@@ -209,16 +209,16 @@ class Agenda:
         trials = self._rounds.next(self.untold())
         self.over = not trials
         self._add(trials)
-        self._give_up_homeless(now_s)
+        self._give_up_unplaced(now_s)
 
-    def _give_up_homeless(self, now_s: float) -> None:
+    def _give_up_unplaced(self, now_s: float) -> None:
         """Leave out what waited in vain, and what is held back of such gangs: for that nothing would come either."""
-        in_vain = self._homeless.in_vain(self._placed().waiting(), now_s, running=bool(self._running))
+        in_vain = self._unplaced.in_vain(self._placed().waiting(), now_s, running=bool(self._running))
         if not in_vain:
             return
         alike = self._failures.let_go({trial.gang for trial in in_vain})
         self._placed().add(alike)
-        self._leave_out((trial, self._homeless.end(trial)) for trial in [*in_vain, *alike])
+        self._leave_out((trial, self._unplaced.end(trial)) for trial in [*in_vain, *alike])
 
     def _leave_out(self, trials: Iterable[tuple[TrialSpec, Outcome]]) -> None:
         for trial, outcome in list(trials):

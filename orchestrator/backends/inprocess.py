@@ -17,7 +17,7 @@ from orchestrator.backends.alarm import Alarm, OverdueError
 from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.gang_end import RankEnd, outcome_of
-from orchestrator.backends.hearing import Hearing
+from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.journal.listener import Listener
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.durable import write_whole
@@ -69,7 +69,7 @@ class InProcessBackend:
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
         alarm = Alarm(self._conduct.limits)
-        rank = _Rank(trial, Hearing(listener), alarm)
+        rank = _Rank(trial, GuardedListener(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
         request = trial.rank_request(0) | own
@@ -80,7 +80,7 @@ class InProcessBackend:
                 end = RankEnd.told(answer)
             except OverdueError as error:
                 end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
-        rank.hearing.reraise()
+        rank.guarded.reraise()
         if end.trace:
             write_whole(trial_dir / "rank0.log", end.trace.encode())
         if rank.given_up:
@@ -94,10 +94,10 @@ class InProcessBackend:
 class _Rank:
     """What the running trial calls: each call is also a moment for the listener's clock."""
 
-    def __init__(self, trial: TrialSpec, hearing: Hearing, alarm: Alarm) -> None:
+    def __init__(self, trial: TrialSpec, guarded: GuardedListener, alarm: Alarm) -> None:
         self._trial = trial
         self._alarm = alarm
-        self.hearing = hearing
+        self.guarded = guarded
         self.given_up = False
         """Whether the trial was told to stop, so that its end is not its own."""
 
@@ -117,7 +117,7 @@ class _Rank:
         self._alarm.moved()
         self._alarm.held = True
         try:
-            with self.hearing.listening() as listener:
+            with self.guarded.listening() as listener:
                 yield listener
         finally:
             self._alarm.held = False

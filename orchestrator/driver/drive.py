@@ -15,8 +15,8 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.arrival import NOWHERE, arrived, first_shape, has_come
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.choice import known_nodes, make_backend
-from orchestrator.backends.homeless import Patience
 from orchestrator.backends.on_ray.token import token_place
+from orchestrator.backends.unplaced import Patience
 from orchestrator.config.request import Request
 from orchestrator.driver.ending import Ending
 from orchestrator.driver.hardware import Hardware, check_hardware, hardware_of

@@ -26,7 +26,7 @@ import psutil
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.conduct import Conduct
-from orchestrator.backends.on_ray import ahead
+from orchestrator.backends.on_ray import start_ahead
 from orchestrator.backends.on_ray.backend import RayBackend
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.journal.durations import Durations
@@ -120,7 +120,7 @@ def main() -> None:
     clock, known = Clock(), Durations()
     for one in todo:
         known.add(one.cell_id, one.axes, given.trial_s)
-    ahead.OWN_CODE = (ahead.OWN_CODE, "tests.benchmarks.")
+    start_ahead.OWN_CODE = (start_ahead.OWN_CODE, "tests.benchmarks.")
     conduct = Conduct(start_ahead=not given.no_ahead)
     backend = RayBackend(ClusterSpec(dashboard=False, cpus=cpus, gpus=given.gpus), conduct=conduct)
     try:

@@ -18,13 +18,13 @@ DRIVER = f"""
 import sys
 from orchestrator.backends.on_ray.token import show_token_if_any
 show_token_if_any()
-from orchestrator.backends.on_ray import prepared
-from orchestrator.backends.on_ray.ahead import start_processes
+from orchestrator.backends.on_ray import import_ahead
+from orchestrator.backends.on_ray.start_ahead import start_processes
 from orchestrator.backends.on_ray.cluster import Cluster
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 
 cluster = Cluster(ClusterSpec(address=sys.argv[1]), start_ahead=True)
-prepared.ask_for(["trainables.supervised.training"], 1)
+import_ahead.ask_for(["trainables.supervised.training"], 1)
 (node,) = cluster.nodes()
 start_processes(node.node_id, {COUNT}, print)
 print("asked", flush=True)

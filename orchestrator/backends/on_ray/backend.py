@@ -7,7 +7,7 @@ from pathlib import Path
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.conduct import Conduct
-from orchestrator.backends.hearing import Hearing
+from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.backends.on_ray.cluster import Cluster
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.demand import Demand
@@ -54,7 +54,7 @@ class RayBackend:
         # With it comes Tune, which takes most of a second: meanwhile Ray starts its first processes.
         from orchestrator.backends.on_ray.experiment import Experiment
 
-        hearing = Hearing(listener)
+        guarded = GuardedListener(listener)
         experiment = Experiment(
             nodes=self.nodes,
             conduct=self._conduct,
@@ -64,11 +64,11 @@ class RayBackend:
             verbose=self._verbose,
         )
         try:
-            experiment.run(trials if isinstance(trials, Agenda) else Agenda(trials), results_dir, hearing)
+            experiment.run(trials if isinstance(trials, Agenda) else Agenda(trials), results_dir, guarded)
         finally:
             if self._demand is not None:
                 self._demand.close()
-            hearing.reraise()
+            guarded.reraise()
 
     def close(self) -> None:
         """Give the cluster back."""

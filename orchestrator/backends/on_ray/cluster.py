@@ -23,14 +23,14 @@ from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-d
 from ray.job_config import JobConfig
 
 from orchestrator.backends.backend import NotStartedError
-from orchestrator.backends.on_ray.ahead import at_once
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.code import CODE, stage
+from orchestrator.backends.on_ray.drain_notice import leaving
 from orchestrator.backends.on_ray.environment import environment
-from orchestrator.backends.on_ray.notice import leaving
-from orchestrator.backends.on_ray.prepared import PREPARE, preloading
-from orchestrator.backends.on_ray.replaced import replaced
+from orchestrator.backends.on_ray.import_ahead import PREPARE, preloading
+from orchestrator.backends.on_ray.patched import patched
 from orchestrator.backends.on_ray.signals import handler_kept, signals_left_to_us
+from orchestrator.backends.on_ray.start_ahead import at_once
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from orchestrator.config.source_files import is_installed
 from sweeps.feasibility import Node
@@ -149,7 +149,7 @@ def _fewer_processes(*, log_monitor: bool) -> Iterator[None]:
     made = parameter.RayParams
     wanted = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
     known = {name: value for name, value in wanted.items() if name in signature(made).parameters}
-    with replaced(parameter, "RayParams", partial(made, **known)):
+    with patched(parameter, "RayParams", partial(made, **known)):
         yield
 
 

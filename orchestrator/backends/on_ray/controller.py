@@ -14,7 +14,7 @@ from ray.util import placement_group_table
 
 from orchestrator.backends.on_ray.attempt import Attempt
 from orchestrator.backends.on_ray.gang import Supervisor
-from orchestrator.backends.on_ray.kept import KeptGangs
+from orchestrator.backends.on_ray.kept_gangs import KeptGangs
 from orchestrator.backends.on_ray.queue import TrialQueue
 
 LOOK_EVERY_S = 0.2

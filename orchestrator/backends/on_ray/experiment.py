@@ -14,18 +14,18 @@ from ray.tune import Stopper
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.conduct import Conduct
-from orchestrator.backends.hearing import Hearing
+from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.controller import Gang
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 from orchestrator.backends.on_ray.extensions import Extensions
 from orchestrator.backends.on_ray.head import HeadWatch
-from orchestrator.backends.on_ray.order import Order
-from orchestrator.backends.on_ray.plain import plain_tune
+from orchestrator.backends.on_ray.plain_tune import plain_tune
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.on_ray.relay import Relay
 from orchestrator.backends.on_ray.signals import handler_kept
+from orchestrator.backends.on_ray.trial_scheduler import AgendaScheduler
 from orchestrator.backends.quarantine import Quarantine
 from sweeps.feasibility import Node
 
@@ -42,10 +42,10 @@ class Experiment:
     """How further nodes are asked for; None: there are none to be had."""
     verbose: bool
 
-    def run(self, agenda: Agenda, results_dir: Path, hearing: Hearing) -> None:
+    def run(self, agenda: Agenda, results_dir: Path, guarded: GuardedListener) -> None:
         """Run the agenda's trials, until there is nothing more to run or the listener wants to stop."""
         extensions, rule = self.extensions, self.conduct.early_stopping
-        stop = _Stop(hearing)
+        stop = _Stop(guarded)
         starting = Starting(
             results_dir=results_dir.absolute(),
             conduct=self.conduct,
@@ -65,9 +65,9 @@ class Experiment:
                 name=extensions.name(results_dir),
                 storage_path=extensions.storage_path or scratch,
                 search_alg=queue,
-                scheduler=Order(queue.stranded, early_stop),
+                scheduler=AgendaScheduler(queue.stranded, early_stop),
                 stop=stop,
-                callbacks=[Relay(hearing, self.quarantine), *extensions.callbacks],
+                callbacks=[Relay(guarded, self.quarantine), *extensions.callbacks],
                 reuse_actors=True,
                 raise_on_failed_trial=False,
                 verbose=2 if self.verbose else 0,
@@ -77,12 +77,12 @@ class Experiment:
 class _Stop(Stopper):  # type: ignore[misc]
     """Ends the whole experiment when the listener says so."""
 
-    def __init__(self, hearing: Hearing) -> None:
-        self._hearing = hearing
+    def __init__(self, guarded: GuardedListener) -> None:
+        self._guarded = guarded
 
     def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
         return False
 
     def stop_all(self) -> bool:
-        with self._hearing.listening() as listener:
+        with self._guarded.listening() as listener:
             return listener.stopping()

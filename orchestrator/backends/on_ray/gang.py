@@ -19,13 +19,13 @@ from ray.exceptions import RayError
 
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.gang_end import RankEnd, outcome_of
-from orchestrator.backends.memory import oom_kills
-from orchestrator.backends.on_ray.end import end_by, settled
-from orchestrator.backends.on_ray.notice import Notice
+from orchestrator.backends.on_ray.drain_notice import DrainNotice
+from orchestrator.backends.on_ray.plain_values import plain_result
 from orchestrator.backends.on_ray.rank import WATCH, rank_log
+from orchestrator.backends.on_ray.rank_end import end_by, settled
 from orchestrator.backends.on_ray.seats import Seats
-from orchestrator.backends.on_ray.shown import plain_result
 from orchestrator.backends.on_ray.watch import RankWatch
+from orchestrator.backends.oom_kills import oom_kills
 from orchestrator.journal.outcome import Outcome
 from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.readings import Readings
@@ -53,7 +53,7 @@ class Supervisor:
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Start the first trial."""
         self._seats = Seats(config["conduct"].workers)
-        self._notice = Notice()
+        self._notice = DrainNotice()
         self._told_s = 0.0
         self._turn = 0
         self._start(config)

@@ -12,11 +12,11 @@ from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.backends.on_ray.ahead import Ahead
 from orchestrator.backends.on_ray.attempt import Attempt, Starting
 from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.demand import Demand
-from orchestrator.backends.on_ray.shown import plain_config
+from orchestrator.backends.on_ray.plain_values import plain_config
+from orchestrator.backends.on_ray.start_ahead import StartAhead
 from orchestrator.journal.cause import Cause
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
@@ -58,7 +58,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._several = False
         self._alive: Sequence[Node] = ()
         self._asked = False
-        self._ahead = Ahead(wanted=starting.conduct.start_ahead)
+        self._ahead = StartAhead(wanted=starting.conduct.start_ahead)
         self.is_kept: Callable[[Any], bool] = lambda request: False
         """Whether there is a gang with such bundles that waits for a trial; Tune's controller knows."""
         self._tell_nodes()

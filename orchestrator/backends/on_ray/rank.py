@@ -18,7 +18,7 @@ from typing import Any
 import ray
 
 from orchestrator.backends.backend import RANK_ENTRY
-from orchestrator.backends.on_ray.prepared import limit_threads
+from orchestrator.backends.on_ray.import_ahead import limit_threads
 from orchestrator.backends.quarantine import of_node, take
 from orchestrator.journal.cause import Cause
 from orchestrator.telemetry.readings import Readings

@@ -11,7 +11,7 @@ import ray
 from ray.tune import Callback
 from ray.tune.experiment import Trial
 
-from orchestrator.backends.hearing import Hearing
+from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.backends.on_ray.attempt import Attempt
 from orchestrator.backends.on_ray.metrics import Metrics
 from orchestrator.backends.quarantine import Quarantine
@@ -29,8 +29,8 @@ SILENT_S = 120.0
 class Relay(Callback):  # type: ignore[misc]
     """Tells the listener, and Ray's metrics."""
 
-    def __init__(self, hearing: Hearing, quarantine: Quarantine) -> None:
-        self._hearing = hearing
+    def __init__(self, guarded: GuardedListener, quarantine: Quarantine) -> None:
+        self._guarded = guarded
         self._quarantine = quarantine
         self._started: dict[str, float] = {}
         self._heard: dict[str, float] = {}
@@ -49,7 +49,7 @@ class Relay(Callback):  # type: ignore[misc]
         """What is new of it, its end perhaps."""
         self._heard[trial.trial_id] = time.monotonic()
         trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # others are told figures only
-        with self._hearing.listening() as listener:
+        with self._guarded.listening() as listener:
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
             if trial.outcome is not None:
@@ -64,13 +64,13 @@ class Relay(Callback):  # type: ignore[misc]
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
         outcome = _broken(trial.error_file, wall_s)
-        with self._hearing.listening() as listener:
+        with self._guarded.listening() as listener:
             listener.finished(trial.spec, outcome)
         self._metrics.finished(trial.spec, outcome)
 
     def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
         """The clocks go on, and supervisors that say nothing any more are ended."""
-        with self._hearing.listening() as listener:
+        with self._guarded.listening() as listener:
             listener.ticked()
         for trial in trials:
             silent_s = time.monotonic() - self._heard.get(trial.trial_id, float("inf"))
@@ -82,7 +82,7 @@ class Relay(Callback):  # type: ignore[misc]
         trial.taken()
         self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
         self._metrics.started(trial.spec)
-        with self._hearing.listening() as listener:
+        with self._guarded.listening() as listener:
             listener.started(trial.spec)
 
 

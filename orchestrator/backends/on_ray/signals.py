@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager
 
 from ray._private import utils as ray_utils
 
-from orchestrator.backends.on_ray.replaced import replaced
+from orchestrator.backends.on_ray.patched import patched
 
 
 @contextmanager
@@ -25,4 +25,4 @@ def handler_kept(number: int) -> Iterator[None]:
 
 def signals_left_to_us() -> AbstractContextManager[None]:
     """Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind."""
-    return replaced(ray_utils, "set_sigterm_handler", lambda handler: None)
+    return patched(ray_utils, "set_sigterm_handler", lambda handler: None)

@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.backends.agenda import REVISIONS, Agenda
 from orchestrator.backends.arrival import ARRIVAL_S
-from orchestrator.backends.homeless import Patience
+from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node

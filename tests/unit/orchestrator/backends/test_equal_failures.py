@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.equal_failures import EqualFailures
-from orchestrator.backends.homeless import Patience
+from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node

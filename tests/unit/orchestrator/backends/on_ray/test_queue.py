@@ -5,10 +5,10 @@ import pytest
 from ray.tune.experiment import Trial
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.backends.homeless import Patience
 from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.bundles import bundles
 from orchestrator.backends.on_ray.queue import TrialQueue
+from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node

@@ -11,7 +11,7 @@ from ray.tune import tune
 
 from orchestrator.backends.on_ray.controller import GangController
 from orchestrator.backends.on_ray.environment import environment
-from orchestrator.backends.on_ray.replaced import replaced
+from orchestrator.backends.on_ray.patched import patched
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",
@@ -31,8 +31,8 @@ def plain_tune(*, verbose: bool) -> Iterator[None]:
         environment(_TUNE),
         _quiet("ray.tune", not verbose),
         # To tell Ray's makers who uses their callbacks, Tune imports Comet, MLflow and W&B where they are, for seconds.
-        replaced(usage, "tag_callbacks", lambda callbacks: False),
-        replaced(tune, "TuneController", GangController),
+        patched(usage, "tag_callbacks", lambda callbacks: False),
+        patched(tune, "TuneController", GangController),
     ):
         yield
 

@@ -12,7 +12,7 @@ from orchestrator.backends.on_ray.attempt import Attempt
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 
 
-class Order(FIFOScheduler):  # type: ignore[misc]
+class AgendaScheduler(FIFOScheduler):  # type: ignore[misc]
     """First come, first served; a trial that was promised a node which is lost since would wait for ever."""
 
     def __init__(self, stranded: Callable[[], Sequence[Trial]], early_stop: EarlyStop | None = None) -> None:

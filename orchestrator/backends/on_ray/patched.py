@@ -9,7 +9,7 @@ from typing import Any
 
 
 @contextmanager
-def replaced(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
     """The module has this value under this name."""
     theirs = getattr(module, name)
     setattr(module, name, value)

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from orchestrator.journal.listener import Listener
 
 
-class Hearing:
+class GuardedListener:
     """Keeps what the listener raised on its way through Tune or a trainable, so that it can be raised again."""
 
     def __init__(self, listener: Listener) -> None:

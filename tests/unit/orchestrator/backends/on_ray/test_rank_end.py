@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
-from orchestrator.backends import memory
-from orchestrator.backends.on_ray import end as ray_end
-from orchestrator.backends.on_ray.end import end_by, settled
+from orchestrator.backends import oom_kills
+from orchestrator.backends.on_ray import rank_end
+from orchestrator.backends.on_ray.rank_end import end_by, settled
 from orchestrator.journal.cause import Cause
 from sweeps.status import Status
 
@@ -58,21 +58,21 @@ def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.Mon
         if answer := answers.pop(0):
             raise answer
 
-    monkeypatch.setattr(ray_end.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(rank_end.time, "sleep", lambda seconds: None)
     assert settled(unreachable, ask) is lost and not answers
     answers = [unreachable, None]
     assert settled(unreachable, ask) is unreachable and not answers  # it was there
     answers = [GetTimeoutError("no answer")]
     assert settled(unreachable, ask) is unreachable and not answers
     assert settled(GONE, ask) is GONE
-    monkeypatch.setattr(ray_end, "NODE_S", 0.0)
+    monkeypatch.setattr(rank_end, "NODE_S", 0.0)
     assert settled(unreachable, ask) is unreachable
 
 
 def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events, vmstat = tmp_path / "memory.events", tmp_path / "vmstat"
     events.write_text("low 0\nhigh 0\nmax 5\noom 2\noom_kill 2\noom_group_kill 0\n")
-    monkeypatch.setattr(memory, "_COUNTS", (events, vmstat))
-    assert memory.oom_kills() == 2
+    monkeypatch.setattr(oom_kills, "_COUNTS", (events, vmstat))
+    assert oom_kills.oom_kills() == 2
     vmstat.write_text("nr_free_pages 9\noom_kill 3\n")
-    assert memory.oom_kills() == 5
+    assert oom_kills.oom_kills() == 5

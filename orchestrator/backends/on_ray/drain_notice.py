@@ -20,7 +20,7 @@ def leaving() -> frozenset[str]:
         return frozenset()
 
 
-class Notice:
+class DrainNotice:
     """Whether nodes are under notice, asked no more often than needed."""
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.backends.on_ray.bundles import bundles
-from orchestrator.backends.on_ray.kept import KeptGangs
+from orchestrator.backends.on_ray.kept_gangs import KeptGangs
 from sweeps.feasibility import Node
 from sweeps.trial import Gang
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import ray
 
-from orchestrator.backends.on_ray.prepared import ask_for
+from orchestrator.backends.on_ray.import_ahead import ask_for
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from sweeps.feasibility import Node
 from sweeps.upcoming import Upcoming
@@ -43,7 +43,7 @@ def at_once(cores: float, beside: Collection[str]) -> int:
     return int(cores) if allowed and set(beside) <= {"shared"} else allowed
 
 
-class Ahead:
+class StartAhead:
     """Of one run. Ray does not say how many processes wait: it is counted what was asked for and not taken since."""
 
     def __init__(self, *, wanted: bool) -> None:

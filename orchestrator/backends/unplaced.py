@@ -22,7 +22,7 @@ class Patience:
     """How long those that fit none at first have done so already."""
 
 
-class Homeless:
+class Unplaced:
     """Those of one agenda; seconds are those of its clock.
 
     A trial's time counts from when nothing runs: until then others have what an autoscaler could exchange for their
@@ -55,8 +55,8 @@ class Homeless:
         if can_run(self._nodes):
             self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
             known = {} if running else self._since_s
-            homeless = [trial.trial_id for trial in waiting if self._reasons[trial.gang]]
-            self._since_s = {each: known.get(each, now_s - self._waited_s) for each in homeless}
+            unplaced = [trial.trial_id for trial in waiting if self._reasons[trial.gang]]
+            self._since_s = {each: known.get(each, now_s - self._waited_s) for each in unplaced}
         self._waited_s = 0.0
         since_s = self._since_s
         given_up = [each for each in waiting if now_s - since_s.get(each.trial_id, math.inf) >= self._wait_s]

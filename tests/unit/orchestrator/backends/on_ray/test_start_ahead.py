@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from orchestrator.backends.on_ray import ahead, prepared
-from orchestrator.backends.on_ray.ahead import BATCH_S, KEEP_S, Ahead, at_once
+from orchestrator.backends.on_ray import import_ahead, start_ahead
+from orchestrator.backends.on_ray.start_ahead import BATCH_S, KEEP_S, StartAhead, at_once
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
 from sweeps.feasibility import Node
 from sweeps.placement import Shape
@@ -40,8 +40,8 @@ def test_no_more_start_at_a_time_than_spoil_no_timing(cores: float, beside: set[
 def started(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
     """The node and the number of processes of each request."""
     found: list[tuple[str, int]] = []
-    monkeypatch.setattr(ahead, "start_processes", lambda node_id, count, failed: found.append((node_id, count)))
-    monkeypatch.setattr(ahead, "ask_for", lambda modules, threads: found.append((" ".join(modules), threads)))
+    monkeypatch.setattr(start_ahead, "start_processes", lambda node_id, count, failed: found.append((node_id, count)))
+    monkeypatch.setattr(start_ahead, "ask_for", lambda modules, threads: found.append((" ".join(modules), threads)))
     return found
 
 
@@ -51,7 +51,7 @@ def foreseen(node: Node = NODE, *, ranks: int = 4, timing: str = "device") -> Up
 
 
 def test_a_gang_s_processes_and_its_supervisor_s_start_batch_by_batch(started: list[tuple[str, int]]) -> None:
-    spare = Ahead(wanted=True)
+    spare = StartAhead(wanted=True)
     for now_s in (0.0, 1.0, BATCH_S, 2 * BATCH_S, 3 * BATCH_S):
         spare.settle(foreseen, now_s)
     assert started == [("1", 3), ("1", 2)]
@@ -62,16 +62,16 @@ def test_a_gang_s_processes_and_its_supervisor_s_start_batch_by_batch(started: l
 
 
 def test_processes_that_waited_too_long_are_gone(started: list[tuple[str, int]]) -> None:
-    spare = Ahead(wanted=True)
+    spare = StartAhead(wanted=True)
     spare.settle(lambda: foreseen(ranks=2), 0.0)
     spare.settle(lambda: foreseen(ranks=2), KEEP_S)
     assert started == [("1", 3), ("1", 3)]
 
 
 def test_nothing_starts_where_it_is_not_wanted_or_not_allowed(started: list[tuple[str, int]]) -> None:
-    Ahead(wanted=False).settle(foreseen, 0.0)
-    Ahead(wanted=False).begins([NODE], 0.0)
-    spare = Ahead(wanted=True)
+    StartAhead(wanted=False).settle(foreseen, 0.0)
+    StartAhead(wanted=False).begins([NODE], 0.0)
+    spare = StartAhead(wanted=True)
     spare.settle(lambda: foreseen(SMALL, ranks=1), 0.0)
     spare.begins([SMALL], 0.0)
     spare.settle(lambda: foreseen(timing="exclusive"), 0.0)
@@ -81,10 +81,10 @@ def test_nothing_starts_where_it_is_not_wanted_or_not_allowed(started: list[tupl
 def test_only_own_trainables_are_imported_and_only_where_all_ranks_have_as_many_threads(
     started: list[tuple[str, int]],
 ) -> None:
-    spare = Ahead(wanted=True)
+    spare = StartAhead(wanted=True)
     spare.prepare_for("trainables.supervised.training:train", {16})
     spare.prepare_for("trainables.supervised.training:train", {16})
-    Ahead(wanted=True).prepare_for("mine.code:train", {4})
+    StartAhead(wanted=True).prepare_for("mine.code:train", {4})
     assert started == [("trainables.supervised.training", 16), ("", 4)]
     spare.prepare_for("trainables.supervised.training:train", {16, 32})
     spare.settle(foreseen, 0.0)
@@ -93,10 +93,10 @@ def test_only_own_trainables_are_imported_and_only_where_all_ranks_have_as_many_
 
 def test_what_leads_to_the_preloaded_module_is_gone_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for before in ({}, {"PYTHONPATH": f"/mine{os.pathsep}/yours"}):
-        added = prepared.preloading(before, "/code")
+        added = import_ahead.preloading(before, "/code")
         assert added["PYTHONPATH"].split(os.pathsep)[0] == "/code"
         monkeypatch.setattr(os, "environ", {**before, **added})
-        prepared._forget_added_path()
+        import_ahead._forget_added_path()
         kept = {name: value for name, value in os.environ.items() if not name.startswith("RAY_")}
         assert kept == before
 
@@ -105,7 +105,7 @@ def test_a_ray_that_cannot_be_asked_is_told_of_once_and_gangs_start_their_own(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray.core.generated.node_manager_pb2", SimpleNamespace())
-    spare = Ahead(wanted=True)
+    spare = StartAhead(wanted=True)
     spare.settle(foreseen, 0.0)
     spare.settle(foreseen, BATCH_S)
     spare.begins([NODE], BATCH_S)
@@ -119,10 +119,10 @@ def test_nothing_is_imported_where_memory_is_short(
 ) -> None:
     found: list[str] = []
     told = b'{"modules": ["mine"], "threads": 2}'
-    monkeypatch.setattr(prepared.internal_kv, "_internal_kv_get", lambda key, namespace: told)
-    monkeypatch.setattr(prepared, "estimate_available_memory", lambda: free_gb * 2**30)
-    monkeypatch.setattr(prepared, "limit_threads", lambda threads: None)
-    monkeypatch.setattr(prepared, "import_module", found.append)
+    monkeypatch.setattr(import_ahead.internal_kv, "_internal_kv_get", lambda key, namespace: told)
+    monkeypatch.setattr(import_ahead, "estimate_available_memory", lambda: free_gb * 2**30)
+    monkeypatch.setattr(import_ahead, "limit_threads", lambda threads: None)
+    monkeypatch.setattr(import_ahead, "import_module", found.append)
     monkeypatch.setattr(os, "cpu_count", lambda: 64)
-    prepared.prepare()
+    import_ahead.prepare()
     assert found == imported
