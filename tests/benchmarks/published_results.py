@@ -1,13 +1,14 @@
 """Results of the published experiments into the documents: one command from folders of results to tables and pictures.
 
-    python -m tests.benchmarks.published_results NAME --sweep data_parallel --from RESULTS/data_parallel
-    python -m tests.benchmarks.published_results NAME --sweep batch_vs_tpu --from ONE_GPU TWO_GPUS     # merged
+    python -m tests.benchmarks.published_results NAME --from RESULTS/data_parallel
+    python -m tests.benchmarks.published_results NAME --from ONE_GPU TWO_GPUS     # merged
+    python -m tests.benchmarks.published_results --remake                         # all that are kept, from themselves
 
 NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
 a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared; a folder written so is such a one.
 Of several, a cell (all its seeds) is taken from the last that has it, and the claims are judged over all: the folders
-may be of several machines, which the tables say of GPUs, and people of hosts. --override goes to the report, as in
-`--override sweep.baseline={gpus:2}`.
+may be of several machines, which the tables say of GPUs, and people of hosts. Which sweep it is, at which scale, the
+last journal tells. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tests.benchmarks import published_pictures
 KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
 LEFT = ("scaling.md",)
 """Of the tables: laws need more GPU counts than these sweeps have."""
+SWEEPS = "published/"
 WITH_CURVES = "report/loss.svg"
 OF_CURVES = ("epoch", "samples", "loss")
 """What of a curve's rows the tables rest on."""
@@ -73,6 +75,14 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
         shutil.copyfile(path, copied)
 
 
+def asked(results: Path) -> tuple[str, str]:
+    """The published sweep that a folder's journal was begun with, and its scale."""
+    sweeps = [record for record in replay(results / JOURNAL).records if record.kind == Kind.SWEEP]
+    chosen = dict(argument.split("=", 1) for argument in sweeps[-1].value["driver"]["arguments"])
+    sweep = chosen["sweep"].removeprefix(SWEEPS)
+    return sweep, chosen.get(f"sweep/{SWEEPS}{sweep}", "full")
+
+
 def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = ()) -> None:
     """Make the tables and pictures of the folder. CalledProcessError where that fails."""
     command = [sys.executable, "-m", "orchestrator", f"sweep=published/{sweep}", f"scale={scale}", "mode=report"]
@@ -101,22 +111,32 @@ def _rows(curve: Path) -> list[dict[str, float]]:
     return [{name: row[name] for name in OF_CURVES if name in row} for row in rows]
 
 
+def put(name: str, folders: Sequence[Path], docs: Path, overrides: Sequence[str] = ()) -> None:
+    """Gather, report, keep."""
+    with tempfile.TemporaryDirectory() as aside:
+        results = Path(aside) / name
+        gathered([folder.absolute() for folder in folders], results)
+        reported(*asked(results), results, overrides)
+        for path in kept(results, docs / name):
+            print(path)
+
+
 def main() -> None:
-    """Gather, report, keep, draw."""
+    """Put one folder, or all again, and draw the pictures of the findings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", help="of the folder under docs/results/published")
-    parser.add_argument("--sweep", required=True, help="as in sweep=published/…")
-    parser.add_argument("--scale", default="full")
-    parser.add_argument("--from", dest="folders", nargs="+", type=Path, required=True, metavar="RESULTS")
+    parser.add_argument("name", nargs="?", help="of the folder under docs/results/published")
+    parser.add_argument("--from", dest="folders", nargs="+", type=Path, metavar="RESULTS")
+    parser.add_argument("--remake", action="store_true", help="all folders there, each from itself")
     parser.add_argument("--override", action="append", default=[])
     parser.add_argument("--docs", type=Path, default=published_pictures.PUBLISHED_IN, help="where else to keep them")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory() as aside:
-        results = Path(aside) / given.name
-        gathered([folder.absolute() for folder in given.folders], results)
-        reported(given.sweep, given.scale, results, given.override)
-        for path in kept(results, given.docs / given.name):
-            print(path)
+    if given.remake == bool(given.name and given.folders):
+        parser.error("give a NAME and --from, or --remake")
+    if given.remake:
+        for journal in sorted(given.docs.glob(f"*/{JOURNAL}")):
+            put(journal.parent.name, [journal.parent], given.docs)
+    else:
+        put(given.name, given.folders, given.docs, given.override)
     if given.docs == published_pictures.PUBLISHED_IN:
         published_pictures.main()
 

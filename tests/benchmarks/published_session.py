@@ -10,7 +10,7 @@ a machine with more GPUs: cells that did not fit before are tried again. `--only
 Afterwards, on any machine:
 
     tar -xzf OUT/published.tar.gz -C results
-    python -m tests.benchmarks.published_results FOLDER --sweep NAME --scale SCALE --from results/NAME_SCALE
+    python -m tests.benchmarks.published_results FOLDER --from results/NAME_SCALE
 
 which writes tables, verdicts and pictures to docs/results/published/FOLDER (docs/results/published/README.md).
 """

@@ -17,11 +17,11 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import JOURNAL
 from sweeps.feasibility import Node
 from sweeps.status import Status
-from tests.benchmarks.published_results import gathered, kept, merged, reported
+from tests.benchmarks.published_results import asked, gathered, kept, merged, reported
 from trainables.supervised import check as supervised_check
 
 
-def asked(what):
+def sweep(what):
     return Record(kind=Kind.SWEEP, value={"asked": {"code": what}})
 
 
@@ -32,8 +32,8 @@ def trial(name, seed, **axes):
     ]
 
 
-OLD = [asked("old"), *trial("a0", 0, gpus=1), *trial("a1", 1, gpus=1), *trial("b0", 0, gpus=2)]
-NEW = [asked("new"), *trial("c0", 0, gpus=2), *trial("d0", 0, gpus=4), asked("newer")]
+OLD = [sweep("old"), *trial("a0", 0, gpus=1), *trial("a1", 1, gpus=1), *trial("b0", 0, gpus=2)]
+NEW = [sweep("new"), *trial("c0", 0, gpus=2), *trial("d0", 0, gpus=4), sweep("newer")]
 
 
 def ends(records):
@@ -59,6 +59,19 @@ def test_folders_are_gathered_with_their_curves_and_told_what_differs(tmp_path, 
     assert [line["kind"] for line in lines].count("finished") == 4
     assert sorted(path.parent.name for path in tmp_path.glob("both/trials/*/metrics.jsonl")) == ["of_new", "of_old"]
     assert "old was asked otherwise: code: 'old' → 'newer'" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["sweep=published/conv2d", "hang_s=180"], ("conv2d", "full")),
+        (["sweep=published/conv2d", "sweep/published/conv2d=core"], ("conv2d", "core")),
+    ],
+)
+def test_a_journal_tells_which_sweep_it_is_of_and_its_scale(tmp_path, arguments, expected):
+    record = Record(kind=Kind.SWEEP, value={"driver": {"arguments": arguments}})
+    (tmp_path / JOURNAL).write_bytes(encode(record.kind, record.value) + b"\n")
+    assert asked(tmp_path) == expected
 
 
 def test_small_files_replace_what_lay_there(tmp_path):
@@ -103,9 +116,9 @@ def learnt(trial):
     return accuracy, losses
 
 
-def write_made_up(results, asked, trials):
+def write_made_up(results, question, trials):
     """A folder of results in which they ended so."""
-    records = [Record(kind=Kind.SWEEP, value={"asked": asked})]
+    records = [Record(kind=Kind.SWEEP, value={"asked": question})]
     for trial in trials:
         accuracy, losses = learnt(trial)
         metrics = {"accuracy": accuracy, "loss": losses[-1], "epochs": 50.0, "samples_per_s": 1000.0 + trial.seed}
