@@ -17,6 +17,9 @@ BATCH_SIDES = frozenset({"global_batch_size", "device_batch_size"})
 MIXED = "mixed devices"
 """Column of the cells: whether seeds of one cell ran on different device models. No axis can be called so."""
 
+OF_SEVERAL_MODELS = "seeds ran on different device models"
+"""What the note of such a cell says."""
+
 MACHINES = ("hosts", "machine ids")
 """Columns of the cells: the names of the machines that their ok seeds ran on, and what tells machines of one name
 apart, each a frozenset; empty where it is not known. No axis can be called so."""

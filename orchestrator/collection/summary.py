@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.baseline import MACHINES, MIXED, Comparison, same_machines
+from orchestrator.collection.baseline import MACHINES, MIXED, OF_SEVERAL_MODELS, Comparison, same_machines
 from orchestrator.collection.by_seed import Differences, by_cell
 from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
@@ -157,7 +157,7 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     valid_at_baseline = cells["timing_valid"].reindex(cells["baseline_cell_id"]).to_numpy(dtype=object)
     parts = (
         _seed_notes(trials).reindex(cells.index).fillna(""),
-        np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
+        np.where(cells[MIXED], f"{OF_SEVERAL_MODELS} (cluster.gpu_type chooses one)", ""),
         [
             f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
             for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)

@@ -15,7 +15,7 @@ from orchestrator.collection.measure import Measure, measured
 from orchestrator.collection.timed import only_sound
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
-from orchestrator.decision.choice import Choice, choose
+from orchestrator.decision.choice import TIE, Choice, choose
 from orchestrator.decision.contest import Contest
 from orchestrator.decision.front import pareto_front
 from orchestrator.decision.left_out import Spoiled, commonest_end, may_be_chosen, spoiled
@@ -70,6 +70,7 @@ class Contenders:
     measure: Measure
     contest: Contest
     choice: Choice
+    """Among the candidates."""
     left_out: Sequence[str]
     """A line for each reason for which other cells cannot be chosen."""
     spoiled: Sequence[Spoiled]
@@ -81,6 +82,23 @@ class Contenders:
     front: tuple[TradeOff, ...]
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN is not known."""
+
+    @property
+    def chosen(self) -> int | None:
+        """The row of the cell to recommend: none either where a cell seems better whose timing is not valid."""
+        return None if self.seem_better else self.choice.chosen
+
+    @property
+    def seem_better(self) -> list[Spoiled]:
+        """Of the spoiled those that have less of the objective than the choice and do not miss the margin, as far as
+        is known; the best first. What one cannot trust of them is no reason to trust a slower cell.
+        """
+        if self.choice.chosen is None:
+            return []
+        limit = math.exp(self.choice.level.point[self.choice.chosen] - math.log1p(TIE))
+        baseline = self.contest.baseline
+        least = -math.inf if baseline is None else float(self.cells["val_accuracy"][baseline]) - self.contest.margin
+        return [each for each in self.spoiled if each.objective < limit and not each.val_accuracy < least]
 
     @property
     def candidates(self) -> pd.DataFrame:

@@ -35,7 +35,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
             provisional=False,
         )
     found = Contenders.of(trials, cells, terms)
-    chosen, baseline = found.choice.chosen, found.contest.baseline
+    chosen, baseline = found.chosen, found.contest.baseline
     common: dict[str, Any] = {
         "objective": terms.objective,
         "measure": found.measure.told,

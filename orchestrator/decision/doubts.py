@@ -9,11 +9,9 @@ import numpy as np
 from orchestrator.collection.timed import is_valid
 from orchestrator.decision.choice import BY_DRAWS, TIE
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.left_out import Spoiled
 from orchestrator.decision.recommendation import FEWEST_SEEDS, is_sure
-from orchestrator.decision.words import BEST, probability, unit_of
+from orchestrator.decision.words import BEST, probability
 from orchestrator.statistics.means import Moments
-from orchestrator.text import figures
 
 
 def doubts(found: Contenders, chosen: int) -> list[str]:
@@ -31,13 +29,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
         told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
     missed = ["no trial reached the target accuracy"] * found.measure.target_missed
-    return (
-        told
-        + missed
-        + ["no timing is valid"] * invalid
-        + _seeming_better(found, chosen)
-        + same * _seeds_are_alike(found)
-    )
+    return told + missed + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
@@ -61,24 +53,6 @@ def _likelier(found: Contenders, chosen: int) -> str:
     else:
         why = f"came out {math.expm1(further):.1%} behind"
     return f" ({probability(float(choice.p_best[rival]))} for {found.names[rival]}, which {why})"
-
-
-def _seeming_better(found: Contenders, chosen: int) -> list[str]:
-    """Cells without a valid timing are kept out because one cannot trust them, which is no reason to trust another."""
-    better = better_but_spoiled(found, chosen)
-    if not better:
-        return []
-    many = figures.counted(len(better), "cell seems", "cells seem")
-    first = f"{better[0].name}: {unit_of(found).told(better[0].objective)}"
-    return [f"{many} better, with a timing that is not valid ({first})"]
-
-
-def better_but_spoiled(found: Contenders, chosen: int) -> list[Spoiled]:
-    """Those with less of the objective that are not seen to miss the margin, the best first."""
-    limit = math.exp(found.choice.level.point[chosen] - math.log1p(TIE))
-    baseline = found.contest.baseline
-    least = -math.inf if baseline is None else float(found.cells["val_accuracy"][baseline]) - found.contest.margin
-    return [each for each in found.spoiled if each.objective < limit and not each.val_accuracy < least]
 
 
 def _seeds_are_alike(found: Contenders) -> bool:

@@ -9,6 +9,9 @@ from orchestrator.decision.words import difference, objective
 from orchestrator.text import figures
 from orchestrator.text.units import suited
 
+_MOST_NAMED = 2
+"""Cells that a sentence names beside the first."""
+
 
 def recommended(found: Contenders, chosen: int) -> list[str]:
     """The cell, what it takes and what it loses, in sentences."""
@@ -27,6 +30,8 @@ def recommended(found: Contenders, chosen: int) -> list[str]:
 
 def nothing(found: Contenders) -> list[str]:
     """Why no cell is recommended, in sentences."""
+    if found.choice.chosen is not None:
+        return _too_early(found, found.choice.chosen)
     told = "; ".join(found.left_out) or "no trial has ended"
     if len(found.candidates):
         baseline = found.names[found.contest.baseline or 0]
@@ -40,6 +45,22 @@ def nothing(found: Contenders) -> list[str]:
     if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.told}") for line in found.left_out):
         told += " (trials have one that report samples_per_s and samples, or train_s)"
     return [f"No recommendation by {found.measure.told}: {told}."]
+
+
+def _too_early(found: Contenders, chosen: int) -> list[str]:
+    """Which cells seem better than the best one with a valid timing, and how to know."""
+    first, *others = found.seem_better
+    unit = suited(found.measure.unit, first.objective)
+    own = unit.told(math.exp(found.choice.level.point[chosen]))
+    lead = (
+        f"No recommendation yet: {first.name} seems the best, with {found.measure.told} {unit.told(first.objective)}"
+        f" against {own} of {found.names[chosen]}, but its timing is not valid ({first.note}). To know,"
+        f" {first.remedy}."
+    )
+    named = [f"{each.name} ({unit.told(each.objective)})" for each in others[:_MOST_NAMED]]
+    named += [f"{len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
+    further = [f"Others seem better without a valid timing, too: {'; '.join(named)}."] if named else []
+    return [lead, *further, f"Not considered: {'; '.join(found.left_out)}."]
 
 
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:

@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.collection.baseline import OF_SEVERAL_MODELS
 from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.timed import is_valid
 from orchestrator.statistics.means import Moments, logs
+from orchestrator.telemetry.timing_gate import SHARED, TOO_SHORT
 from orchestrator.text import figures
 from orchestrator.text.rows import name
 from sweeps.status import Status
@@ -30,6 +32,17 @@ class Spoiled:
     val_accuracy: float
     note: str
     """Why its timing is not valid."""
+
+    @property
+    def remedy(self) -> str:
+        """How to come by a valid timing of it."""
+        if TOO_SHORT in self.note:
+            return "give the trials a longer budget (budget.epochs), or trainable.window_s where there is that key"
+        if SHARED in self.note:
+            return "let each trial have its devices to itself (resources.timing=auto)"
+        if OF_SEVERAL_MODELS in self.note:
+            return "choose one device model (cluster.gpu_type)"
+        return "run it again (rerun=all), or with further seeds, while nothing else uses the machine"
 
 
 def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
@@ -61,7 +74,12 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str])
     objectives = np.exp(Moments.of(logs(by_seed(cells["cell_id"], ok, "objective"))).mean).tolist()
     rows = zip(cells.to_dict("records"), objectives, strict=True)
     found = [
-        Spoiled(name=name(row, differing), objective=value, val_accuracy=row["val_accuracy"], note=str(row["note"]))
+        Spoiled(
+            name=name(row, differing),
+            objective=value,
+            val_accuracy=row["val_accuracy"],
+            note=str(row["note"]).rstrip("."),
+        )
         for row, value in rows
     ]
     return sorted(found, key=lambda each: each.objective)

@@ -56,6 +56,8 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
         return ""
     if math.isnan(level[row]):
         return f"its {told} is not known, or its timing is not valid"
+    if chosen is None and choice.passes[row]:
+        return f"{found.seem_better[0].name} seems better, and its timing is not valid"
     if chosen is None or not choice.passes[row]:
         within = float(choice.p_within[row])
         chance = f", within the margin with probability {probability(within)}{like_cells(found, row)}"

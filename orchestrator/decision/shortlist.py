@@ -25,7 +25,7 @@ _OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accur
 
 def shortlist(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
     """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
-    chosen, level = found.choice.chosen, found.choice.level.point
+    chosen, level = found.chosen, found.choice.level.point
     on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in found.front]))
     noticed = on_front | (found.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
@@ -62,7 +62,7 @@ def _setting(
         on_front=on_front,
         p_best=found.p_best(row),
         p_within_margin=float(found.choice.p_within[row]),
-        why_not=why_not(found, found.choice.chosen, row),
+        why_not=why_not(found, found.chosen, row),
     )
 
 

@@ -9,9 +9,8 @@ import numpy as np
 
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.contenders import Contenders
-from orchestrator.decision.doubts import better_but_spoiled
 from orchestrator.decision.recommendation import NOTICED
-from orchestrator.decision.words import BEST, difference, like_cells, objective, probability, unit_of
+from orchestrator.decision.words import BEST, difference, like_cells, objective, probability
 
 _MOST = 3
 """Lines of one kind."""
@@ -33,9 +32,6 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     for i in rivals[:_MOST]:
         chance = probability(float(choice.p_best[i]))
         yield f"{found.names[i]} is {BEST} with probability {chance}: {objective(found, i)}{_loss(loss[i])}."
-    for each in better_but_spoiled(found, chosen)[:_MOST]:
-        value = unit_of(found).told(each.objective)
-        yield f"{each.name} would be better with {value}, but its timing is not valid: {each.note.rstrip('.')}."
     yield from _at_the_edge(found, chosen)
 
 

@@ -20,6 +20,10 @@ SLOW_CLOCK = 0.95
 SWAPPED_PAGES = 256
 """A megabyte on most machines: below it is what any kernel does now and then."""
 
+TOO_SHORT = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
+SHARED = "timing shared: other trials ran on the same devices"
+"""What is told of a timing that would be no better if it were taken again."""
+
 
 def judged(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     """For each ok trial, by its identity, what is against its timing; nothing against a valid one."""
@@ -43,7 +47,7 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
 
 def _as_asked(record: TrialRecord) -> list[str]:
     if record.timing == "shared":
-        return ["timing shared: other trials ran on the same devices"]
+        return [SHARED]
     told = _short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps"))
     return [told] if told else []
 
@@ -63,7 +67,7 @@ def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list
 def _short(seconds: float | None, steps: float | None) -> str:
     """A trainable that tells of no window is taken at its word."""
     short = (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
-    return f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps" if short else ""
+    return TOO_SHORT if short else ""
 
 
 def _foreign_cpu(metrics: Mapping[str, Any]) -> str:

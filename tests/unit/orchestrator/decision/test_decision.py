@@ -1,6 +1,7 @@
 """The recommendation of small sweeps whose figures are worked out by hand."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -106,24 +107,71 @@ def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_o
     assert decided([record for record in records if record.gpus == 2]).gpu_counts == ()
 
 
-def test_a_cell_that_seems_better_without_a_valid_timing_makes_the_choice_provisional(record_of: RecordOf) -> None:
-    """A fast cell's window is the first to be too short: leaving it out in silence would recommend the slower one."""
-    short = {"window_s": 0.6, "window_steps": 600}
-    fast = [record_of(1, s, metrics=measured(400, 0.9) | short) for s in range(3)]
-    slow = [record_of(2, s, metrics=measured(100, 0.9) | {"window_s": 2.5, "window_steps": 600}) for s in range(3)]
+SHORT = {"window_s": 0.6, "window_steps": 600}
+LONG = {"window_s": 2.5, "window_steps": 600}
+
+
+def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_valid(record_of: RecordOf) -> None:
+    """A fast cell's window is the first to be too short: whoever reads the first words would take the slower one."""
+    fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
+    slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
     found = decided([*fast, *slow])
-    assert found.cell_id == "2-32-none" and found.provisional
-    name = "gpus=1, device_batch_size=32, lr_rule=none"
-    assert f"1 cell seems better, with a timing that is not valid ({name}: 15.0 s)" in found.sentence
-    why = f"{name} would be better with 15.0 s, but its timing is not valid: timed window below 2 s or 50 steps."
-    assert why in found.would_change
+    assert (found.cell_id, found.name, found.provisional, found.more_seeds) == (None, "", True, ())
+    first, second = (f"gpus={gpus}, device_batch_size=32, lr_rule=none" for gpus in (1, 2))
+    assert found.lead == (
+        f"No recommendation yet: {first} seems the best, with time for the fixed budget 15.0 s against 60.0 s of"
+        f" {second}, but its timing is not valid (timed window below 2 s or 50 steps). To know, give the trials a"
+        " longer budget (budget.epochs), or trainable.window_s where there is that key."
+    )
+    assert found.further == ("Not considered: 1 cell has no valid timing.",)
+    assert "(chosen)" not in recommendation_markdown(found, "demo")
     assert [(each.gpus, each.why_none) for each in found.gpu_counts] == [
         (1, "no cell has a valid time for the fixed budget"),
         (2, ""),
     ]
-    worse = [record_of(1, s, lr_rule="sqrt", metrics=measured(400, 0.5) | short) for s in range(3)]
-    reference = [record_of(1, s, metrics=measured(90, 0.9)) for s in range(3)]
-    assert "seems better" not in decided([*worse, *slow, *reference]).sentence
+    assert {each.cell_id: each.why_not for each in found.shortlist}["2-32-none"] == (
+        f"{first} seems better, and its timing is not valid"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "val_accuracy", "chosen"),
+    [(101.0, 0.9, "2-32-none"), (103.0, 0.9, None), (400.0, 0.88, "2-32-none"), (400.0, 0.892, None)],
+)
+def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
+    record_of: RecordOf, rate: float, val_accuracy: float, chosen: str | None
+) -> None:
+    slow = [record_of(1, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
+    slow += [record_of(2, s, metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
+    spoiled = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
+    found = decided([*slow, *spoiled])
+    assert found.cell_id == chosen and found.lead.startswith(
+        "Use gpus=2" if chosen else "No recommendation yet: gpus=4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"metrics": {"foreign_cpu": 0.2}}, "run it again (rerun=all), or with further seeds, while nothing else uses"),
+        ({"timing": "shared"}, "let each trial have its devices to itself (resources.timing=auto)."),
+    ],
+)
+def test_the_remedy_is_one_against_what_spoiled_the_timing(
+    record_of: RecordOf, fields: dict[str, Any], remedy: str
+) -> None:
+    valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    given = {**fields, "metrics": measured(200, 0.9) | fields.get("metrics", {})}
+    found = decided([*valid, *(record_of(g, s, **given) for g in (2, 4, 8, 16) for s in range(3))])
+    assert found.cell_id is None and f"To know, {remedy}" in found.lead
+    named = "; ".join(f"gpus={gpus}, device_batch_size=32, lr_rule=none (30.0 s)" for gpus in (4, 8))
+    assert found.further[0] == f"Others seem better without a valid timing, too: {named}; 1 more."
+
+
+def test_of_cells_on_several_device_models_one_is_to_be_chosen(record_of: RecordOf) -> None:
+    valid = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": "A"}) for s in range(3)]
+    mixed = [record_of(2, s, metrics=measured(200, 0.9), provenance={"device_model": "AAB"[s]}) for s in range(3)]
+    assert "To know, choose one device model (cluster.gpu_type)." in decided([*valid, *mixed]).lead
 
 
 def test_a_wider_margin_lets_the_fast_cell_in(records: list[TrialRecord]) -> None:
@@ -220,7 +268,7 @@ def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None
 
 def test_invalid_timings_stand_back_behind_valid_ones(record_of: RecordOf) -> None:
     records = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
-    shared = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]
+    shared = [record_of(2, s, timing="shared", metrics=measured(101, 0.9)) for s in range(3)]
     assert decided(records + shared).cell_id == "1-32-none"
     alone = decided(shared)
     assert alone.cell_id == "2-32-none" and "no timing is valid" in alone.sentence
