@@ -18,7 +18,8 @@ UNTOLD = 10.0
 
 def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     """The recommendation, first of the tables."""
-    lines = [f"# {found.title}: {figures.plain(sweep)}", "", f"**{figures.plain(found.sentence)}**", ""]
+    told = " ".join([f"**{figures.plain(found.lead)}**", *map(figures.plain, found.behind_lead)])
+    lines = [f"# {found.title}: {figures.plain(sweep)}", "", told, ""]
     if chances := certainty(found):
         lines += [" ".join(f"Probability {what}: {chance}." for what, chance in chances), ""]
     if behind := at_most_behind(found):

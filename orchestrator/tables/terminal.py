@@ -69,7 +69,7 @@ def show(
 def _show_recommendation(found: Recommendation, console: Console) -> None:
     console.print(
         Panel(
-            Text(_plain(found.sentence), style="bold"),
+            Text.assemble((_plain(found.lead), "bold"), *(f" {_plain(each)}" for each in found.behind_lead)),
             title="Recommendation (provisional)" if found.provisional and found.cell_id else found.title,
             title_align="left",
             border_style="yellow" if found.provisional else "green",

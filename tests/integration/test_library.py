@@ -50,7 +50,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert len(again.trials) == 4
     loaded = load_results("results/mine")
     assert loaded.trials.equals(again.trials) and loaded.exit_status is None
-    assert loaded.recommendation["sentence"] in loaded.markdown("recommendation")
+    assert loaded.recommendation["sentence"] in loaded.markdown("recommendation").replace("**", "")
 
 
 def test_pictures_are_shown_inline(folder, monkeypatch):

@@ -114,7 +114,10 @@ def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: Recor
     for given, terms in ((records, {}), ([*records, *unsure], {"margin": 0.06}), (unsure[:1], {})):
         recommendation = decided(given, **terms)
         text, found = recommendation_markdown(recommendation, "demo"), told(recommendation)
-        assert f"**{found['sentence']}**" in text and found["recommended"]["name"] in found["sentence"]
+        assert (
+            f"\n\n{found['sentence']}\n\n" in text.replace("**", "")
+            and found["recommended"]["name"] in found["sentence"]
+        )
         assert all(f"- {line}" in text for line in [*found["reasons"], *found["undecided"]["would_change"]])
         assert all(warning in found["sentence"] for warning in found["warnings"])
         assert bool(found["warnings"]) is found["provisional"] is ("Provisional: " in text)

@@ -8,6 +8,7 @@ from rich.console import Console
 
 from orchestrator.collection.collector import collect
 from orchestrator.decision.recommendation import Recommendation
+from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.terminal import show
 from orchestrator.text.table import TextTable
 from tests.unit.orchestrator.report import demo
@@ -34,6 +35,14 @@ def test_the_tables_are_no_wider_than_the_terminal(width: int) -> None:
 def test_the_recommendation_comes_first() -> None:
     lines = _ESCAPE.sub("", shown(100)).splitlines()
     assert "Recommendation (provisional)" in lines[0] and "Use gpus=8" in lines[1]
+
+
+def test_the_first_sentence_alone_is_bold() -> None:
+    found = replace(RECOMMENDATION, lead="Use it.", further=("And so on.",), doubts=("few seeds",))
+    text = shown(100, found=found)
+    assert "\x1b[1mUse it.\x1b[0m And so on. Provisional: few seeds. " in text
+    markdown = recommendation_markdown(found, "demo")
+    assert "\n\n**Use it.** And so on. Provisional: few seeds.\n\n" in markdown
 
 
 def test_what_there_is_nothing_of_has_no_title() -> None:
