@@ -279,7 +279,7 @@ def data_parallel() -> list[str]:
     return [
         f"{told(ratio(gain('resnet101'), one), 3)} against {told(ratio(gain('resnet18'), one), 3)}; ResNet-50"
         f" {told(mean(gain('resnet50')), 3)}",
-        f"it is all: {by_one} (single trials",
+        f"size decides: {by_one} (single trials",
         f"{thousand(mean(large), -3)} against {thousand(mean(small))} images/s: {told(ratio(large, small))}, one of"
         f" three seeds at 64 being {100 * (1 - small.min() / small.median()):.0f}% slower",
         f"Two GPUs at 64 each are still {mean(small / alone):.2f} times as fast as one at 128",
