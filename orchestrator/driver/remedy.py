@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -14,7 +15,8 @@ def with_remedy(note: str, folder: Path) -> str:
     A trial's command runs in a folder of its own, and the file lies where the driver stands.
     """
     found = _NO_FILE.search(note)
-    if found is None or not Path(found[1]).exists() or not (folder / "work").is_dir():
+    # `Path.exists` would raise for a name that is too long, or in a folder that is closed: no note may end a sweep.
+    if found is None or not os.path.exists(found[1]) or not (folder / "work").is_dir():
         return note
     told = f"name {{source_dir}}/{found[1]} in trainable.argv, or say trainable.cwd=source"
     return f"{note}. The command runs in a folder of its own: {told}"

@@ -87,6 +87,7 @@ def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
         " trainable.argv, or say trainable.cwd=source"
     )
     assert noted("data/other.npz").endswith("'data/other.npz'")
+    assert noted("n" * 270).endswith("n'")  # which no file can be called
 
 
 def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
