@@ -17,7 +17,7 @@ def token_file() -> Path:
 
 def token_place() -> str:
     """Where the token of a cluster that was started here is, in words."""
-    return "the environment of this sweep, RAY_AUTH_TOKEN" if "RAY_AUTH_TOKEN" in os.environ else str(token_file())
+    return "the environment of this sweep, RAY_AUTH_TOKEN" if _in_environment() else str(token_file())
 
 
 def show_token_if_any() -> None:
@@ -25,7 +25,7 @@ def show_token_if_any() -> None:
 
     To be called before ray is imported, because Ray reads the mode then.
     """
-    if "RAY_AUTH_TOKEN" in os.environ or token_file().exists():
+    if _in_environment() or _is_there(token_file()):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
@@ -44,13 +44,13 @@ def keep_token_private(path: Path) -> None:
     Where the file cannot be written, as in a home that is read-only, a token that is there stays as it is, and a new
     one is in the environment alone, which Ray's processes inherit. One that is there already goes before any file.
     """
-    if "RAY_AUTH_TOKEN" in os.environ:
+    if _in_environment():
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         descriptor, draft = tempfile.mkstemp(prefix=f"{path.name}.", dir=path.parent)  # 0600
     except OSError:
-        if not path.exists():
+        if not _is_there(path):
             os.environ["RAY_AUTH_TOKEN"] = secrets.token_hex(32)
         return
     try:
@@ -61,3 +61,13 @@ def keep_token_private(path: Path) -> None:
         path.chmod(0o600)
     finally:
         os.unlink(draft)
+
+
+def _in_environment() -> bool:
+    """Whether the token itself is there; to Ray an empty one is none."""
+    return bool(os.environ.get("RAY_AUTH_TOKEN"))
+
+
+def _is_there(path: Path) -> bool:
+    """Also in a folder that is closed to us, as another user's home is: what cannot be seen is not there for Ray."""
+    return os.path.exists(path)

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backends.on_ray.token import keep_token_private, require_token, token_place
+from orchestrator.backends.on_ray.token import keep_token_private, require_token, show_token_if_any, token_place
 from sweeps.mistakes import MistakesError
 
 
@@ -33,17 +33,29 @@ def test_what_a_killed_start_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
     assert len((tmp_path / "auth_token").read_text()) == 64
 
 
+@pytest.mark.parametrize("home", ["file", "h" * 300])  # the other cannot even be looked into, as somebody else's home
 def test_a_home_that_cannot_be_written_leaves_the_token_in_the_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "home").write_text("no folder, whoever asks: root may write anywhere")
-    monkeypatch.setenv("RAY_AUTH_TOKEN", "to be restored")
-    monkeypatch.delenv("RAY_AUTH_TOKEN")
-    keep_token_private(tmp_path / "home" / ".ray" / "auth_token")
+    (tmp_path / "file").write_text("no folder, whoever asks: root may write anywhere")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")  # as good as none
+    keep_token_private(tmp_path / home / ".ray" / "auth_token")
     token = os.environ["RAY_AUTH_TOKEN"]
     assert len(token) == 64 and "RAY_AUTH_TOKEN" in token_place()
     keep_token_private(tmp_path / "auth_token")
     assert os.environ["RAY_AUTH_TOKEN"] == token and not (tmp_path / "auth_token").exists()
+
+
+@pytest.mark.parametrize(("token", "mode"), [("", None), ("secret", "token")])
+def test_where_there_is_no_token_to_see_none_is_shown(
+    token: str, mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "to be restored")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / ("h" * 300) / "auth_token"))
+    show_token_if_any()
+    assert os.environ.get("RAY_AUTH_MODE") == mode
 
 
 def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
