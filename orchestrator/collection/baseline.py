@@ -20,9 +20,9 @@ MIXED = "mixed devices"
 OF_SEVERAL_MODELS = "seeds ran on different device models"
 """What the note of such a cell says."""
 
-MACHINES = ("hosts", "machine ids")
-"""Columns of the cells: the names of the machines that their ok seeds ran on, and what tells machines of one name
-apart, each a frozenset; empty where it is not known. No axis can be called so."""
+MACHINES = ("host names", "machine ids")
+"""Columns of the cells: the names of the machines that their ok seeds ran on, and what tells them from all
+others, each a frozenset; empty where it is not known. No axis can be called so."""
 
 FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 """The side of the batch that stays the same as GPUs are added; the other one is freed."""
@@ -69,16 +69,17 @@ class Comparison:
 
 
 def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
-    """Whether each cell ran on the machines of its baseline; NA where that is not known.
+    """Whether each cell ran on the machines of its baseline, by their first ranks; NA where that is not known.
 
-    Of results in which some do not tell what is theirs beside the name, machines of one name are one.
+    Containers of one machine have names of their own, and several machines may have one: names count only where one of
+    the two cells does not tell more, as in results of earlier versions.
     """
     baseline = cells["baseline_cell_id"]
     compared: list[bool | None] = [None] * len(cells)
     for column in MACHINES:
         known = dict(zip(cells["cell_id"], cells[column], strict=True))
         for place, (own, other) in enumerate(zip(cells[column], map(known.get, baseline), strict=True)):
-            if own and other and compared[place] is not False:
+            if own and other:
                 compared[place] = own == other
     return pd.Series(pd.array(compared, dtype="boolean"), index=cells.index)
 

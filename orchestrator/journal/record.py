@@ -52,10 +52,13 @@ class TrialRecord:
     """How many of those are of unknown length, and not in `earlier_s`."""
 
     @property
-    def machine(self) -> tuple[str, str] | None:
-        """The same for trials of one machine: its name, and what tells it from others so called, if known."""
-        host, told = self.provenance.get("host"), self.provenance.get("machine")
-        return (host, told if isinstance(told, str) else "") if isinstance(host, str) else None
+    def machine(self) -> str | None:
+        """The same for trials of one machine: what tells it from all others, else its name; None if neither is known.
+
+        Containers of one machine have names of their own, and several machines may have one.
+        """
+        told = (self.provenance.get(name) for name in ("machine", "host"))
+        return next((each for each in told if isinstance(each, str) and each), None)
 
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:

@@ -58,3 +58,8 @@ def test_machines_of_one_name_are_told_apart_where_they_are_known(record_of: Rec
     here, there = ({"host": "vm", "machine": machine, "device_model": "H200"} for machine in ("0a", "0b"))
     records = [ran(record_of, seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
     assert cotenants(records) == [1, 1, 0]
+
+
+def test_containers_of_one_machine_meet_on_it(record_of: RecordOf) -> None:
+    pods = ({"host": host, "machine": "0a", "device_model": "H200"} for host in ("pod-a", "pod-b"))
+    assert cotenants([ran(record_of, seed, 0, 100, provenance=pod) for seed, pod in enumerate(pods)]) == [1, 1]

@@ -218,6 +218,7 @@ def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
     [
         ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0a"}, True),
         ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0b"}, False),
+        ({"host": "a", "machine": "0a"}, {"host": "b", "machine": "0a"}, True),  # two containers of one machine
         ({"host": "a"}, {"host": "b"}, False),
         ({"host": "vm"}, {"host": "vm", "machine": "0b"}, True),  # the first is of a version that knew names only
         ({}, {"host": "vm"}, None),
@@ -236,6 +237,12 @@ def test_cells_of_other_machines_than_their_baselines_are_told_even_of_one_name(
     assert ("1 cell ran on other machines than the baseline" in speedup_markdown(cells.reset_index())) == (
         same is False
     )
+
+
+def test_an_axis_may_be_called_hosts(record_of: RecordOf) -> None:
+    record = record_of(axes={"hosts": 4}, provenance={"host": "vm", "device_model": "H200"})
+    cells = collect([record], scaling="weak")[1]
+    assert cells["hosts"].tolist() == [4]
 
 
 @pytest.mark.parametrize(
