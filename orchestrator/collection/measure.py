@@ -7,6 +7,8 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.config.terms import AT_YOUR_PRICE
+
 
 @dataclass(frozen=True, kw_only=True)
 class Measure:
@@ -58,5 +60,5 @@ def measured(trials: pd.DataFrame, objective: str, target: float | None, price: 
         if price is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
             return replace(times, told=f"cost {purpose}", unit=unit, values=hours)
-        return replace(times, told=f"cost {purpose}", unit="at your price", values=hours * price)
+        return replace(times, told=f"cost {purpose}", unit=AT_YOUR_PRICE, values=hours * price)
     return times

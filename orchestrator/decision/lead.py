@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.words import difference, objective
 from orchestrator.text import figures
@@ -74,6 +75,8 @@ def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
         unit = suited(total.unit, float(values[chosen]), other)
         own = unit.told(values[chosen])
         against = "" if math.isnan(other) else f", against {unit.number(other)}"
+        if total.unit == AT_YOUR_PRICE:
+            own, word = f"cost {own}", "at"
         told += f", {word} {own}" if beside is None else f"; {own}{against}"
     return told
 

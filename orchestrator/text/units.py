@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.text import figures
 
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
@@ -33,8 +34,8 @@ class Unit:
         return "" if math.isnan(value) else figures.number(value / self.size)
 
     def told(self, value: float) -> str:
-        """With the unit."""
-        return f"{self.number(value)} {self.name}"
+        """With the unit, where it has a name."""
+        return self.number(value) if self.name == AT_YOUR_PRICE else f"{self.number(value)} {self.name}"
 
 
 def suited(unit: str, *values: float) -> Unit:

@@ -84,11 +84,21 @@ def test_golden_values(records: list[TrialRecord]) -> None:
     assert found.cell_id in ("1-32-none", "2-32-none") and found.baseline_cell_id == "1-32-none"
     assert found.p_best > 0.99
     by_time = decided(records, objective="cost", price_per_gpu_hour=3.0).sentence
-    assert "cost for the fixed budget 0.0500 at your price" in by_time and ("60.0 s" in by_time or "30.0 s" in by_time)
+    assert "cost for the fixed budget 0.0500, " in by_time and ("60.0 s" in by_time or "30.0 s" in by_time)
     assert {(p.cell_id, round(p.cost, 6)) for p in found.front} == {
         ("4-32-none", round(4 * 20 / 3600 * 3, 6)),
         ("2-32-none", 0.05),
     }
+
+
+def test_a_cost_in_ones_own_currency_is_told_as_a_cost(records: list[TrialRecord]) -> None:
+    both = decided(records, price_per_gpu_hour=3.0).lead
+    assert "30.0 s, against 60.0 s of the baseline (gpus=1, device_batch_size=32, lr_rule=none); cost 0.0500, " in both
+    assert "; cost 0.0500, against 0.0500; validation accuracy the same" in both
+    alone = decided([each for each in records if each.gpus == 1], price_per_gpu_hour=3.0).lead
+    assert alone.endswith("60.0 s, the baseline itself, at cost 0.0500.")
+    dearest = decided(records, objective="cost", price_per_gpu_hour=3.0)
+    assert "your price" not in dearest.sentence and "cost [at your price]" in recommendation_markdown(dearest, "demo")
 
 
 def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_of: RecordOf) -> None:

@@ -19,7 +19,7 @@ from orchestrator.text.units import suited
         (119.99999999999997, "s", "2.00 min"),
         (9000.0, "s", "2.50 h"),
         (12_000.0, "J", "12.0 kJ"),
-        (0.0123, "at your price", "0.0123 at your price"),
+        (0.0123, "at your price", "0.0123"),
         (0.0, "GPU-hours", "0.00 GPU-hours"),
         (math.inf, "s", "inf days"),
     ],
