@@ -23,7 +23,7 @@ def this_machine() -> Node:
 
 
 def machine_id(boot_id: Path = _BOOT_ID) -> str:
-    """What tells this machine from all others, also of its name, as cloud machines have; empty where there is no telling.
+    """What tells this machine from others, also of its name, as cloud machines have; empty where there is no telling.
 
     A hash of its kernel's boot id, from which nobody finds the machine: the same in all its containers, and another
     one after each restart. (A machine-id is often an image's, and so that of all machines made from it.)
