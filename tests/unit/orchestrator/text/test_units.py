@@ -12,7 +12,7 @@ from orchestrator.text.units import suited
         (0.0167, "GPU-hours", "60.1 GPU-seconds"),
         (0.05, "GPU-hours", "3.00 GPU-minutes"),
         (47.9, "GPU-hours", "47.9 GPU-hours"),
-        (48.0, "GPU-hours", "2.00 GPU-days"),
+        (480.0, "GPU-hours", "480 GPU-hours"),
         (0.187, "s", "0.187 s"),
         (119.0, "s", "119 s"),
         (120.0, "s", "2.00 min"),
