@@ -1,0 +1,139 @@
+"""What makes a recommendation provisional."""
+
+import math
+
+import pytest
+
+from orchestrator.decision.recommendation import Recommendation
+from orchestrator.journal.record import TrialRecord
+from orchestrator.tables.recommendation import at_most_behind, recommendation_markdown
+from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measured
+
+
+def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None:
+    found = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
+    assert found.provisional and math.isnan(found.p_best)
+    assert found.sentence.endswith("Provisional: one seed tells nothing about chance.")
+    assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
+    assert found.commands == (
+        "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2,1]' 'sweep.axes.device_batch_size=[32]'"
+        " 'sweep.axes.lr_rule=[none]' 'sweep.axes.seed=[0,1,2]'",
+    )
+
+
+def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> None:
+    metrics = {"samples_per_s": 100.0, "samples": 6000}
+    faster = {**metrics, "samples_per_s": 150.0}
+    records = [record_of(g, s, metrics=each) for g, each in ((1, metrics), (2, faster)) for s in range(3)]
+    found = decided(records)
+    assert (found.cell_id, found.provisional) == ("2-32-none", True)
+    assert found.sentence == (
+        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, for 80.0 GPU-seconds, at"
+        " 1.50× its baseline's throughput. Whether it trains as well as the others is not known: no trial reported a"
+        " validation accuracy."
+    )
+    told = recommendation_markdown(found, "demo")
+    assert "in time and cost at once" in told
+    assert "Probability that it has the least time for the fixed budget or is within 2% of it: over 99%." in told
+    assert "best cell or within" not in told  # nobody knows which cell is best
+
+
+def test_the_fastest_is_not_taken_for_the_most_accurate_where_only_a_test_set_tells(
+    record_of: RecordOf,
+) -> None:
+    records = [
+        record_of(g, metrics={"samples_per_s": 100.0 * g, "samples": 6000, "accuracy": 0.9 - g / 10}) for g in (1, 2)
+    ]
+    told = decided(records).sentence
+    assert "On the test set its accuracy is 0.700; the highest is 0.800 (gpus=1, device_batch_size=32, " in told
+
+
+def test_of_one_cell_no_chance_of_being_the_best_is_told(records: list[TrialRecord]) -> None:
+    found = decided(records[:3])
+    assert found.sentence.endswith("Provisional: no other cell has a figure to compare it with.") and found.provisional
+    assert math.isnan(found.p_best) and math.isnan(found.behind) and found.more_seeds == ()
+    assert "robability" not in recommendation_markdown(found, "demo")
+
+
+def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
+    drops = {1: [0, 0.004, -0.004], 2: [0.001, -0.001, 0], 4: [-0.0101, -0.0201, -0.0001]}
+    records = [
+        record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
+        for g, given in drops.items()
+        for s, drop in enumerate(given)
+    ]
+    told = "Up to 30 seeds would not tell whether the accuracy of gpus=4, device_batch_size=32, lr_rule=none keeps the"
+    assert f"{told} margin of 0.01: it is too near it." in decided(records).would_change
+
+
+def test_seeds_that_change_nothing_make_it_provisional(record_of: RecordOf) -> None:
+    told = "all seeds of each cell came to the same accuracy, as if the seed changed nothing"
+    alike = [record_of(g, s, metrics=measured(100 * g + s, 0.9)) for g in (1, 2) for s in range(3)]
+    found = decided(alike)
+    assert found.provisional and found.sentence.endswith(f"Provisional: {told}.")
+    assert told not in decided([*alike, record_of(2, 3, metrics=measured(203, 0.901))]).sentence
+
+
+@pytest.mark.parametrize(
+    ("behind", "told"),
+    [
+        (0.0, "With 95% probability its time is no more than that of the best cell."),
+        (0.031, "With 95% probability its time is at most 4% above that of the best cell."),
+        (41_548.3, "How far its time may be above that of the best cell is not known: the seeds are too few to tell."),
+    ],
+)
+def test_how_far_the_choice_may_be_behind_is_told_where_it_is_bounded(behind: float, told: str) -> None:
+    found = Recommendation(
+        objective="time", measure="time", margin=0.01, cell_id="a", lead="", provisional=True, behind=behind
+    )
+    assert at_most_behind(found) == told
+
+
+def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, seed, metrics={"samples_per_s": pace * 1.001**seed, "samples": 6000})
+        for gpus, pace in ((1, 100), (2, 101))
+        for seed in range(3)
+    ]
+    chosen, other = decided(records).shortlist
+    assert chosen.name.startswith("gpus=2,")
+    assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which has no more"
+
+
+@pytest.mark.parametrize(
+    ("speeds", "accuracies", "told"),
+    [
+        (
+            {1: 50, 2: 100, 4: 101},
+            {1: 0.9, 2: 0.905, 4: 0.902},
+            "64% (86% for gpus=4, device_batch_size=32, lr_rule=none, which came out less accurate, and no more than 2%"
+            " ahead).",
+        ),
+        ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, "87%."),
+        (
+            {1: 50, 2: 100, 4: 103},
+            {1: 0.9, 2: 0.9, 4: 0.8905},
+            "58% (61% for gpus=2, device_batch_size=32, lr_rule=none, which came out 3.0% behind); the probability that"
+            " its accuracy is within the margin is 60%.",
+        ),
+        (
+            {1: 50, 2: 100, 4: 400},
+            {1: 0.9, 2: 0.8905, 4: 0.8895},
+            "36% (40% for gpus=4, device_batch_size=32, lr_rule=none, which is more likely than not to miss the"
+            " margin); the probability that its accuracy is within the margin is 60%.",
+        ),
+    ],
+)
+def test_a_rival_that_is_likelier_to_be_the_best_is_told_with_why_it_is_not_the_one(
+    record_of: RecordOf, speeds: dict[int, float], accuracies: dict[int, float], told: str
+) -> None:
+    sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
+    noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
+    records = [
+        record_of(g, s, metrics=measured(speeds[g] * (1 + sway[g][s]), accuracies[g] + noise[g][s] + s / 1000))
+        for g in speeds
+        for s in range(3)
+    ]
+    found = decided(records)
+    doubt = f"Provisional: the probability that it is the best, or within 2% of it, is {told}"
+    assert found.sentence.partition(" is allowed). ")[2] == doubt

@@ -1,0 +1,110 @@
+"""Cells that may not be chosen: for their timing, their status, or for what they do not report."""
+
+from typing import Any
+
+import pytest
+
+from orchestrator.tables.recommendation import recommendation_markdown
+from sweeps.status import Status
+from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measured
+
+SHORT = {"window_s": 0.6, "window_steps": 600}
+
+
+LONG = {"window_s": 2.5, "window_steps": 600}
+
+
+def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_valid(record_of: RecordOf) -> None:
+    """A fast cell's window is the first to be too short: whoever reads the first words would take the slower one."""
+    fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
+    slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
+    found = decided([*fast, *slow])
+    assert (found.cell_id, found.name, found.provisional, found.more_seeds) == (None, "", True, ())
+    first, second = (f"gpus={gpus}, device_batch_size=32, lr_rule=none" for gpus in (1, 2))
+    assert found.lead == (
+        f"No recommendation yet: {first} seems the best, with time for the fixed budget 15.0 s against 60.0 s of"
+        f" {second}, but its timing is not valid (timed window below 2 s or 50 steps). To know, give the trials a"
+        " longer budget (budget.epochs), or trainable.window_s where there is that key."
+    )
+    assert found.further == ("Not considered: 1 cell has no valid timing.",)
+    assert "(chosen)" not in recommendation_markdown(found, "demo")
+    assert [(each.gpus, each.why_none) for each in found.gpu_counts] == [
+        (1, "no cell has a valid time for the fixed budget"),
+        (2, ""),
+    ]
+    assert {each.cell_id: each.why_not for each in found.shortlist}["2-32-none"] == (
+        f"{first} seems better, and its timing is not valid"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rate", "val_accuracy", "chosen"),
+    [(101.0, 0.9, "2-32-none"), (103.0, 0.9, None), (400.0, 0.88, "2-32-none"), (400.0, 0.892, None)],
+)
+def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
+    record_of: RecordOf, rate: float, val_accuracy: float, chosen: str | None
+) -> None:
+    slow = [record_of(1, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
+    slow += [record_of(2, s, metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
+    spoiled = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
+    found = decided([*slow, *spoiled])
+    assert found.cell_id == chosen and found.lead.startswith(
+        "Use gpus=2" if chosen else "No recommendation yet: gpus=4"
+    )
+
+
+@pytest.mark.parametrize(
+    ("fields", "remedy"),
+    [
+        ({"metrics": {"foreign_cpu": 0.2}}, "run it again (rerun=all), or with further seeds, while nothing else uses"),
+        ({"timing": "shared"}, "let each trial have its devices to itself (resources.timing=auto)."),
+    ],
+)
+def test_the_remedy_is_one_against_what_spoiled_the_timing(
+    record_of: RecordOf, fields: dict[str, Any], remedy: str
+) -> None:
+    valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    given = {**fields, "metrics": measured(200, 0.9) | fields.get("metrics", {})}
+    found = decided([*valid, *(record_of(g, s, **given) for g in (2, 4, 8, 16) for s in range(3))])
+    assert found.cell_id is None and f"To know, {remedy}" in found.lead
+    named = "; ".join(f"gpus={gpus}, device_batch_size=32, lr_rule=none (30.0 s)" for gpus in (4, 8))
+    assert found.further[0] == f"Others seem better without a valid timing, too: {named}; 1 more."
+
+
+def test_cells_that_could_not_be_chosen_are_told_where_none_is(record_of: RecordOf) -> None:
+    good = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": f"GPU {s}"}) for s in range(3)]
+    bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
+    assert decided([*good, *bad]).sentence == (
+        "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than 0.01"
+        " below that of the baseline (gpus=1, device_batch_size=32, lr_rule=none, device=GPU 0 + GPU 1 + GPU 2)."
+        " Not considered: 1 cell has no valid timing."
+    )
+
+
+def test_invalid_timings_stand_back_behind_valid_ones(record_of: RecordOf) -> None:
+    records = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    shared = [record_of(2, s, timing="shared", metrics=measured(101, 0.9)) for s in range(3)]
+    assert decided(records + shared).cell_id == "1-32-none"
+    alone = decided(shared)
+    assert alone.cell_id == "2-32-none" and "no timing is valid" in alone.sentence
+
+
+def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: RecordOf) -> None:
+    shared = [record_of(1, s, timing="shared", metrics=measured(100, 0.9 + s / 1000)) for s in range(3)]
+    good = [record_of(2, s, metrics=measured(200, 0.9 + s / 1000)) for s in range(3)]
+    bad = [record_of(4, s, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
+    found = decided(shared + good + bad)
+    assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
+    assert found.sentence == (
+        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, for 60.0 GPU-seconds;"
+        " validation accuracy the same as that of the baseline (gpus=1, device_batch_size=32, lr_rule=none) (0.01 lower"
+        " is allowed)."
+    )
+    assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]
+    assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}
+
+
+def test_what_was_skipped_is_not_told_as_if_it_had_failed(record_of: RecordOf) -> None:
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
+    records += [record_of(4, 0, Status.SKIPPED, note="a rule"), record_of(8, 0, Status.OOM, note="memory")]
+    assert "Not considered: 1 cell is not ok; 1 cell was skipped." in decided(records).reasons
