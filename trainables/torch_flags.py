@@ -30,7 +30,7 @@ def _set_default_device(device: torch.device) -> None:
 
 def _passes_over_compile_errors() -> bool:
     compilers = sys.modules.get("torch._dynamo")  # slow to import: whoever has not can have changed nothing
-    return compilers is not None and compilers.config.suppress_errors
+    return compilers is not None and getattr(compilers.config, "suppress_errors", False)
 
 
 def _pass_over_compile_errors(on: bool) -> None:

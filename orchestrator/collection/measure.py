@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.text.units import AT_YOUR_PRICE
+from orchestrator.config.terms import AT_YOUR_PRICE
 
 
 @dataclass(frozen=True, kw_only=True)

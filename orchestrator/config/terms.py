@@ -8,6 +8,9 @@ from dataclasses import dataclass, field
 from orchestrator.config.request import Request
 from orchestrator.storage.secrets import NO_SECRETS
 
+AT_YOUR_PRICE = "at your price"
+"""The unit of costs in the currency of `report.price_per_gpu_hour`, which nobody names."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:

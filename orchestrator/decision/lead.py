@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 
+from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.words import difference, objective
 from orchestrator.text import figures
-from orchestrator.text.units import AT_YOUR_PRICE, suited
+from orchestrator.text.units import suited
 
 _MOST_NAMED = 2
 """Cells that a sentence names beside the first."""

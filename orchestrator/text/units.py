@@ -5,10 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.text import figures
-
-AT_YOUR_PRICE = "at your price"
-"""The unit of costs in the currency of `report.price_per_gpu_hour`, which nobody names."""
 
 _TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
 _SPANS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}  # no days: GPUs have their price by the hour

@@ -63,13 +63,11 @@ def test_compilers_are_asked_to_forget_only_what_they_have_compiled(
     assert len(forgotten) == 1
 
 
-def test_what_cannot_be_compiled_is_told_again_after_a_trial_that_passed_over_it(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_what_cannot_be_compiled_is_told_again_after_a_trial_that_passed_over_it() -> None:
     """Else the next one's own torch.compile would leave its model as it was, and nobody would know."""
     dynamo: Any = pytest.importorskip("torch._dynamo")
-    monkeypatch.setattr(dynamo.config, "suppress_errors", False)
-    flags = TorchFlags.now()
-    dynamo.config.suppress_errors = True
-    flags.restore()
-    assert not dynamo.config.suppress_errors
+    with dynamo.config.patch(suppress_errors=False):
+        flags = TorchFlags.now()
+        dynamo.config.suppress_errors = True
+        flags.restore()
+        assert not dynamo.config.suppress_errors
