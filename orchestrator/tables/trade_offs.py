@@ -16,15 +16,15 @@ from orchestrator.text.units import suited
 def gpu_count_table(found: Recommendation) -> TextTable | None:
     """The best cell of each number of GPUs, from the fewest; None where one was tried, or none has a best cell."""
     bests = [count.best for count in found.gpu_counts]
-    slowest_s = next((point.time_s for point in bests if point), None)
-    if slowest_s is None:
+    first_s = next((point.time_s for point in bests if point), None)
+    if first_s is None:
         return None
     names = [
         _called(found, count.best) if count.best else f"gpus={count.gpus:g}: {count.why_none}"
         for count in found.gpu_counts
     ]
     time, *others = _columns(found, bests).items()
-    faster = ("times as fast", [_as_fast(slowest_s, point.time_s) if point else "" for point in bests])
+    faster = ("times as fast", [_as_fast(first_s, point.time_s) if point else "" for point in bests])
     among = ", of those whose accuracy is within the margin" if found.baseline_cell_id else ""
     title = f"The best cell of each number of GPUs{among} (means over seeds)"
     return _table("gpu-counts", title, names, dict([time, faster, *others]))
@@ -63,9 +63,9 @@ def _called(found: Recommendation, point: TradeOff) -> str:
     return f"{point.name} (chosen)" if point.cell_id == found.cell_id else point.name
 
 
-def _as_fast(slowest_s: float, time_s: float) -> str:
+def _as_fast(first_s: float, time_s: float) -> str:
     """How many times as fast as the first of a table: `1.94×`; nothing where either time is not known."""
-    return "" if math.isnan(slowest_s) or math.isnan(time_s) else f"{figures.times(slowest_s / time_s)}×"
+    return "" if math.isnan(first_s) or math.isnan(time_s) else f"{figures.times(first_s / time_s)}×"
 
 
 def _accuracy(value: float) -> str:
