@@ -1,19 +1,20 @@
-"""What a sweep runs, round by round: what was planned, further seeds where the answer is open, spoiled trials again."""
+"""What a sweep runs, round by round: what was planned, by phases or by a search; then spoiled timings once more."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from orchestrator.config.request import Request
 from orchestrator.driver.session import Session
-from orchestrator.driver.spoiled import once_more
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import phases, search
 from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
+from orchestrator.telemetry.timing_gate import disturbed
 from sweeps.trial import TrialSpec
 
 Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
@@ -133,3 +134,17 @@ class Rounds:
 
 def _never_skipped(trial: TrialSpec) -> Outcome:
     raise RuntimeError(f"{trial.label}: whatever is left of a grid runs")
+
+
+def once_more(
+    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], *, share: float, planned: int
+) -> list[TrialSpec]:
+    """Of the trials that just ran those to run again, with the node to themselves; at most `share` of all planned ones.
+
+    At least one may be, however few are planned, unless `share` is 0. A timing that is too short, or that was shared as
+    asked, would be no better for it; and nothing is run a third time.
+    """
+    most = max(1, int(share * planned)) if share > 0 else 0
+    disturbances = disturbed(list(ends.values()))
+    again = [trial for trial in ran if disturbances.get(trial.trial_id) and ends[trial.trial_id].attempt == 1]
+    return [replace(trial, timing="exclusive") for trial in again[:most]]

@@ -3,7 +3,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.driver.spoiled import once_more
+from orchestrator.driver.rounds import once_more
 from orchestrator.journal.record import TrialRecord
 from orchestrator.telemetry.timing_gate import disturbed, judged
 from sweeps.status import Status

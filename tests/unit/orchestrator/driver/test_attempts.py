@@ -1,6 +1,6 @@
 import pytest
 
-from orchestrator.driver.retry import LOST_NODES, is_tried_again, tried_before
+from orchestrator.driver.attempts import LOST_NODES, is_tried_again, tried_before
 from orchestrator.journal.cause import Cause
 from orchestrator.journal.kind import Kind
 from orchestrator.journal.line import Record
