@@ -21,9 +21,8 @@ from orchestrator.command_line.multirun import Compositions, check_each
 from orchestrator.command_line.objective import objective_of
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.expansion import is_known, meaning
-from orchestrator.composition.hydra_section import check_hydra
+from orchestrator.composition.hydra_section import check_hydra, saved_without_secrets
 from orchestrator.composition.overrides import rewritten
-from orchestrator.composition.saved_config import saved_without_secrets
 from orchestrator.composition.search_path import (
     PRIMARY,
     config_dir,

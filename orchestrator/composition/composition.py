@@ -1,26 +1,28 @@
-"""The config, composed by Hydra: as a whole, and for one point of a sweep."""
+"""The config, composed by Hydra: as a whole, and for one point of a sweep; and the sweep's axes in it."""
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf, open_dict
 from omegaconf.errors import OmegaConfBaseException
 
-from orchestrator.composition.axis_values import axes_of
 from orchestrator.composition.composition_error import WRONG, CompositionError, dotted_keys, one_line, resolved
 from orchestrator.composition.config_groups import Groups
 from orchestrator.composition.overrides import with_alternatives
-from orchestrator.composition.search_path import primary, primary_arguments
-from orchestrator.composition.shadowed import shadowed
+from orchestrator.composition.search_path import primary, primary_arguments, shadowed
 from orchestrator.config.override_text import FROM_PROGRAM
 from orchestrator.storage.secrets import Secrets
 from sweeps.axes import Axes
+from sweeps.dotted import flat
 from sweeps.mistakes import MistakesError, nearest, unknown
-from sweeps.sweep import STANDARD_AXES
+from sweeps.sweep import MOST_TRIALS, STANDARD_AXES
 
 
 class Composition:
@@ -95,3 +97,32 @@ class Composition:
                 known = [*dotted, *self.groups.names, *STANDARD_AXES]
                 raise MistakesError([f"axis {key!r} is no config key or group{nearest(key, known)}"]) from None
         return resolved(config)
+
+
+def axes_of(given: Mapping[str, Any]) -> Axes:
+    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises MistakesError.
+
+    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) is one under its dotted name.
+    """
+    found = {axis: _axis_values(axis, value) for axis, value in flat(given) if value is not None}
+    return cast(Axes, found)
+
+
+def _axis_values(axis: str, given: Any) -> Any:
+    if isinstance(given, list):
+        return given
+    if axis == "gpus" and given == "auto":
+        return given
+    if not isinstance(given, str):
+        return [given]
+    try:
+        override = OverridesParser.create().parse_override(f"{axis}={given}")
+    except HydraException as error:
+        raise MistakesError([f"sweep.axes.{axis}={given!r}: {one_line(error)}"]) from None
+    if not override.is_sweep_override():
+        return _as_list(override.value())
+    return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' is longer than memory
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]

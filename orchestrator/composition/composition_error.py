@@ -14,12 +14,16 @@ from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
 from orchestrator.composition.search_path import is_search_path, primary
-from orchestrator.composition.suggestions import lone_word, own_code
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
 """What composing raises for a config that is none: a YAML that wants to make objects, a file that cannot be read or is
 no UTF-8 (a ValueError), `model=null` (another)."""
+
+
+_SCRIPTS = (".py", ".sh")
+
+_COMMAND = "a script of yours is run by trainable=command \"trainable.argv='python train.py --lr {lr}'\""
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
@@ -63,7 +67,7 @@ def _precedence(override: str, groups: Groups) -> int:
 def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
     key, equals, value = override.lstrip("+~").partition("=")
     if not equals and not override.startswith("~"):
-        return f"{override!r} is no KEY=VALUE{lone_word(override, groups)}"
+        return f"{override!r} is no KEY=VALUE{_lone_word(override, groups)}"
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
@@ -71,7 +75,7 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
         return f"{override!r}: a group is left out by ~{key}"
     if options and value not in options:
         what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
-        return f"{unknown(what, value, options)}{own_code(key, value)}"
+        return f"{unknown(what, value, options)}{_own_code(key, value)}"
     if "Could not override" in str(error):
         known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
         if key in known:
@@ -116,3 +120,23 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from dotted_keys(value, f"{prefix}{key}.")
+
+
+def _lone_word(word: str, groups: Groups) -> str:
+    """Of a value without its key."""
+    if found := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
+        return f" (did you mean {' or '.join(found)}?)"
+    if word.endswith(_SCRIPTS):
+        return f"; {_COMMAND}"
+    return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+
+
+def _own_code(group: str, value: str) -> str:
+    """Of code where the name of a choice was to be, and of a sweep in a file; nothing for any other word."""
+    if group == "trainable" and value.endswith(_SCRIPTS):
+        return f"; {_COMMAND}"
+    module, colon, _ = value.partition(":")
+    if not colon:
+        return f"; one of your own, FOLDER/sweep/{value}.yaml, is found by -cd FOLDER" if group == "sweep" else ""
+    key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
+    return f"; code of yours is {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"

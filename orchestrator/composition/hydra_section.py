@@ -1,9 +1,10 @@
-"""Hydra's own part of the config: what it would run, and where it would write."""
+"""Hydra's own part of the config: what it would run, where it would write, and what it writes down."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from omegaconf import OmegaConf
 from orchestrator.composition.composition_error import WRONG, one_line
 from orchestrator.composition.search_path import primary
 from orchestrator.config.trust import KEY, hydra_mistakes
+from orchestrator.storage.secrets import Secrets
 from sweeps.mistakes import MistakesError
 
 _PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "run")
@@ -62,3 +64,23 @@ def _trusted(overrides: Sequence[str]) -> list[str]:
     said = [each for each in overrides if each.startswith(f"{KEY}=")]
     values = [OverridesParser.create().parse_override(each).value() for each in said]
     return [str(module) for value in values if isinstance(value, list) for module in value]
+
+
+@contextmanager
+def saved_without_secrets() -> Iterator[None]:
+    """Whatever Hydra or a sweeper of its plugins saves meanwhile is clean before it reaches the disk.
+
+    They write the whole config and every override as they were given, at a place and a moment that no option changes.
+    What is to be interpolated stays unresolved: another reader has another environment.
+    """
+    save = OmegaConf.save
+
+    def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
+        told = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
+        save(OmegaConf.create(Secrets.of(told, told, os.environ).value(told)), f)
+
+    OmegaConf.save = staticmethod(save_clean)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        OmegaConf.save = staticmethod(save)  # type: ignore[method-assign]

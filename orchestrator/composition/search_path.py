@@ -1,4 +1,4 @@
-"""Where configs are found: the shipped ones, and folders of the user's own."""
+"""Where configs are found: the shipped ones, and folders of the user's own; and which of these are passed over."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from hydra import initialize_config_dir
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.config_search_path import SearchPathQuery
 from hydra.core.global_hydra import GlobalHydra
+from omegaconf import DictConfig
 
 from sweeps.mistakes import MistakesError
 
@@ -109,3 +110,16 @@ def _also_from(folder: Path) -> None:
     places = loader.config_search_path
     places.prepend(provider="command-line", path=f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
     loader.repository.initialize_sources(places)
+
+
+def shadowed(hydra: DictConfig) -> Iterator[str]:
+    """A line for every choice made that is a file of the user's own, and of ours: Hydra would take ours.
+
+    `hydra` is Hydra's own part of a composed config. A copy that says the same is no mistake.
+    """
+    folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
+    for group, choice in hydra.runtime.choices.items():
+        shipped = config_dir() / f"{group}/{choice}.yaml"
+        for own in (folder / f"{group}/{choice}.yaml" for folder in folders if shipped.is_file()):
+            if own.is_file() and own.read_bytes() != shipped.read_bytes():
+                yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"

@@ -5,6 +5,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.app import main
+from orchestrator.composition.composition import axes_of
+from sweeps.mistakes import MistakesError
+from sweeps.sweep import MOST_TRIALS
 
 AXES = "axes: {device_batch_size: [32], gpus: [1], lr_rule: [none], seed: [0]}"
 
@@ -159,3 +162,26 @@ def test_a_sweep_that_is_not_found_may_lie_in_a_folder_of_ones_own(capsys: pytes
     (line,) = told(capsys, "sweep=mine")
     assert line.startswith("unknown sweep in 'sweep=mine': 'mine'; valid: batch_scaling, ")
     assert line.endswith("; one of your own, FOLDER/sweep/mine.yaml, is found by -cd FOLDER")
+
+
+def test_axes_are_lists_whichever_way_they_are_written():
+    given = {"gpus": "auto", "seed": "range(0,3)", "lr_rule": "none,linear", "model": "mlp", "optimizer": {"lr": [0.1]}}
+    found = axes_of(given | {"lr_multiplier": 2, "device_batch_size": None, "data.subset": "[1,2]"})
+    assert found == {
+        "gpus": "auto",
+        "seed": [0, 1, 2],
+        "lr_rule": ["none", "linear"],
+        "model": ["mlp"],
+        "optimizer.lr": [0.1],
+        "lr_multiplier": [2],
+        "data.subset": [1, 2],
+    }
+
+
+def test_of_a_range_without_end_one_value_more_is_read_than_a_sweep_may_have():
+    assert len(axes_of({"seed": "range(0,1000000000000)"})["seed"]) == MOST_TRIALS + 1
+
+
+def test_what_is_no_value_is_told_with_its_axis():
+    with pytest.raises(MistakesError, match=r"sweep.axes.seed='\[1,'"):
+        axes_of({"seed": "[1,"})

@@ -3,7 +3,7 @@ from io import StringIO
 
 from omegaconf import OmegaConf
 
-from orchestrator.composition.saved_config import saved_without_secrets
+from orchestrator.composition.hydra_section import saved_without_secrets
 
 
 def test_what_is_saved_meanwhile_is_clean_and_all_is_as_before_also_after_an_error(monkeypatch):
