@@ -19,18 +19,17 @@ from typing import Any
 import psutil
 import ray
 from ray._private import parameter, ray_logging
+from ray._private import utils as ray_utils
 from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
 from ray.job_config import JobConfig
 
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
-from orchestrator.backends.on_ray.code import CODE, stage
 from orchestrator.backends.on_ray.drain_notice import leaving
-from orchestrator.backends.on_ray.environment import environment
 from orchestrator.backends.on_ray.import_ahead import PREPARE, preloading
-from orchestrator.backends.on_ray.patched import patched
-from orchestrator.backends.on_ray.signals import handler_kept, signals_left_to_us
+from orchestrator.backends.on_ray.runtime_env import CODE, stage
 from orchestrator.backends.on_ray.start_ahead import at_once
+from orchestrator.backends.on_ray.temporary import environment, handler_kept, patched
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from orchestrator.config.source_files import is_installed
 from sweeps.feasibility import Node
@@ -70,7 +69,9 @@ class Cluster:
         _read_authentication_again()
         before = set(psutil.Process().children())
         address = spec.address or os.environ.get("RAY_ADDRESS")
-        with handler_kept(signal.SIGTERM), signals_left_to_us():
+        # Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind.
+        left_to_us = patched(ray_utils, "set_sigterm_handler", lambda handler: None)
+        with handler_kept(signal.SIGTERM), left_to_us:
             if address:
                 context = _connect(address, shared, start_ahead)
             else:

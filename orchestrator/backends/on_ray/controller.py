@@ -13,9 +13,9 @@ from ray.tune.execution.tune_controller import TuneController
 from ray.util import placement_group_table
 
 from orchestrator.backends.on_ray.attempt import Attempt
-from orchestrator.backends.on_ray.gang import Supervisor
 from orchestrator.backends.on_ray.kept_gangs import KeptGangs
 from orchestrator.backends.on_ray.queue import TrialQueue
+from orchestrator.backends.on_ray.supervisor import Supervisor
 
 LOOK_EVERY_S = 0.2
 """How often the queue is asked for a trial where nothing runs."""

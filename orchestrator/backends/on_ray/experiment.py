@@ -20,11 +20,11 @@ from orchestrator.backends.on_ray.controller import Gang
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 from orchestrator.backends.on_ray.extensions import Extensions
-from orchestrator.backends.on_ray.head import HeadWatch
+from orchestrator.backends.on_ray.head_watch import HeadWatch
 from orchestrator.backends.on_ray.plain_tune import plain_tune
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.on_ray.relay import Relay
-from orchestrator.backends.on_ray.signals import handler_kept
+from orchestrator.backends.on_ray.temporary import handler_kept
 from orchestrator.backends.on_ray.trial_scheduler import AgendaScheduler
 from orchestrator.backends.quarantine import Quarantine
 from sweeps.feasibility import Node

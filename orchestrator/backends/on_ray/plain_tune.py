@@ -10,8 +10,7 @@ from ray.air._internal import usage
 from ray.tune import tune
 
 from orchestrator.backends.on_ray.controller import GangController
-from orchestrator.backends.on_ray.environment import environment
-from orchestrator.backends.on_ray.patched import patched
+from orchestrator.backends.on_ray.temporary import environment, patched
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",

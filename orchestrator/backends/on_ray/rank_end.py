@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +17,9 @@ NODE_S = 40.0
 """How long Ray may take to say what became of a rank that it cannot reach: it misses a node after some 15 s."""
 
 NOTE_LENGTH = 200
+
+
+_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
 def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
@@ -62,3 +66,16 @@ def _crash(log: Path, began_at: int) -> str:
     text = log.read_bytes()[began_at:].decode(errors="replace") if log.exists() else ""
     _, found, report = text.rpartition("Fatal Python error: ")
     return report.strip() if found else ""
+
+
+def oom_kills() -> int:
+    """How many processes the kernel's out-of-memory killer has ended here so far; 0 where it does not say."""
+    return sum(map(_count, _COUNTS))
+
+
+def _count(file: Path) -> int:
+    try:
+        found = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0

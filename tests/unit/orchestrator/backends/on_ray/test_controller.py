@@ -12,7 +12,7 @@ from orchestrator.backends.on_ray.controller import Bundles
 
 def test_a_supervisor_imports_nothing_that_takes_long() -> None:
     slow = {"ray.tune", "ray.train", "ray.data", "pandas", "pyarrow", "torch"}
-    code = f"import sys, orchestrator.backends.on_ray.gang; print(sorted({slow} & set(sys.modules)))"
+    code = f"import sys, orchestrator.backends.on_ray.supervisor; print(sorted({slow} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

@@ -5,7 +5,6 @@ from pathlib import Path
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
-from orchestrator.backends import oom_kills
 from orchestrator.backends.on_ray import rank_end
 from orchestrator.backends.on_ray.rank_end import end_by, settled
 from orchestrator.journal.cause import Cause
@@ -72,7 +71,7 @@ def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.Mon
 def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     events, vmstat = tmp_path / "memory.events", tmp_path / "vmstat"
     events.write_text("low 0\nhigh 0\nmax 5\noom 2\noom_kill 2\noom_group_kill 0\n")
-    monkeypatch.setattr(oom_kills, "_COUNTS", (events, vmstat))
-    assert oom_kills.oom_kills() == 2
+    monkeypatch.setattr(rank_end, "_COUNTS", (events, vmstat))
+    assert rank_end.oom_kills() == 2
     vmstat.write_text("nr_free_pages 9\noom_kill 3\n")
-    assert oom_kills.oom_kills() == 5
+    assert rank_end.oom_kills() == 5

@@ -1,6 +1,6 @@
 from pathlib import Path
 
-from orchestrator.backends.on_ray.code import stage
+from orchestrator.backends.on_ray.runtime_env import stage
 from orchestrator.config.source_files import python_files
 
 

@@ -22,10 +22,9 @@ from orchestrator.backends.gang_end import RankEnd, outcome_of
 from orchestrator.backends.on_ray.drain_notice import DrainNotice
 from orchestrator.backends.on_ray.plain_values import plain_result
 from orchestrator.backends.on_ray.rank import WATCH, rank_log
-from orchestrator.backends.on_ray.rank_end import end_by, settled
+from orchestrator.backends.on_ray.rank_end import end_by, oom_kills, settled
+from orchestrator.backends.on_ray.rank_watch import RankWatch
 from orchestrator.backends.on_ray.seats import Seats
-from orchestrator.backends.on_ray.watch import RankWatch
-from orchestrator.backends.oom_kills import oom_kills
 from orchestrator.journal.outcome import Outcome
 from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.readings import Readings

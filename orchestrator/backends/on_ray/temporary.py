@@ -1,0 +1,48 @@
+"""What is different for a while: environment variables, a piece of Ray, a signal's handler; no ray here."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from types import ModuleType
+from typing import Any
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these environment variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """The module has this value under this name: for what no setting of Ray's would do."""
+    theirs = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, theirs)
+
+
+@contextmanager
+def handler_kept(number: int) -> Iterator[None]:
+    """Undo what Ray does to the driver's handler of this signal; only the main thread can, and there only Ray does."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
