@@ -24,7 +24,7 @@ def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[M
     grid = itertools.product(*_columns(axes, zipped))
     combined = ({axis: value for part in parts for axis, value in part.items()} for parts in grid)
     in_order = ({axis: point[axis] for axis in axes} for point in combined)
-    return [point for point in in_order if not any(_matches(point, entry) for entry in exclude)]
+    return [point for point in in_order if not any(matches(point, entry) for entry in exclude)]
 
 
 def size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
@@ -92,8 +92,9 @@ def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point
         yield [dict(zip(group, values, strict=True)) for values in zip(*(axes[name] for name in group), strict=True)]
 
 
-def _matches(point: Point, entry: Mapping[str, Any]) -> bool:
-    return all(point[axis] in _as_list(value) for axis, value in entry.items())
+def matches(point: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
+    """Whether a point has all these values of axes; where there is a list of values, one of them."""
+    return all(axis in point and point[axis] in _as_list(value) for axis, value in entry.items())
 
 
 def _as_list(value: Any) -> list[Any]:

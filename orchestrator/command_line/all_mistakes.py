@@ -28,6 +28,7 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
 
 def checked(composition: Composition) -> Question:
     """A question that makes sense, as far as can be known before anything is started; else MistakesError."""
+    from orchestrator.backends.choice import known_nodes
     from orchestrator.command_line.known_keys import key_mistakes  # all not for --help, which is to come quickly
     from orchestrator.command_line.question import Question
     from orchestrator.command_line.request_checks import request_mistakes
@@ -39,7 +40,8 @@ def checked(composition: Composition) -> Question:
     mistakes = [*key_mistakes(config, config_dir()), *request_mistakes(config, request.axes)]
     if request.mode not in READING:
         try:
-            question.trials_on((_SOME_CLUSTER if request.address else this_machine(),))
+            nodes = _SOME_CLUSTER if request.address else this_machine()
+            question.trials_on((nodes,), guessed=known_nodes(request) is None)
         except MistakesError as error:
             mistakes += error.mistakes
     if mistakes:

@@ -13,13 +13,14 @@ from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.own_code import import_mistakes
-from orchestrator.config.request import OWN_SECTIONS, Request
+from orchestrator.config.request import AUTO_GPUS, OWN_SECTIONS, Request
 from orchestrator.config.setup import asked, code_in, setup, with_gpus
 from orchestrator.config.trust import trust_mistakes
 from orchestrator.config.versions import Versions
 from sweeps.axes import Point
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
+from sweeps.rerun import rerun_mistakes
 from sweeps.setup import Setup
 from sweeps.sweep import STANDARD_AXES, Sweep, trials
 from sweeps.trial import TrialSpec
@@ -53,12 +54,19 @@ class Question:
         """What is asked outside the axes, by its content: what a continued sweep must not change."""
         return asked(self.config, self._versions, self.secrets)
 
-    def trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
-        """The sweep's trials on these nodes, found once; MistakesError with everything that is wrong with any."""
+    def trials_on(self, nodes: Sequence[Node], *, guessed: bool = False) -> list[TrialSpec]:
+        """The sweep's trials on these nodes, found once; MistakesError with everything that is wrong with any.
+
+        Where the nodes are only `guessed`, GPU counts that follow from them are, too: what names one may be right.
+        """
         there = tuple(nodes)
         if there not in self._trials:
             self._trials[there] = self._trials_on(there)
-        return self._trials[there]
+        found = self._trials[there]
+        if not (guessed and self.request.axes.get("gpus") == AUTO_GPUS):
+            baseline = baseline_mistakes(self.request.baseline or {}, [trial.axes for trial in found])
+            _raise([*baseline, *rerun_mistakes(self.request.rerun, found)])
+        return found
 
     def _trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
         request = self.request
@@ -74,7 +82,6 @@ class Question:
         _raise([*axis_mistakes(self.config, request.axes), *self._setup_mistakes(self.config, whole=whole)])
         axes = with_gpus(request.axes, self.config, nodes)
         found = trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
-        _raise(baseline_mistakes(request.baseline or {}, [trial.axes for trial in found]))
         self._remarks.update(dict.fromkeys(reference_remarks(self.config, found)))
         return found
 

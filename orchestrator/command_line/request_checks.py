@@ -17,11 +17,13 @@ from orchestrator.storage.cloud import is_uri, uri_mistakes
 from orchestrator.trackers.tracking import tracker_mistakes
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
+from sweeps.rerun import form_mistakes
 
 
 def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Of its single values, and of those that have to fit one another."""
     yield from value_mistakes(config, {"mode": (*MODES, *WITHOUT_SWEEP), **OF_REQUEST})
+    yield from form_mistakes(config["rerun"])
     name = config["sweep"].get("name")
     if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"

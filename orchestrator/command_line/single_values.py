@@ -50,7 +50,6 @@ _OR_AUTO = ("auto",)
 OF_REQUEST: Values = {
     "backend": ("ray", "inprocess"),
     "workers": ("warm", "per_seed", "fresh"),
-    "rerun": ("none", "failed", "all"),
     "retries": Number(at_least=0, whole=True),
     "equal_failures": Number(at_least=2, whole=True, beside=_OR_NULL),
     "hang_s": Number(above=0, beside=_OR_NULL),

@@ -11,6 +11,8 @@ from sweeps.sweep import STANDARD_AXES
 
 _AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
 
+_ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
+
 _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels)(\.|=\s*\{)")
 
 
@@ -20,10 +22,10 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
     `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
     dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` add any name; and one of several alternatives sets
     those to null that are not given themselves. `scale=small` chooses in the group that a sweep has of its own:
-    `sweep/published/conv2d=small`.
+    `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, whatever number they look like.
     """
     sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
-    plain = [_adding(_scale(_axis(argument), sweep)) for argument in arguments]
+    plain = [_adding(_scale(_ids(_axis(argument)), sweep)) for argument in arguments]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
     result: list[str] = []
     for argument in plain:
@@ -45,6 +47,14 @@ def _axis(argument: str) -> str:
         return argument
     key, value = found["key"], found["value"]
     return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
+
+
+def _ids(argument: str) -> str:
+    """Quoted, but for the numbers of `{axis: value}`."""
+    if not argument.startswith("rerun="):
+        return argument
+    parts = re.split(r"(\{[^{}]*\})", argument)
+    return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
 
 
 def _scale(argument: str, sweep: str) -> str:

@@ -115,4 +115,4 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
 def _is_value(path: tuple[str, ...]) -> bool:
     """Whether a mapping here is one value: a baseline is a cell, a metric a way to read it, and labels have dots."""
     dotted = ".".join(path)
-    return dotted in ("sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")
+    return dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")

@@ -10,6 +10,7 @@ from typing import Any
 from orchestrator.storage.cloud import is_uri
 from sweeps.axes import Axes
 from sweeps.limit import Limit
+from sweeps.rerun import Rerun
 
 OWN_SECTIONS = (
     *("mode", "backend", "workers", "results_dir", "local_results_dir", "rerun", "allow_changed", "verbose", "sweep"),
@@ -39,7 +40,7 @@ class Request:
     mode: str
     backend: str
     workers: str
-    rerun: str
+    rerun: Rerun
     results_dir: Path
     """The folder of this sweep's results."""
     store: str | None
@@ -119,7 +120,7 @@ class Request:
             mode=config["mode"],
             backend=config["backend"],
             workers=config["workers"],
-            rerun=config["rerun"],
+            rerun=Rerun.of(config["rerun"]),
             results_dir=Path(place if store is None else config["local_results_dir"]).expanduser() / str(sweep["name"]),
             store=store,
             retries=config["retries"],

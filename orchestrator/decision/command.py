@@ -11,8 +11,8 @@ from typing import Any
 from orchestrator.config.override_text import FROM_PROGRAM, shell_command
 from sweeps.axes import distinct
 
-_OTHER = ("sweep.axes", "sweep.exclude=", "mode=", "claims.", "predict.", "compare.", "plan.")
-"""Overrides that such a command does not repeat: the axes are its own, and it runs trials."""
+_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
+"""Overrides that such a command does not repeat: the axes are its own, it runs trials, and none of them again."""
 
 _ZIP = "sweep.zip="
 

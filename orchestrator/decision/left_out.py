@@ -26,6 +26,7 @@ _LONGEST_NOTE = 200
 class Spoiled:
     """A cell that cannot be chosen because its timing is not valid, and what it came to all the same."""
 
+    cell_id: str
     name: str
     objective: float
     """Geometric mean over its seeds."""
@@ -42,7 +43,7 @@ class Spoiled:
             return "let each trial have its devices to itself (resources.timing=auto)"
         if OF_SEVERAL_MODELS in self.note:
             return "choose one device model (cluster.gpu_type)"
-        return "run it again (rerun=all), or with further seeds, while nothing else uses the machine"
+        return f"run it again (rerun={self.cell_id}), or with further seeds, while nothing else uses the machine"
 
 
 def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
@@ -75,6 +76,7 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str])
     rows = zip(cells.to_dict("records"), objectives, strict=True)
     found = [
         Spoiled(
+            cell_id=row["cell_id"],
             name=name(row, differing),
             objective=value,
             val_accuracy=row["val_accuracy"],

@@ -69,7 +69,7 @@ class Drive:
             backend, nodes = (None, known) if known else self._start(started, trials_on)
             seed_by_seed = request.limit.is_set
             planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun, seed_by_seed=seed_by_seed)
-            self._take_up(hardware_of(planned.to_run, nodes, here=known is not None))
+            self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
@@ -121,10 +121,11 @@ class Drive:
         told = f"the cluster has no node to run on: one{gpus} is asked for, and waited for {self.request.wait_s:g} s"
         self.console.print(told, soft_wrap=True)
 
-    def _take_up(self, hardware: Hardware) -> None:
+    def _take_up(self, hardware: Hardware, planned: Plan) -> None:
         """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
         check_hardware(self.request, self.journal.records, hardware)
-        told = {"asked": self.asked, "rerun": self.request.rerun, "driver": self._who, "hardware": hardware}
+        rerun = sorted(planned.named) or self.request.rerun.word
+        told = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
         self.journal.append(Kind.SWEEP, told)
         reached(Moment.SWEEP_TAKEN_UP)
 
@@ -134,7 +135,12 @@ class Drive:
         interrupt.nothing_runs()
         if interrupt.signal is not None and ends:  # said before the tables, which a busy machine may have no time for
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
-            console.print(f"{waiting} planned trials have not run; the same command continues")
+            again = sum(ends[trial_id].attempt == attempt for trial_id, attempt in planned.again.items())
+            if waiting or not again:
+                console.print(f"{waiting} planned trials have not run; the same command continues")
+            if again:
+                told = f"{again} trials have not run again, and stand as they were"
+                console.print(f"{told}; the same command runs all that it names once more", soft_wrap=True)
         damages = self.journal.damages
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
         with console.status("making the tables and the report …") if console.is_terminal else nullcontext():

@@ -1,7 +1,8 @@
-"""The files of an ok trial that runs once more because something spoiled its timing: kept until that attempt is ok.
+"""The files of a trial that has ended and runs again: kept until the row that they are of stands no more.
 
-Else the row that stands would have the curve of an attempt that does not (`standing`). Every step can be repeated, so
-that a driver that was killed in between leaves what the next one can put right.
+Else it would have the curve of an attempt that does not stand: one that was interrupted, or that did not replace an ok
+row (`standing`). Every step can be repeated, so that a driver that was killed in between leaves what the next one can
+put right.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ KEPT, FURTHER = "kept", "once_more"
 
 def put_aside(folder: Path) -> None:
     """Before the further attempt: copy the trial's files, unless they are aside already."""
-    if (folder / KEPT).exists():
+    if (folder / KEPT).exists() or not folder.exists():
         return
     unfinished = folder / f".{KEPT}"
     shutil.rmtree(unfinished, ignore_errors=True)
@@ -36,7 +37,7 @@ def put_aside(folder: Path) -> None:
 
 
 def bring_back(folder: Path) -> None:
-    """The further attempt is not ok: its files make room for those of the row that stands."""
+    """The further attempt does not count: its files make room for those of the row that stands."""
     kept, further = folder / KEPT, folder / FURTHER
     if not kept.exists():
         return
@@ -52,17 +53,26 @@ def bring_back(folder: Path) -> None:
 
 
 def drop(folder: Path) -> None:
-    """The further attempt is ok, and its files are the trial's."""
+    """The further attempt counts, and its files are the trial's."""
     shutil.rmtree(folder / KEPT, ignore_errors=True)
 
 
 def settle(layout: Layout, records: Iterable[Record]) -> None:
     """Put right what a driver left that was ended in the course of a further attempt."""
+    ended: set[str] = set()
     replaced: dict[str, bool] = {}
+    spoiled: set[str] = set()
     for record in records:
-        if record.kind == Kind.SPOILED:
-            replaced |= dict.fromkeys(record.value["trial_ids"], False)
-        elif record.kind == Kind.FINISHED and record.value["trial_id"] in replaced:
-            replaced[record.value["trial_id"]] = record.value["status"] == Status.OK.value
+        if record.kind == Kind.SWEEP:
+            spoiled = set()
+        elif record.kind == Kind.SPOILED:
+            spoiled |= set(record.value["trial_ids"])
+        elif record.kind == Kind.STARTED and record.value["trial_id"] in ended:
+            replaced[record.value["trial_id"]] = False
+        elif record.kind == Kind.FINISHED:
+            trial_id, is_ok = record.value["trial_id"], record.value["status"] == Status.OK.value
+            ended.add(trial_id)
+            if trial_id in replaced:
+                replaced[trial_id] = is_ok or trial_id not in spoiled
     for trial_id, by_further in replaced.items():
         (drop if by_further else bring_back)(layout.trial(trial_id))

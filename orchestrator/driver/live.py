@@ -20,6 +20,9 @@ from sweeps.trial import TrialSpec
 IDLE_S = 20
 """Seconds without a running trial, after which somebody who waits would like to know why."""
 
+ID_DIGITS = 8
+"""Of a trial's id, which tell it from the others of a sweep: `rerun=[3fa2c1d4]` runs it again."""
+
 
 class Display:
     """Counts what happens, and draws it. Nothing here is ever pickled or read back."""
@@ -109,7 +112,7 @@ class Display:
     def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
         done = sum(self._ended.values())
         count = f"[{done:{len(str(self._total))}}/{self._total}]"
-        told = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.label}"
+        told = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.trial_id[:ID_DIGITS]}  {trial.label}"
         figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
         shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
         style = "" if outcome.status is Status.OK else "bold red"

@@ -64,7 +64,15 @@ class Rounds:
 
     def _first(self) -> Sequence[TrialSpec]:
         probes = phases.probes(self._later, self._history.probes()) if self._request.phases else ()
-        return probes or self._chosen() or self._rest()
+        return [*self._named(), *probes] or self._chosen() or self._rest()
+
+    def _named(self) -> Sequence[TrialSpec]:
+        """What somebody pointed at, where phases or a search might pass over it."""
+        if not (self._request.phases or self._request.search):
+            return ()
+        named = [trial for trial in self._later if trial.trial_id in self._planned.named]
+        self._later = [trial for trial in self._later if trial.trial_id not in self._planned.named]
+        return named
 
     def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
         """The trials, those that share a GPU with as much of it as they are known to need."""
@@ -77,8 +85,8 @@ class Rounds:
     def _to_run(self) -> list[TrialSpec]:
         """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
         request, ends = self._request, self._history.ends()
-        stops = (request.phases or request.early_stop_after) and request.rerun == "none"
-        hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"}
+        stops = (request.phases or request.early_stop_after) and request.rerun.word == "none"
+        hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"} - self._planned.named
         may_run = self._planned.may_run(waits=request.wait_s > 0)
         return [trial for trial in may_run if trial.trial_id not in hopeless]
 

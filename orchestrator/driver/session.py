@@ -80,7 +80,7 @@ class Session:
         attempt = self._attempts.begun(trial)
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
         reached(Moment.TRIAL_STARTED)
-        if trial.trial_id in self._spoiled:
+        if trial.trial_id in self._ended:
             kept_files.put_aside(self._layout.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and trial.trial_id not in self._ended)
         self._ended.discard(trial.trial_id)
@@ -137,6 +137,7 @@ class Session:
         known = self._left_out.get(trial.trial_id)
         if known == (outcome.status, outcome.note):
             return
+        kept_files.bring_back(self._layout.trial(trial.trial_id))
         self._end(trial, outcome)
         self._display.skipped(trial, outcome)
 
@@ -174,9 +175,8 @@ class Session:
         if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
             kept_files.bring_back(folder)
         self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
-        if trial.trial_id in self._spoiled:
-            self._spoiled.discard(trial.trial_id)
-            kept_files.drop(folder)
+        self._spoiled.discard(trial.trial_id)
+        kept_files.drop(folder)
         self._ended.add(trial.trial_id)
         self._attempts.over(trial)
 

@@ -1,7 +1,8 @@
 """Which ends of trials stand, where a journal has several of one trial.
 
-The last one does, with one exception: a trial that was ok, and ran once more only because something had spoiled its
-timing, stays ok whatever became of that further attempt. Its row says so.
+The last one does, with two exceptions. A trial that was ok, and ran once more only because something had spoiled its
+timing, stays ok whatever became of that further attempt. And a result stays one where the trial was asked for again and
+was left out, by a budget or for want of room. The row says so.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from sweeps.status import Status
 
 
 def standing(records: Iterable[Record]) -> Iterator[Record]:
-    """The records in their order, the end of an attempt that must not replace an ok row replaced by that row.
+    """The records in their order, the ends that must not replace a row replaced by that row.
 
     Takes records as somebody else may have written them: what has no sense is passed on as it is.
     """
-    ok: dict[str, Mapping[str, Any]] = {}
+    results: dict[str, Mapping[str, Any]] = {}
     once_more: set[str] = set()
     for record in records:
         value = record.value if isinstance(record.value, Mapping) else {}
@@ -28,18 +29,29 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
         if record.kind == Kind.SWEEP:  # whoever takes the sweep up again asks anew
             once_more = set()
         elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
-            once_more |= {str(each) for each in value["trial_ids"]} & ok.keys()
-        elif record.kind == Kind.FINISHED and value.get("status") == Status.OK.value:
-            ok[trial_id] = value
-        elif record.kind == Kind.FINISHED and trial_id in once_more:
-            record = replace(record, value=_told(ok[trial_id], value))
+            ok = {key for key, result in results.items() if result["status"] == Status.OK.value}
+            once_more |= {str(each) for each in value["trial_ids"]} & ok
+        elif record.kind == Kind.FINISHED and trial_id in once_more and value.get("status") != Status.OK.value:
+            record = replace(record, value=_told(results[trial_id], "run once more, which ended as", value))
+        elif record.kind == Kind.FINISHED and trial_id in results and _never_ran(value):
+            record = replace(record, value=_told(results[trial_id], "not run again when asked for:", value))
+        elif record.kind == Kind.FINISHED and value.get("status") in _RESULTS:
+            results[trial_id] = value
         elif record.kind == Kind.FINISHED:
-            ok.pop(trial_id, None)
+            results.pop(trial_id, None)
         yield record
 
 
-def _told(ok: Mapping[str, Any], further: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The ok end, with a word about the attempt that did not replace it."""
-    word = f"run once more, which ended as {further.get('status')}"
+_RESULTS = tuple(status.value for status in Status if status.is_result() and status.is_final())
+
+
+def _never_ran(value: Mapping[str, Any]) -> bool:
+    """Whether this is the end of a trial that was left out; one that was ended early has run for some time."""
+    return value.get("status") in (Status.SKIPPED.value, Status.INFEASIBLE.value) and not value.get("wall_s")
+
+
+def _told(stands: Mapping[str, Any], word: str, further: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The end that stands, with a word about the one that did not replace it."""
     reason = f": {further['note']}" if further.get("note") else ""
-    return {**ok, "note": "; ".join(filter(None, (str(ok.get("note") or ""), word + reason)))}
+    told = f"{word} {further.get('status')}{reason}"
+    return {**stands, "note": "; ".join(filter(None, (str(stands.get("note") or ""), told)))}

@@ -21,6 +21,7 @@ from orchestrator.telemetry.machine import this_machine
 from sweeps.feasibility import Node, why_infeasible
 from sweeps.mistakes import MistakesError
 from sweeps.order import in_order
+from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.trial import TrialSpec
 
 TrialsOn = Callable[[Sequence[Node]], list[TrialSpec]]
@@ -37,6 +38,10 @@ class Plan:
     infeasible: Mapping[str, str]
     """Why a trial cannot run on these nodes, by trial id."""
     nodes: Sequence[Node]
+    named: frozenset[str] = frozenset()
+    """Of these trials the ids of those that `rerun` points at."""
+    again: Mapping[str, int] = field(default_factory=dict)
+    """By trial that ran, and is to run again: its last attempt."""
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """Of GPUs, by what is known of those that ran."""
@@ -48,24 +53,28 @@ class Plan:
         trials: Iterable[TrialSpec],
         records: Mapping[str, TrialRecord],
         nodes: Sequence[Node],
-        rerun: str,
+        rerun: Rerun = NO_RERUN,
         *,
         seed_by_seed: bool = False,
     ) -> Plan:
-        """The plan; `rerun` is `none`, `failed` (whatever is no result) or `all`."""
+        """The plan; with `rerun.word` `failed`, whatever is no result runs again."""
         durations = Durations(records.values())
         ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
+        named = rerun.pointed_at(ordered)
         ids = {trial.trial_id for trial in ordered}
-        standing = {key: record for key, record in records.items() if key in ids and _stands(record, rerun)}
+        standing = {key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)}
         reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in ordered}}
         without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in standing)
         infeasible = {trial.trial_id: reasons[trial.gang] for trial in without}
+        may = ids - {*standing, *infeasible}
         return Plan(
             trials=ordered,
             finished=standing,
             infeasible=infeasible,
             nodes=nodes,
             durations=durations,
+            named=named,
+            again={key: records[key].attempt for key in may if key in records and records[key].attempt},
             shares=MemoryShares.of(records.values()),
             seed_by_seed=seed_by_seed,
         )
@@ -121,6 +130,6 @@ def _nodes(request: Request) -> Sequence[Node]:
         backend.close()
 
 
-def _stands(record: TrialRecord, rerun: str) -> bool:
+def _stands(record: TrialRecord, word: str) -> bool:
     """Whether the trial is not to be run again; what a rule of the sweep left out, it may let in now."""
-    return record.status.stands(rerun) and not record.skipped_by
+    return record.status.stands(word) and not record.skipped_by

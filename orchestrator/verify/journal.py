@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from orchestrator.journal.kind import Kind
@@ -26,7 +26,8 @@ class Reading:
 
     violations: list[str] = field(default_factory=list)
     trials: dict[str, _Trial] = field(default_factory=dict)
-    rerun: str = "none"
+    rerun: str | Collection[str] = "none"
+    """None, failed, all, or the trials that somebody pointed at."""
     ended: int | None = None
     """Planned trials without an end, of a sweep that has ended with its tables written; None while it has not."""
 
@@ -70,8 +71,9 @@ class Reading:
         trial.running = False
 
     def _free_what_may_run_again(self) -> None:
-        for trial in self.trials.values():
-            if trial.status is not None and not trial.status.stands(self.rerun):
+        word, named = (self.rerun, ()) if isinstance(self.rerun, str) else ("none", self.rerun)
+        for trial_id, trial in self.trials.items():
+            if trial.status is not None and (trial_id in named or not trial.status.stands(word)):
                 trial.status = None
 
 

@@ -129,7 +129,7 @@ def measure(size: int) -> dict[str, Any]:
             with stage("expand"):
                 specs = trials(sweep_of(size), setup)
             with stage("plan"):
-                plan = Plan.of(specs, journal.terminal(), NODES, "none")
+                plan = Plan.of(specs, journal.terminal(), NODES)
             journal.append(Kind.SWEEP, {"asked": {}})
             with stage("run"), Display(screen, waiting=size) as display:
                 session = Session(layout, journal, display, Endless())  # type: ignore[arg-type]

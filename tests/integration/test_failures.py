@@ -25,6 +25,26 @@ def test_failures_are_rows_and_rerun_is_explicit(place):
     assert len(place.ran()) == 16
 
 
+def test_what_somebody_points_at_runs_again_and_nothing_else(place):
+    narrow = ("sweep=traced", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0,1]")
+    assert place.run(*narrow)[0] == 0
+    first = pd.read_csv(place.results / "tables/trials.csv")
+    one = first[first.seed == 0].iloc[0]
+    status, out, err = place.run(*narrow, f"rerun=[{one.trial_id[:6]},{{seed:1}}]", "sweep.budget.gpu_hours=0")
+    after = pd.read_csv(place.results / "tables/trials.csv")
+    assert status == 0 and len(place.ran()) == len(first), err
+    assert set(after.status) == {"ok"}
+    assert after.note.str.contains("not run again when asked for: skipped").sum() == 1 + (first.seed == 1).sum()
+    status, out, err = place.run(*narrow, f"rerun=[{one.trial_id[:6]},{{seed:1}}]")
+    after = pd.read_csv(place.results / "tables/trials.csv").set_index("trial_id")
+    assert status == 0 and one.trial_id[:8] in out, err
+    assert after.attempt.to_dict() == {
+        each.trial_id: 1 + (each.seed == 1 or each.trial_id == one.trial_id) for each in first.itertuples()
+    }
+    assert place.run(*narrow, "mode=verify")[0] == 0
+    assert "no planned trial or cell has an id" in place.run(*narrow, "rerun=[0123456789]")[2]
+
+
 def test_a_diverged_trial_is_a_result(place):
     assert place.run("sweep=traced", "trainable.diverges=2")[0] == 0
 

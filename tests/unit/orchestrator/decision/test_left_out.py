@@ -56,7 +56,7 @@ def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
 @pytest.mark.parametrize(
     ("fields", "remedy"),
     [
-        ({"metrics": {"foreign_cpu": 0.2}}, "run it again (rerun=all), or with further seeds, while nothing else uses"),
+        ({"metrics": {"foreign_cpu": 0.2}}, "run it again (rerun=2-32-none), or with further seeds, while nothing"),
         ({"timing": "shared"}, "let each trial have its devices to itself (resources.timing=auto)."),
     ],
 )

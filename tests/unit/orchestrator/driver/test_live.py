@@ -29,8 +29,8 @@ def watched(screen):
 def test_without_a_terminal_every_trial_is_one_plain_line():
     lines = watched(console(terminal=False)).splitlines()
     assert lines == [
-        f"[1/2] ok          1.5 s  {TRIALS[0].label}  val 0.75",
-        f"[2/2] failed      2.0 s  {TRIALS[1].label}  it broke [sic]",
+        f"[1/2] ok          1.5 s  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  val 0.75",
+        f"[2/2] failed      2.0 s  {TRIALS[1].trial_id[:8]}  {TRIALS[1].label}  it broke [sic]",
     ]
 
 

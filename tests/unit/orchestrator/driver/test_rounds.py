@@ -9,6 +9,7 @@ from orchestrator.plan import phases
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
 from sweeps.feasibility import Node
+from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.test_sweep import setup
 
@@ -46,7 +47,18 @@ class Nothing:
         return {}
 
 
-def made(monkeypatch, *, asked=(), spoiled=(), wait_s=0.0, phased=True, early_stop=None, ends=None, trials=TRIALS):
+def made(
+    monkeypatch,
+    *,
+    asked=(),
+    spoiled=(),
+    wait_s=0.0,
+    phased=True,
+    early_stop=None,
+    ends=None,
+    trials=TRIALS,
+    rerun=NO_RERUN,
+):
     """Rounds whose phases ask for these trials, one round after the other, and whose timings were spoiled in these."""
     rounds_of = iter(asked)
     monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
@@ -54,10 +66,10 @@ def made(monkeypatch, *, asked=(), spoiled=(), wait_s=0.0, phased=True, early_st
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
     request = SimpleNamespace(
-        phases=phased, search=None, wait_s=wait_s, rerun_invalid=0.1, rerun="none", early_stop_after=early_stop
+        phases=phased, search=None, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop
     )
     notes = Notes()
-    return Rounds(request, Plan.of(trials, {}, NODES, "none"), notes, Nothing(ends)), notes
+    return Rounds(request, Plan.of(trials, {}, NODES, rerun), notes, Nothing(ends)), notes
 
 
 def test_probes_then_what_is_asked_for_then_what_was_spoiled_then_the_rest_is_skipped(monkeypatch):
@@ -106,6 +118,14 @@ def test_what_the_phases_gave_up_stays_so_however_often_the_sweep_is_continued(m
     source, notes = made(monkeypatch, ends=ends)
     assert not source.next([])
     assert sorted(notes.told) == sorted((each.seed, "phases") for each in TRIALS[1:])
+
+
+def test_what_somebody_points_at_runs_first_whatever_phases_ask_for_or_gave_up(monkeypatch):
+    ends = {each.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for each in TRIALS[3:5]}
+    source, notes = made(monkeypatch, ends=ends, rerun=Rerun.of([TRIALS[4].trial_id]))
+    assert source.first == [TRIALS[4], TRIALS[0]], "it, and a probe for the others"
+    assert not source.next([])
+    assert sorted(notes.told) == sorted((each.seed, "phases") for each in (*TRIALS[:3], TRIALS[5]))
 
 
 def test_how_a_trial_ended_before_that_is_to_run_again_tells_the_phases_nothing(monkeypatch):

@@ -57,3 +57,18 @@ def test_a_trial_that_was_not_ok_gains_nothing(record_of):
 def test_what_has_no_sense_passes_through():
     odd = [Record(kind=Kind.FINISHED, value=3), Record(kind=Kind.SPOILED, value={"trial_ids": 3}), SPOILED]
     assert list(standing(odd)) == odd
+
+
+def test_a_result_stays_one_where_the_trial_was_asked_for_again_and_left_out(record_of):
+    oom = end(record_of, Status.OOM, note="too large")
+    for left_out in (Status.SKIPPED, Status.INFEASIBLE):
+        again = end(record_of, left_out, wall_s=0.0, note="why")
+        found = read([SWEEP, oom, SWEEP, again, SWEEP, end(record_of, left_out, wall_s=0.0)])
+        assert (found.status, found.attempt) == (Status.OOM, 1)
+        assert found.note == f"too large; not run again when asked for: {left_out.value}"
+        assert read([SWEEP, oom, SWEEP, again]).note.endswith(f"{left_out.value}: why")
+        assert read([SWEEP, end(record_of, Status.FAILED), SWEEP, again]).status is left_out
+
+
+def test_one_that_was_ended_early_when_asked_for_again_ended_so(record_of):
+    assert read([SWEEP, end(record_of, Status.OK), SWEEP, end(record_of, Status.SKIPPED, 2)]).status is Status.SKIPPED

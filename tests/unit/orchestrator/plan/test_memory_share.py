@@ -86,8 +86,8 @@ def test_a_budget_and_a_forecast_count_what_is_held(record_of):
     journal = [SimpleNamespace(kind=kind, value=value) for kind, value in zip(kinds, values, strict=True)]
     assert spent_gpu_s(journal) == 45.0 + 25.0 + 10.0
     again = replace(packed(), trial_id="another", seed=4)
-    plan = Plan.of([again], {end.trial_id: end}, [Node(name="a", cpus=8, gpus=1)], "none")
+    plan = Plan.of([again], {end.trial_id: end}, [Node(name="a", cpus=8, gpus=1)])
     assert rows(plan)[0]["gpus_held"] == 0.25  # nothing told of its memory
     told = replace(end, metrics={"reserved_memory_gb": 30.0, "device_memory_gb": 80.0})
-    plan = Plan.of([again], {end.trial_id: told}, [Node(name="a", cpus=8, gpus=1)], "none")
+    plan = Plan.of([again], {end.trial_id: told}, [Node(name="a", cpus=8, gpus=1)])
     assert rows(plan)[0]["gpus_held"] == 0.45 and plan.forecast.gpu_hours == pytest.approx(0.45 * 100 / 3600)

@@ -11,6 +11,7 @@ from orchestrator.plan import printout
 from orchestrator.plan.plan import Plan
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
+from sweeps.rerun import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.test_sweep import setup
@@ -25,7 +26,7 @@ def ended(trial, status=Status.OK, wall_s=3.0):
 
 
 def plan(*ends, rerun="none"):
-    return Plan.of(TRIALS, {record.trial_id: record for record in ends}, NODES, rerun)
+    return Plan.of(TRIALS, {record.trial_id: record for record in ends}, NODES, Rerun.of(rerun))
 
 
 def test_what_does_not_fit_is_infeasible_and_the_rest_runs():
@@ -49,6 +50,14 @@ def test_what_does_not_fit_is_infeasible_and_the_rest_runs():
 def test_what_is_run_again(status, rerun, again):
     trial = TRIALS[0]
     assert (trial in plan(ended(trial, status), rerun=rerun).to_run) is again
+
+
+def test_only_what_somebody_points_at_runs_again_whatever_became_of_it():
+    mine, other = TRIALS[:2]
+    for status in (Status.OK, Status.FAILED, Status.OOM):
+        found = plan(ended(mine, status), ended(other, status), rerun=[mine.trial_id[:8]])
+        assert (found.to_run, set(found.finished), found.named) == ([mine], {other.trial_id}, {mine.trial_id})
+        assert found.again == {mine.trial_id: 1}
 
 
 def test_records_of_other_trials_do_not_count():

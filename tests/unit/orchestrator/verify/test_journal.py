@@ -5,7 +5,7 @@ from orchestrator.journal.line import Record
 from orchestrator.verify.journal import of_the_plan, read
 
 
-def sweep(rerun: str = "none") -> Record:
+def sweep(rerun: str | list[str] = "none") -> Record:
     return Record(kind=Kind.SWEEP, value={"asked": {}, "rerun": rerun})
 
 
@@ -34,6 +34,7 @@ SPOILED = Record(kind=Kind.SPOILED, value={"trial_ids": ["a"]})
         [sweep(), started(), retried(), started(2), retried(2), started(3), finished(3, "failed")],
         [sweep(), started(), finished(), sweep("all"), started(2), finished(2)],
         [sweep(), started(), finished(1, "failed"), sweep("failed"), started(2), finished(2)],
+        [sweep(), started(), finished(), sweep(["a", "c"]), started(2), finished(2)],
         [sweep(), finished(0, "infeasible"), sweep(), started(), finished()],
         [sweep(), started(), started(1, "b"), finished(1, "oom", "b"), finished()],
         [sweep(), started(), finished(), SPOILED, started(2), finished(2), ENDED],
@@ -51,6 +52,7 @@ def test_what_drivers_write_is_in_order(records: list[Record]) -> None:
         ([sweep(), started(), finished(), finished()], "record 4: trial a has a second terminal record"),
         ([sweep(), started(), finished(), sweep(), started(2)], "record 5: trial a was started again after it had"),
         ([sweep(), started(), finished(1, "oom"), sweep("failed"), started(2)], "had ended as oom"),
+        ([sweep(), started(), finished(), sweep(["b"]), started(2)], "record 5: trial a was started again after it"),
         ([sweep(), finished()], "attempt 1 ended as finished, and had not been started"),
         ([sweep(), started(), started(3)], "attempt 3 follows attempt 1"),
         ([sweep(), started(), retried(), finished()], "attempt 1 ended as finished, and had not been started"),

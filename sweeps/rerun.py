@@ -1,0 +1,121 @@
+"""Which trials run again although they have ended: none, those that failed, all, or those that somebody points at."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sweeps.axes import distinct, matches
+from sweeps.mistakes import nearest
+from sweeps.trial import TrialSpec
+
+WORDS = ("none", "failed", "all")
+
+_FORMS = "none, failed, all, or trials by the beginning of an id or by axes: [3fa2], {gpus: 2, seed: 0}"
+
+_ID = re.compile(r"[0-9a-f]+")
+
+_MOST_TOLD = 4
+"""Trials that a mistake names."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rerun:
+    """What the user asked for."""
+
+    word: str = "none"
+    """One of WORDS."""
+    named: Sequence[str | Mapping[str, Any]] = ()
+    """Beginnings of the id of a trial or of a cell, and values of axes as in `sweep.exclude`."""
+
+    @staticmethod
+    def of(given: Any) -> Rerun:
+        """As it is in the config, without what `form_mistakes` tells of."""
+        if isinstance(given, str) and given in WORDS:
+            return Rerun(word=given)
+        return Rerun(named=tuple(filter(_may_name, _listed(given))))
+
+    def pointed_at(self, trials: Sequence[TrialSpec]) -> frozenset[str]:
+        """The ids of the trials that are named."""
+        return frozenset(trial.trial_id for named in self.named for trial in _meant(named, trials))
+
+
+NO_RERUN = Rerun()
+
+
+def form_mistakes(given: Any) -> Iterator[str]:
+    """A line for everything in `rerun` that can name no trial, whatever trials there are."""
+    if given in ([], *WORDS):
+        yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
+        return
+    for each in _listed(given):
+        if not _may_name(each):
+            close = nearest(each, WORDS) if isinstance(each, str) else ""
+            yield f"rerun must be {_FORMS}; not {each!r}{close}"
+
+
+def rerun_mistakes(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
+    """A line for everything that names none of these trials, or more of them than can be meant."""
+    for named in rerun.named:
+        yield from _of_axes(named, trials) if isinstance(named, Mapping) else _of_id(named, trials)
+
+
+def _may_name(given: Any) -> bool:
+    return bool(_ID.fullmatch(given) if isinstance(given, str) else isinstance(given, Mapping) and given)
+
+
+def _listed(given: Any) -> list[Any]:
+    return given if isinstance(given, list) else [given]
+
+
+def _meant(named: str | Mapping[str, Any], trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+    if isinstance(named, Mapping):
+        return [trial for trial in trials if matches(_values(trial), named)]
+    return [trial for trial in trials if trial.trial_id.startswith(named) or trial.cell_id.startswith(named)]
+
+
+def _values(trial: TrialSpec) -> dict[str, Any]:
+    """What a trial can be told by: its axes, and what follows from them."""
+    return {
+        "gpus": trial.gpus,
+        "device_batch_size": trial.batch.device_batch_size,
+        "global_batch_size": trial.batch.global_batch_size,
+        "lr_rule": trial.lr.rule,
+        "lr_multiplier": trial.lr.multiplier,
+        "seed": trial.seed,
+        **trial.axes,
+    }
+
+
+def _of_id(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
+    meant = _meant(named, trials)
+    owners = [trial.trial_id for trial in meant if trial.trial_id.startswith(named)]
+    owners += dict.fromkeys(trial.cell_id for trial in meant if trial.cell_id.startswith(named))
+    if not meant:
+        begun = (owner[: len(named)] for trial in trials for owner in (trial.trial_id, trial.cell_id))
+        where = "tables/trials.csv has the ids of trials, summary.csv those of cells"
+        yield f"rerun: no planned trial or cell has an id that begins with {named!r}{nearest(named, begun)}; {where}"
+    elif len(owners) > 1:
+        told = ", ".join(owners[:_MOST_TOLD]) + (", …" if len(owners) > _MOST_TOLD else "")
+        yield f"rerun: {len(owners)} ids of trials and cells begin with {named!r}: {told}; give more of one"
+
+
+def _of_axes(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
+    """Of each axis by itself; where all of them are right, of the axes together."""
+    wrong = [line for axis, value in named.items() for line in _of_axis(str(axis), _listed(value), trials)]
+    if not wrong and not _meant(named, trials):
+        told = ", ".join(f"{axis}={value}" for axis, value in named.items())
+        wrong = [f"rerun: there is each of {told}, but no trial has them together"]
+    yield from wrong
+
+
+def _of_axis(axis: str, named: Sequence[Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
+    axes = dict.fromkeys(name for trial in trials for name in _values(trial))
+    if axis not in axes:
+        yield f"rerun names {axis!r}, which is no axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
+        return
+    values = distinct([_values(trial)[axis] for trial in trials])
+    for absent in (each for each in named if each not in values):
+        yield f"rerun names {axis}={absent!r}, which no planned trial has; there are: {', '.join(map(str, values))}"
