@@ -15,8 +15,8 @@ def main() -> int:
     """The command line; returns the exit status."""
     _hear(lambda number, frame: os._exit(128 + number))  # before any import of ours, which a slow disk makes long
     if codecs.lookup(encoding := locale.getpreferredencoding(False)).name != "utf-8":
-        told = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
-        print(f"the encoding here is {encoding}, and configs, results and tables are UTF-8: {told}", file=sys.stderr)
+        remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
+        print(f"the encoding here is {encoding}, and configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
     from orchestrator.command_line.output_streams import outlast_readers
     from orchestrator.driver.interrupt import end_at_once

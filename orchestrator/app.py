@@ -95,13 +95,13 @@ def _dashed(arguments: Sequence[str]) -> Iterator[str]:
 def _places(flags: Namespace) -> Iterator[str]:
     """Where Hydra's own flags would have configs looked for."""
     if flags.config_path:
-        told = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
-        yield f"--config-path={flags.config_path} {told}"
+        hint = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
+        yield f"--config-path={flags.config_path} {hint}"
     elif flags.config_name not in (None, PRIMARY):
         file = Path(flags.config_dir or "FOLDER", f"{flags.config_name.removesuffix('.yaml')}.yaml")
         if not (flags.config_dir and file.is_file()):
-            told = f"there is no such primary config; one of your own is {file}, with -cd {file.parent}"
-            yield f"--config-name={flags.config_name}: {told}; a sweep is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
+            hint = f"there is no such primary config; one of your own is {file}, with -cd {file.parent}"
+            yield f"--config-name={flags.config_name}: {hint}; a sweep is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
 
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:

@@ -72,8 +72,8 @@ class SweepResults:
         if not path.is_file():
             others = sorted(each.stem for each in path.parent.glob(f"*{path.suffix}"))
             none = "no trial has ended yet, or it is not a sweep's folder"
-            told = f"there are {', '.join(others)}" if others else none
-            raise FileNotFoundError(f"there is no {path}: {told}")
+            hint = f"there are {', '.join(others)}" if others else none
+            raise FileNotFoundError(f"there is no {path}: {hint}")
         return path
 
 

@@ -72,12 +72,12 @@ def _group_mistakes(axes: Axes, group: Sequence[str]) -> Iterator[str]:
     """Those of axes that advance together."""
     lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
     if len(set(lengths.values())) > 1:
-        told = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
-        yield f"sweep.zip: axes that advance together need equally many values, but {told}"
+        text = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
+        yield f"sweep.zip: axes that advance together need equally many values, but {text}"
     elif len(lengths) == len(group):
         for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
-            told = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
-            yield f"sweep.zip has {told} more than once"
+            text = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
+            yield f"sweep.zip has {text} more than once"
 
 
 def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:

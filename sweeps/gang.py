@@ -26,8 +26,8 @@ def gang(
     ValueError where no such gang exists.
     """
     if not is_number(gpus) or gpus <= 0:
-        told = ": sweep.axes.gpus=auto takes 1, 2, 4 … up to what there is" if isinstance(gpus, str) else ""
-        raise ValueError(f"gpus must be a number above 0, not {gpus!r}{told}")
+        hint = ": sweep.axes.gpus=auto takes 1, 2, 4 … up to what there is" if isinstance(gpus, str) else ""
+        raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
     if strategy == "data_parallel" and device == "cpu":
         raise ValueError("strategy=data_parallel drives GPUs from one process, and there are none here: use ddp")
     if strategy == "single" and gpus > 1:

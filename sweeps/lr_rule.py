@@ -76,8 +76,8 @@ def adam_sqrt(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
         raise ValueError("adam_sqrt changes the optimizer's betas and eps, and its config has none")
     shares = [kappa * (1 - beta) for beta in optimizer["betas"]]
     if max(shares) > 1 - 1e-9:  # κ·(1−0.9) at κ = 10 is 0.9999999999999998
-        told = ", ".join(f"{share:.3g}" for share in shares)
-        raise ValueError(f"adam_sqrt needs κ·(1−β) < 1, but at κ={kappa:g} it is {told}")
+        values = ", ".join(f"{share:.3g}" for share in shares)
+        raise ValueError(f"adam_sqrt needs κ·(1−β) < 1, but at κ={kappa:g} it is {values}")
     changed = {"betas": [1 - share for share in shares], "eps": optimizer["eps"] / math.sqrt(kappa)}
     return Scaled(lr=lr * math.sqrt(kappa), optimizer=changed)
 

@@ -83,8 +83,8 @@ def _too_many(axes: Axes, zipped: Sequence[Sequence[str]]) -> str:
     """What is wrong with a grid too large to be expanded; empty where nothing is."""
     if (count := size(axes, zipped)) <= MOST_TRIALS:
         return ""
-    told = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
-    return f"{count:,} combinations ({told}) are more than the {MOST_TRIALS:,} trials that a sweep may have"
+    product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
+    return f"{count:,} combinations ({product}) are more than the {MOST_TRIALS:,} trials that a sweep may have"
 
 
 _BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")

@@ -30,9 +30,9 @@ def _training(trial: TrialSpec) -> str:
     """All that a cell's ranks are told, but for names, and for what a rule has done already."""
     request, lr = trial.rank_request(0), trial.lr
     named = ("trial_id", "label", "seed", "lr")
-    told = {key: value for key, value in request.items() if key not in named}
+    kept = {key: value for key, value in request.items() if key not in named}
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
     # Commands and functions of the user's own are told the rule's name, and may follow it in their own way.
     follows = RULES[lr.rule].in_training or trial.trainable != LOOP
     rule = lr.rule if follows else None
-    return digest([told, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])
+    return digest([kept, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])

@@ -40,8 +40,10 @@ def check_reachable(request: Request) -> None:
     if request.backend != "ray":
         return
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
-        told = "no address of a cluster's head: give HOST:6379, or auto on the head itself; `ray job submit` needs none"
-        raise MistakesError([f"{key}={address} is {told}"])
+        reason = (
+            "no address of a cluster's head: give HOST:6379, or auto on the head itself; `ray job submit` needs none"
+        )
+        raise MistakesError([f"{key}={address} is {reason}"])
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return
@@ -81,9 +83,9 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
         raise MistakesError([f"cluster.address: {error}{_of_another(str(error))}"]) from error
 
 
-def _of_another(told: str) -> str:
+def _of_another(message: str) -> str:
     """What may be the matter where something answers, and Ray comes to no terms with it."""
-    if "Failed to connect" not in told:
+    if "Failed to connect" not in message:
         return ""
     return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"
 

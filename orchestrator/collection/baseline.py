@@ -50,8 +50,8 @@ class Comparison:
         known = {*STANDARD_AXES, *self.axis_columns} - {"seed"}
         for axis in self.baseline:
             if axis not in known:
-                told = f"sweep.baseline names {axis!r}, which is no axis of these results"
-                raise MistakesError([f"{told}; axes: {', '.join(sorted(known))}"])
+                problem = f"sweep.baseline names {axis!r}, which is no axis of these results"
+                raise MistakesError([f"{problem}; axes: {', '.join(sorted(known))}"])
 
     def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:
         """For each cell, the `cell_id` it is compared with in speed: on the same device model, and alike otherwise."""

@@ -135,8 +135,8 @@ def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str
 
 
 def _fields(record: TrialRecord) -> dict[str, Any]:
-    told = record.provenance.get("device_model")
-    model = told if isinstance(told, str) else None
+    named_model = record.provenance.get("device_model")
+    model = named_model if isinstance(named_model, str) else None
     named = record.device == "cpu" or (record.status is Status.OK and not model)
     device = record.device if named else model
     given = {name: getattr(record, name) for name in _FIELDS}

@@ -109,7 +109,7 @@ def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
         return {}, [content]
     rows, trouble = _rows(content)
     columns, odd = _columns(rows)
-    return columns, [told for told in (trouble, odd) if told]
+    return columns, [problem for problem in (trouble, odd) if problem]
 
 
 def _bytes(path: Path) -> bytes:

@@ -17,9 +17,9 @@ def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
     stretch = (~goes_on).cumsum()
     several = stretch.isin(stretch[goes_on])
     groups = rows[several].groupby(stretch[several])
-    told = groups[[name for name in rows.columns if name not in ("trial_id", "epoch")]]
-    joinable = (told.nunique() <= 1).all(axis="columns")
-    joined = told.first()[joinable]
+    figures = groups[[name for name in rows.columns if name not in ("trial_id", "epoch")]]
+    joinable = (figures.nunique() <= 1).all(axis="columns")
+    joined = figures.first()[joinable]
     kept = ~stretch.isin(joined.index) | ~goes_on
     found = rows[kept].copy()
     first = stretch[kept].isin(joined.index)

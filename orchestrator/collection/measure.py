@@ -38,8 +38,8 @@ def time_s(trials: pd.DataFrame, target: float | None) -> Measure:
     if reached.any():
         vain = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
         hits = reached.groupby(trials["cell_id"]).transform("sum")
-        told = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
-        return Measure(told=told, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
+        measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
+        return Measure(told=measure, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
     steady = trials["samples"] / trials["samples_per_s"]
     why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"
     values = steady.fillna(trials["train_s"])

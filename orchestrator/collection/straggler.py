@@ -25,8 +25,8 @@ def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
     for record in ok:
         if rate := figure(record.metrics, "samples_per_s"):
             rates.setdefault(record.cell_id, []).append(rate)
-    told = {record.trial_id: _told(record, rates.get(record.cell_id, [])) for record in ok}
-    return {trial_id: sentence for trial_id, sentence in told.items() if sentence}
+    notes = {record.trial_id: _told(record, rates.get(record.cell_id, [])) for record in ok}
+    return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
 
 
 def _told(record: TrialRecord, of_cell: Sequence[float]) -> str:

@@ -89,8 +89,8 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
     cells["n_seeds"] = groups.size()
     ok = trials["status"] == Status.OK.value
-    told = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
-    for column, true in told.items():
+    counted = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
+    for column, true in counted.items():
         cells[column] = true.groupby(trials["cell_id"]).sum()
     for column, source in zip(MACHINES, ("provenance.host", "provenance.machine"), strict=True):
         known = trials.loc[ok, ["cell_id", source]] if source in trials else pd.DataFrame(columns=["cell_id", source])
@@ -172,7 +172,7 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for valid, cell, baseline in zip(valid_at_baseline, cells.index, cells["baseline_cell_id"], strict=True)
         ],
     )
-    return ["; ".join(filter(None, told)) for told in zip(*parts, strict=True)]
+    return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
 
 
 def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:

@@ -39,8 +39,8 @@ class Question:
         _raise(shape_mistakes(self.config, config_dir()))
         if self.config["sweep"].get("name") in (None, "???"):
             if composition.sweep:
-                told = "its file begins with the line '# @package _global_', and has sweep: {name: …}"
-                raise MistakesError([f"sweep={composition.sweep} gives no sweep.name: {told}"])
+                hint = "its file begins with the line '# @package _global_', and has sweep: {name: …}"
+                raise MistakesError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
             raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
         self.request = Request.of(self.config, composition.axes(), composition.arguments)

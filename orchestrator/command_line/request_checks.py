@@ -68,8 +68,8 @@ def _claims(config: Mapping[str, Any]) -> Iterator[str]:
         try:
             Claim.of(claim)
         except ValueError as error:
-            told = claim.get("expression") if isinstance(claim, Mapping) else claim
-            yield f"sweep.claims: {told!r}: {error}"
+            expression = claim.get("expression") if isinstance(claim, Mapping) else claim
+            yield f"sweep.claims: {expression!r}: {error}"
 
 
 def _tune(config: Mapping[str, Any]) -> Iterator[str]:
@@ -125,8 +125,8 @@ def _labels(config: Mapping[str, Any]) -> Iterator[str]:
     if not isinstance(labels, Mapping) or not all(isinstance(each, str) for pair in labels.items() for each in pair):
         yield f"cluster.labels must be {{label: value}} in text, not {labels!r}"
     elif labels and config["mode"] in ("run", "plan") and (not cluster or config["backend"] == "inprocess"):
-        told = "there is none: give cluster.address, or leave them out (cluster.gpu_type works without)"
-        yield f"cluster.labels={labels} choose among the nodes of a cluster, and {told}"
+        hint = "there is none: give cluster.address, or leave them out (cluster.gpu_type works without)"
+        yield f"cluster.labels={labels} choose among the nodes of a cluster, and {hint}"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -140,8 +140,8 @@ def _baseline(baseline: Any, axes: Axes) -> Iterator[str]:
         return
     for axis in baseline or ():
         if axis not in cell_axes:
-            told = ", ".join(cell_axes)
-            yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {told}"
+            known = ", ".join(cell_axes)
+            yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {known}"
 
 
 def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
@@ -153,5 +153,5 @@ def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Ite
     for axis in filter(there.get, absent):
         yield f"sweep.baseline is no cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
     if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
-        told = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
-        yield f"sweep.baseline is no cell: there is each of {told}, but not together"
+        values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
+        yield f"sweep.baseline is no cell: there is each of {values}, but not together"

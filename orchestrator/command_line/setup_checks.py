@@ -77,8 +77,8 @@ def _unset(value: Any, key: str = "") -> Iterator[str]:
 def _budget(config: Mapping[str, Any]) -> Iterator[str]:
     budget = {key: value for key, value in (config.get("budget") or {}).items() if value is not None}
     if "budget" in config and len(budget) != 1:
-        told = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
-        yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {told}"
+        given = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
+        yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {given}"
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
@@ -95,8 +95,8 @@ def reference_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) ->
     matters = value_at(config, "report.objective") != NO_OBJECTIVE
     heeds = not {"device_batch_size", "global_batch_size"} & set(value_at(config, "trainable._ignores_") or ())
     if matters and heeds and len(batches) > 1 and len(references) == 1 and not references & batches:
-        told = f"no trial has the reference batch of {references.pop()} (trainable.reference_batch_size)"
-        yield f"{told}, with which accuracies are compared: the most accurate cell stands in for it"
+        remark = f"no trial has the reference batch of {references.pop()} (trainable.reference_batch_size)"
+        yield f"{remark}, with which accuracies are compared: the most accurate cell stands in for it"
 
 
 def _ignored(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

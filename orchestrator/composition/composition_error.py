@@ -108,10 +108,10 @@ def _quoting(override: str, error: Exception) -> str:
 
 def one_line(error: BaseException) -> str:
     """The error in a line, with its reason, where Hydra says only what failed."""
-    told = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
-    told = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", told)
+    text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", text)
     why = one_line(error.__cause__) if error.__cause__ else ""
-    return f"{told}: {why}" if why and why not in told else told
+    return f"{text}: {why}" if why and why not in text else text
 
 
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:

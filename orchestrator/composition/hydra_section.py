@@ -30,7 +30,7 @@ def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) ->
     mistakes = list(hydra_mistakes(config, _trusted(overrides)))
     if results_dir:
         mistakes += _output_mistakes(config["run"]["dir"])
-        mistakes += [f"results_dir: {told}" for told in [_why_not_made(results_dir)] if told]
+        mistakes += [f"results_dir: {reason}" for reason in [_why_not_made(results_dir)] if reason]
     if mistakes:
         raise MistakesError(mistakes)
     return config
@@ -46,8 +46,8 @@ def _section(overrides: Sequence[str]) -> dict[str, Any]:
 
 def _output_mistakes(pattern: str) -> Iterator[str]:
     """Of the folder that Hydra makes for its own output, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
-    if told := _why_not_made(Path(pattern.partition("${")[0])):
-        yield f"{told}, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
+    if reason := _why_not_made(Path(pattern.partition("${")[0])):
+        yield f"{reason}, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
 
 
 def _why_not_made(folder: Path) -> str:
@@ -76,8 +76,8 @@ def saved_without_secrets() -> Iterator[None]:
     save = OmegaConf.save
 
     def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
-        told = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
-        save(OmegaConf.create(Secrets.of(told, told, os.environ).value(told)), f)
+        plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
+        save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
 
     OmegaConf.save = staticmethod(save_clean)  # type: ignore[method-assign]
     try:

@@ -83,8 +83,8 @@ def data_version(data: Mapping[str, Any]) -> str:
 
 def _outline(named: Iterable[tuple[Path, Path]]) -> str:
     """Names and sizes: enough for a package that is installed and not edited, and that may have thousands of files."""
-    told = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
-    return hashlib.sha256(told.encode()).hexdigest()[:LENGTH]
+    outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
+    return hashlib.sha256(outline.encode()).hexdigest()[:LENGTH]
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:

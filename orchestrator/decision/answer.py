@@ -16,7 +16,7 @@ WHY = "Nothing is recommended, as asked: report.objective=none."
 
 def answer(cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[str]:
     """What became of the claims, and the largest speed-up, of the cells of a summary."""
-    return [told for told in (_of_claims(judged), _of_scaling(cells), WHY) if told]
+    return [sentence for sentence in (_of_claims(judged), _of_scaling(cells), WHY) if sentence]
 
 
 def _of_claims(judged: Sequence[Verdict]) -> str:
@@ -24,8 +24,8 @@ def _of_claims(judged: Sequence[Verdict]) -> str:
         return ""
     verdicts = [verdict.verdict for verdict in judged]
     counts = {verdict: verdicts.count(verdict) for verdict in (CONFIRMED, REFUTED, INCONCLUSIVE)}
-    told = [f"{count} {verdict}" for verdict, count in counts.items() if count]
-    return f"Claims: {', '.join(told)}."
+    parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    return f"Claims: {', '.join(parts)}."
 
 
 def _of_scaling(cells: pd.DataFrame) -> str:
@@ -44,7 +44,7 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     row = rows[place]
     speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
     where = short_names(rows, varying(cells))[place]
-    told = where if where.startswith("gpus=") else f"gpus={row['gpus']:g}, {where}"
+    cell = where if where.startswith("gpus=") else f"gpus={row['gpus']:g}, {where}"
     best = "The largest speed-up is" if row["speedup"] > 1 else "No cell gains by more GPUs: the best is"
     doubt = "" if valid.any() else " (its timing is not valid)"
-    return f"{best} {speed}, {figures.percent(row['efficiency'])}% of the ideal, with {told}{doubt}."
+    return f"{best} {speed}, {figures.percent(row['efficiency'])}% of the ideal, with {cell}{doubt}."

@@ -98,8 +98,8 @@ class _Values:
         """Of the one cell that is selected, a curve for each seed."""
         cells = self._cells_with(name, selection)
         if len(cells) != 1:
-            told = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
-            raise ExpressionError(f"{{{told}}} of {name} selects {len(cells)} cells: narrow it")
+            selected = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
+            raise ExpressionError(f"{{{selected}}} of {name} selects {len(cells)} cells: narrow it")
         cell_id = cells["cell_id"].iloc[0]
         curves = self._curves.get(cell_id, {})
         if not curves:
@@ -120,12 +120,12 @@ class _Values:
             if name not in chosen:
                 raise ExpressionError(f"there is no axis {axis!r}{nearest(axis, list(self._cells.columns))}")
             chosen = chosen[chosen[name].isna() if value is None else chosen[name] == value]
-        told = ", ".join(f"{axis}={value}" for axis, value in selection.items())
+        selected = ", ".join(f"{axis}={value}" for axis, value in selection.items())
         if chosen.empty:
-            raise ExpressionError(f"no cell has {told}")
+            raise ExpressionError(f"no cell has {selected}")
         bad = chosen[chosen["n_ok"] == 0]
         if len(bad):
-            raise ExpressionError(f"{column}({told}): a cell is {bad['status'].iloc[0]}")
+            raise ExpressionError(f"{column}({selected}): a cell is {bad['status'].iloc[0]}")
         return chosen
 
     def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:

@@ -21,15 +21,15 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     compared = not math.isnan(found.choice.shortfall.point[chosen])
     invalid = not is_valid(found.candidates["timing_valid"]).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
-    told = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
-    told += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
+    reasons = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
+    reasons += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
     if not chance_unknown and not is_sure(p_best):
-        told.append(f"the probability that it is {BEST} is {probability(p_best)}{_likelier(found, chosen)}")
+        reasons.append(f"the probability that it is {BEST} is {probability(p_best)}{_likelier(found, chosen)}")
     if not chance_unknown and compared and not is_sure(p_within):
-        told.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
+        reasons.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
     missed = ["no trial reached the target accuracy"] * found.measure.target_missed
-    return told + missed + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
+    return reasons + missed + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:

@@ -93,5 +93,5 @@ def commonest_end(trials: pd.DataFrame) -> str:
         return ""
     ends = trials.groupby(["status", "note"], sort=False).size()
     (status, note), count = ends.index[int(ends.to_numpy().argmax())], int(ends.max())
-    told = f"{status}: {note[:_LONGEST_NOTE]}" if note else status
-    return f"{count} of {len(trials)} trials ended as {told.rstrip('.')}."
+    text = f"{status}: {note[:_LONGEST_NOTE]}" if note else status
+    return f"{count} of {len(trials)} trials ended as {text.rstrip('.')}."

@@ -69,8 +69,8 @@ def _setting(
 def _figures(found: Contenders) -> dict[str, tuple[Interval, str]]:
     """Of every cell, with their units, by name."""
     totals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
-    told = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
-    return totals | told | {"val_accuracy_difference": (found.choice.shortfall.intervals(), "1")}
+    of_summary = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
+    return totals | of_summary | {"val_accuracy_difference": (found.choice.shortfall.intervals(), "1")}
 
 
 def _of_summary(cells: pd.DataFrame, column: str) -> Interval:

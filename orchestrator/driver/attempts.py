@@ -47,8 +47,8 @@ class Attempts:
         if not is_tried_again(outcome.cause, tried, self._retries):
             return None
         tried.append(outcome.cause)
-        told = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
-        return self._told(trial) | told
+        value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
+        return self._told(trial) | value
 
     def another(self, trial: TrialSpec) -> None:
         """The journal knows: the trial may run again."""

@@ -97,9 +97,9 @@ class Drive:
         if agenda.deserted:
             self.console.print("there is no node left to run anything on", style="bold red")
         if agenda.hopeless:
-            told = f"none is ok, and all that failed did so alike, whatever its axes: {agenda.hopeless}"
+            message = f"none is ok, and all that failed did so alike, whatever its axes: {agenda.hopeless}"
             more = "the rest is left alone (equal_failures=null runs it in any case)"
-            self.console.print(f"{told}; {more}", style="bold red", markup=False, soft_wrap=True)
+            self.console.print(f"{message}; {more}", style="bold red", markup=False, soft_wrap=True)
 
     def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
         """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""
@@ -118,15 +118,15 @@ class Drive:
         first = first_shape(trials_on((NOWHERE,)))
         backend.ask_for([first])
         gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu asks for none)" if first.gang.gpus else ""
-        told = f"the cluster has no node to run on: one{gpus} is asked for, and waited for {self.request.wait_s:g} s"
-        self.console.print(told, soft_wrap=True)
+        message = f"the cluster has no node to run on: one{gpus} is asked for, and waited for {self.request.wait_s:g} s"
+        self.console.print(message, soft_wrap=True)
 
     def _take_up(self, hardware: Hardware, planned: Plan) -> None:
         """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
         check_hardware(self.request, self.journal.records, hardware)
         rerun = sorted(planned.named) or self.request.rerun.word
-        told = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
-        self.journal.append(Kind.SWEEP, told)
+        value = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
+        self.journal.append(Kind.SWEEP, value)
         reached(Moment.SWEEP_TAKEN_UP)
 
     def end(self, planned: Plan) -> int:

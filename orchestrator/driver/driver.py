@@ -88,8 +88,8 @@ def report(request: Request, console: Console) -> int:
 def _report(request: Request, layout: Layout, console: Console) -> int:
     if not layout.journal.exists():
         kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
-        told = f"; what was made of it before is still there: {', '.join(kept)}" if kept else ""
-        raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{told}"])
+        what_is_left = f"; what was made of it before is still there: {', '.join(kept)}" if kept else ""
+        raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
     ending = Ending.of(request, layout, (), found.ends, driver=found.driver, findings=found.findings)
     ending.show(console)

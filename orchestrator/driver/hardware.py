@@ -46,8 +46,8 @@ def _latest(records: Iterable[Record]) -> Hardware:
     """What trials were run on the last time any were."""
     found: Hardware = {}
     for record in records:
-        if record.kind == Kind.SWEEP and isinstance(told := record.value.get("hardware"), Mapping):
-            found = {**found, **told}
+        if record.kind == Kind.SWEEP and isinstance(hardware := record.value.get("hardware"), Mapping):
+            found = {**found, **hardware}
     return found
 
 

@@ -28,10 +28,10 @@ _TOO_SLOW = "this does not end in time, and is killed: the same command continue
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
-def _say(told: str) -> None:
+def _say(message: str) -> None:
     """On standard error, if anybody reads it: Ctrl-C ends a `tee` behind the pipe, too."""
     with suppress(OSError):
-        os.write(2, f"\n{told}\n".encode())
+        os.write(2, f"\n{message}\n".encode())
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:
@@ -135,20 +135,20 @@ class Interrupt:
             _say(_TOO_SLOW)
             end_at_once(number)
 
-    def _tell(self, told: str) -> None:
+    def _tell(self, message: str) -> None:
         """Somebody else's way to say something may take its time: the seconds are counted all the same."""
-        threading.Thread(target=self._say, args=(told,), daemon=True).start()
+        threading.Thread(target=self._say, args=(message,), daemon=True).start()
 
     def _next(self, until: float | None) -> int | None:
         """The next of the signals; 0 when it is over, None when it is too late. Other handlers' signals pass by."""
         while until is None or time.monotonic() < until:
             wait_s = None if until is None else max(0.0, until - time.monotonic())
             ready, _, _ = select.select([self._heard], [], [], wait_s)
-            told = os.read(self._heard, 1) if ready else b""
-            if told == _OVER:
+            byte = os.read(self._heard, 1) if ready else b""
+            if byte == _OVER:
                 return 0
-            if told and told[0] in SIGNALS:
-                return told[0]
+            if byte and byte[0] in SIGNALS:
+                return byte[0]
         return None
 
 

@@ -104,19 +104,19 @@ class Display:
         elif not self._told_idle and time.monotonic() - self._idle_since > IDLE_S:
             self._told_idle = True
             who = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
-            told = f"{who} for processes that start slowly, or for room that others use"
-            self._console.print(f"nothing has started for {IDLE_S} s: {told}", soft_wrap=not self._live)
+            reason = f"{who} for processes that start slowly, or for room that others use"
+            self._console.print(f"nothing has started for {IDLE_S} s: {reason}", soft_wrap=not self._live)
         if self._live:
             self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)
 
     def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
         done = sum(self._ended.values())
         count = f"[{done:{len(str(self._total))}}/{self._total}]"
-        told = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.trial_id[:ID_DIGITS]}  {trial.label}"
+        line = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.trial_id[:ID_DIGITS]}  {trial.label}"
         figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
         shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
         style = "" if outcome.status is Status.OK else "bold red"
-        return Text(told + shown + (f"  {outcome.note}" if outcome.note else ""), style=style)
+        return Text(line + shown + (f"  {outcome.note}" if outcome.note else ""), style=style)
 
     def _table(self) -> Table:
         table = Table(title=self._counts(), title_justify="left")
@@ -135,9 +135,9 @@ class Display:
 
     def _footer(self) -> Text:
         left = self.left_s()
-        told = f"about {_duration(left)} left" if left is not None else "time left unknown"
+        left_text = f"about {_duration(left)} left" if left is not None else "time left unknown"
         best = f"; best validation accuracy so far {self._best[0]:.4f} ({self._best[1]})" if self._best else ""
-        return Text(told + best)
+        return Text(left_text + best)
 
     def left_s(self) -> float | None:
         """Seconds until the end at the pace so far; None before the first trial is over."""

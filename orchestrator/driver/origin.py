@@ -37,8 +37,8 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
 def versions() -> str:
     """What a report of a fault has to name, in a line."""
     found = origin(())
-    told = {**found["packages"], "Python": found["python"], "commit": found.get("orchestrator_commit")}
-    return ", ".join(f"{name} {number}" for name, number in told.items() if number)
+    parts = {**found["packages"], "Python": found["python"], "commit": found.get("orchestrator_commit")}
+    return ", ".join(f"{name} {number}" for name, number in parts.items() if number)
 
 
 def commit(folder: Path) -> str:
@@ -54,12 +54,12 @@ def _git(folder: Path, *arguments: str) -> str:
     """What git says; empty where there is no git, no checkout, or no answer in time."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
-        told = subprocess.run(
+        done = subprocess.run(
             ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=_GIT_S, env=environment
         )
     except (OSError, subprocess.TimeoutExpired):
         return ""
-    return told.stdout.strip() if told.returncode == 0 else ""
+    return done.stdout.strip() if done.returncode == 0 else ""
 
 
 def _version(package: str) -> str | None:

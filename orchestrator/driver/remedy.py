@@ -18,5 +18,5 @@ def with_remedy(note: str, folder: Path) -> str:
     # `Path.exists` would raise for a name that is too long, or in a folder that is closed: no note may end a sweep.
     if found is None or not os.path.exists(found[1]) or not (folder / "work").is_dir():
         return note
-    told = f"name {{source_dir}}/{found[1]} in trainable.argv, or say trainable.cwd=source"
-    return f"{note}. The command runs in a folder of its own: {told}"
+    remedy = f"name {{source_dir}}/{found[1]} in trainable.argv, or say trainable.cwd=source"
+    return f"{note}. The command runs in a folder of its own: {remedy}"

@@ -115,8 +115,8 @@ class Session:
         if outcome.trace:
             self._folders.write_trace(trial, outcome.trace)
             reached(Moment.TRACE_WRITTEN)
-        if told := self._attempts.failed(trial, outcome):
-            self._journal.append(Kind.RETRIED, told)
+        if value := self._attempts.failed(trial, outcome):
+            self._journal.append(Kind.RETRIED, value)
             self._attempts.another(trial)
             self._display.tried_again(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
@@ -153,7 +153,7 @@ class Session:
         return MistakesError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
 
     def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
-        told = {
+        value = {
             "trial_id": trial.trial_id,
             "probes": trial.probes,
             "speed": speed(trial.axes),
@@ -164,7 +164,7 @@ class Session:
         }
         ended = {"status": outcome.status.value, "note": outcome.note}
         found = {name: outcome.metrics.get(name) for name in ("samples_per_s", "epoch_s", *MEASURED)}
-        self._journal.append(Kind.PROBED, self._secrets.value(told | ended | found))
+        self._journal.append(Kind.PROBED, self._secrets.value(value | ended | found))
         self._display.finished(trial, outcome)
 
     def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
@@ -182,8 +182,8 @@ class Session:
 
     def cut_off(self) -> None:
         """Journal how long the attempts had run that were given up: they held what they held, and may go on."""
-        for told in self._attempts.cut_off():
-            self._journal.append(Kind.CUT_OFF, told)
+        for value in self._attempts.cut_off():
+            self._journal.append(Kind.CUT_OFF, value)
 
     def ticked(self) -> None:
         """Let the clocks on the screen go on."""

@@ -136,5 +136,5 @@ def _quarantine(path: Path, damages: Iterable[Damage]) -> None:
     """Keep the damaged bytes beside the journal, as lines of JSON whose `data` is Latin-1."""
     aside = quarantine_of(path)
     kept = aside.read_bytes() if aside.exists() else b""
-    told = ({"line": each.line, "reason": each.reason, "data": each.data.decode("latin-1")} for each in damages)
-    write_durably(aside, kept + b"".join(json_line.encode(each) + b"\n" for each in told))
+    entries = ({"line": each.line, "reason": each.reason, "data": each.data.decode("latin-1")} for each in damages)
+    write_durably(aside, kept + b"".join(json_line.encode(each) + b"\n" for each in entries))

@@ -57,8 +57,8 @@ class TrialRecord:
 
         Containers of one machine have names of their own, and several machines may have one.
         """
-        told = (self.provenance.get(name) for name in ("machine", "host"))
-        return next((each for each in told if isinstance(each, str) and each), None)
+        names = (self.provenance.get(name) for name in ("machine", "host"))
+        return next((each for each in names if isinstance(each, str) and each), None)
 
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:

@@ -123,13 +123,13 @@ def strangers(layout: Layout, known: Iterable[str]) -> list[Finding]:
     strange = sorted(path.name for path in layout.trials.iterdir() if path.name not in names)
     if not strange:
         return []
-    told = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
-    return [Finding(where=layout.trials.name, what=f"the journal knows no trial {told}; left out")]
+    some = ", ".join(strange[:3]) + (f" and {len(strange) - 3} more" if len(strange) > 3 else "")
+    return [Finding(where=layout.trials.name, what=f"the journal knows no trial {some}; left out")]
 
 
 def _of_records(trouble: str, trials: Sequence[str]) -> Finding:
-    told = f"the end of trial {trials[0]}" + (f" and {len(trials) - 1} more" if len(trials) > 1 else "")
-    return Finding(where=JOURNAL, what=f"{told}: {trouble}")
+    where = f"the end of trial {trials[0]}" + (f" and {len(trials) - 1} more" if len(trials) > 1 else "")
+    return Finding(where=JOURNAL, what=f"{where}: {trouble}")
 
 
 def _asked(record: Record) -> Mapping[str, Any]:

@@ -58,10 +58,10 @@ def next_trials(
     count = min(request.search_together, request.search_cells - len(tried))
     if count <= 0:
         return []
-    told = _values(request, [record for record in ends.values() if record.cell_id in tried])
+    values = _values(request, [record for record in ends.values() if record.cell_id in tried])
     asked = _next_points(request)(
         axes,
-        {points[cell]: told.get(cell) for cell in tried},
+        {points[cell]: values.get(cell) for cell in tried},
         list(dict.fromkeys(points[trial.cell_id] for trial in waiting)),
         count,
     )

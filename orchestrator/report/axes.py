@@ -34,8 +34,8 @@ def decade_axis(label: str, least: float, most: float) -> Axis:
 
 def speedup_axis(cells: pd.DataFrame) -> Axis:
     """Logarithmic where GPUs span a factor of 8 or more, so that small counts are not crowded together."""
-    told = cells[cells["speedup"].notna()]
-    gpus, speed = told["gpus"], told["speedup"]
+    known = cells[cells["speedup"].notna()]
+    gpus, speed = known["gpus"], known["speedup"]
     growth = float(gpus.max() / gpus.min())
     top = 1.15 * max(growth, float(speed.max()))
     if growth < 8:
@@ -71,11 +71,11 @@ def clipped_axis(cells: pd.DataFrame, column: str) -> Axis:
 
 def epoch_axis(epochs: Sequence[float]) -> Axis:
     """With a tick at every epoch where there are few: half an epoch is no place to look at."""
-    told = sorted(set(map(float, epochs)))
-    if len(told) > _MOST_TICKS or not all(each.is_integer() for each in told):
+    known = sorted(set(map(float, epochs)))
+    if len(known) > _MOST_TICKS or not all(each.is_integer() for each in known):
         return Axis(label="epoch")
-    room = 0.05 * (told[-1] - told[0]) or 0.5
-    return Axis(label="epoch", ticks=tuple(told), lo=told[0] - room, hi=told[-1] + room)
+    room = 0.05 * (known[-1] - known[0]) or 0.5
+    return Axis(label="epoch", ticks=tuple(known), lo=known[0] - room, hi=known[-1] + room)
 
 
 def loss_axis(points: pd.DataFrame) -> Axis:

@@ -93,7 +93,7 @@ def accuracy(cells: pd.DataFrame) -> Picture:
     """Accuracy against the batch, a line for each LR rule: on the test set, or else on the validation split."""
     chosen_by = only_validation(cells)
     column = "val_accuracy" if chosen_by else "accuracy"
-    told = (
+    about = (
         "Validation accuracy, by which cells are chosen (no trial reported one on a test set),"
         if chosen_by
         else "Accuracy on the test set, which nothing chooses by,"
@@ -101,7 +101,7 @@ def accuracy(cells: pd.DataFrame) -> Picture:
     picture = Picture(
         name="accuracy",
         title="Accuracy against batch",
-        about=f"{told} against the global batch: how far each learning-rate rule carries. {_BAND}",
+        about=f"{about} against the global batch: how far each learning-rate rule carries. {_BAND}",
         x=power_axis("global batch", cells["global_batch_size"].tolist()),
         y=replace(clipped_axis(cells, column), label="validation accuracy" if chosen_by else "accuracy"),
         absent="" if cells[column].notna().any() else "No cell reported an accuracy.",

@@ -118,8 +118,8 @@ def _timed(title: str, column: str, form: figures.Form = figures.number, sign: s
     return replace(plain, text=lambda row: _with_dagger(plain.text(row), row))
 
 
-def _with_dagger(told: str, row: Row) -> str:
-    return f"{told} †" if told and row["timing_valid"] is False else told
+def _with_dagger(text: str, row: Row) -> str:
+    return f"{text} †" if text and row["timing_valid"] is False else text
 
 
 def _is_baseline(row: Row) -> bool:

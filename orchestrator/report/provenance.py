@@ -18,10 +18,10 @@ def provenance(trials: pd.DataFrame, driver: Mapping[str, Any]) -> list[tuple[st
     found = [("device", _distinct(trials["device_model"]))]
     found += [(column.removeprefix(prefix).replace("_", " "), _distinct(trials[column])) for column in names]
     packages = driver.get("packages")
-    told = {key: value for key, value in driver.items() if key != "packages"}
-    told |= dict(packages) if isinstance(packages, Mapping) else {}
+    facts = {key: value for key, value in driver.items() if key != "packages"}
+    facts |= dict(packages) if isinstance(packages, Mapping) else {}
     known = {key for key, _ in found}
-    found += [(str(key).replace("_", " "), str(value)) for key, value in told.items() if key not in known and value]
+    found += [(str(key).replace("_", " "), str(value)) for key, value in facts.items() if key not in known and value]
     return [(key, one_line(value, 2000)) for key, value in found if value]
 
 

@@ -78,25 +78,25 @@ class Line:
     def refusals(self, gpus: float, link: Link) -> list[str]:
         """Why nothing is predicted there; nothing where something is."""
         counts = len(np.unique(self.gpus))
-        told = []
+        reasons = []
         if counts < 3:
-            told.append(f"{self.name}: a scaling law needs 3 GPU counts, and there are {counts}")
+            reasons.append(f"{self.name}: a scaling law needs 3 GPU counts, and there are {counts}")
         if gpus > FARTHEST * self.largest:
-            told.append(f"{gpus:g} GPUs are more than {FARTHEST} times the {self.largest:g} that were measured")
+            reasons.append(f"{gpus:g} GPUs are more than {FARTHEST} times the {self.largest:g} that were measured")
         if link.gpus_per_node is None and gpus > self.largest:
-            told.append(
+            reasons.append(
                 f"how many GPUs a node has is not known from the trials: give predict.gpus_per_node, to tell whether"
                 f" {gpus:g} GPUs are still on one"
             )
         crosses = link.nodes(gpus) > 1 and link.nodes(self.largest) == 1
         if crosses and (link.bandwidth_gb_s is None or link.latency_s is None):
-            told.append(
+            reasons.append(
                 f"{gpus:g} GPUs take {link.nodes(gpus)} nodes of {link.gpus_per_node:g}, and the measurements saw one:"
                 " give predict.bandwidth_gb_s and predict.latency_s of the way between nodes"
             )
         elif crosses and math.isnan(self.n_params):
-            told.append(f"{self.name}: the trials report no n_params, which the exchange between nodes needs")
-        return told
+            reasons.append(f"{self.name}: the trials report no n_params, which the exchange between nodes needs")
+        return reasons
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +122,14 @@ def predict(line: Line, gpus: float, link: Link) -> Prediction:
         lo=np.asarray(np.minimum(one.lo, other.lo)),
         hi=np.asarray(np.maximum(one.hi, other.hi)),
     )
-    told = ["beyond the largest count measured: extrapolated" if gpus > line.largest else "within what was measured"]
+    basis = ["beyond the largest count measured: extrapolated" if gpus > line.largest else "within what was measured"]
     batch = line.batch_at(gpus)
     exchange_s = link.exchange_s(gpus, line.n_params) if link.nodes(line.largest) == 1 else 0.0
     if exchange_s:
         rate = Interval(
             point=_slowed(rate.point, batch, exchange_s), lo=_slowed(rate.lo, batch, exchange_s), hi=rate.hi
         )
-        told.append(
+        basis.append(
             f"{exchange_s:.3g} s a step between nodes, hidden not at all (point, lower end) to wholly (upper end)"
         )
     samples, source = samples_at(line, batch)
@@ -141,7 +141,7 @@ def predict(line: Line, gpus: float, link: Link) -> Prediction:
         global_batch_size=batch,
         samples_per_s=rate,
         time_to_target_s=_ratio(samples, rate).map(lambda seconds: seconds + max(0.0, line.start_up_s)),
-        how="; ".join(filter(None, (*told, source))),
+        how="; ".join(filter(None, (*basis, source))),
     )
 
 

@@ -54,8 +54,8 @@ class Copying:
         self._copier.join()
         self._copy()
         if self._failure:
-            told = f"{self._uri} is not up to date: {self._failure}; the same command tries again"
-            self._console.print(told, style="red", markup=False, soft_wrap=True)
+            message = f"{self._uri} is not up to date: {self._failure}; the same command tries again"
+            self._console.print(message, style="red", markup=False, soft_wrap=True)
 
     def _fetch(self) -> None:
         """Take what is there, unless what is here goes further; MistakesError where neither begins as the other."""

@@ -33,8 +33,8 @@ def advice(error: OSError, results_dir: Path) -> str:
     """The message for an error of the file system: one that names the place, its free space, and the way on."""
     place = Path(str(error.filename)) if error.filename else results_dir
     if not results_dir.is_dir():
-        told = "was moved or deleted, or its disk is no longer there: bring it back, and the same command continues"
-        return f"stopped: {place} cannot be written ({error.strerror or error}). {results_dir} {told}."
+        state = "was moved or deleted, or its disk is no longer there: bring it back, and the same command continues"
+        return f"stopped: {place} cannot be written ({error.strerror or error}). {results_dir} {state}."
     to_do = _TO_DO.get(error.errno or 0, "look at the permissions of the results directory")
     return (
         f"stopped: {place} cannot be written ({error.strerror or error}). {_free(results_dir)}: {to_do}. "

@@ -73,8 +73,8 @@ class Secrets:
             named = _OVERRIDE.fullmatch(value)
             hides = named and is_secret_name(named[1]) and not named[2].startswith(("<hidden", "${"))
             return f"{named[1]}={HIDDEN}" if named and hides else self.text(value)
-        told = str(value)
-        return self.hidden[told] if not isinstance(value, bool) and told in self.hidden else value
+        text = str(value)
+        return self.hidden[text] if not isinstance(value, bool) and text in self.hidden else value
 
 
 NO_SECRETS = Secrets()

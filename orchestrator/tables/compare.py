@@ -103,8 +103,8 @@ def _not_told_apart(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:
     """Of the axes that one side alone has: its cells that differ in nothing else have no counterpart of their own."""
     axes = [name for name in further_axes(own) if name not in others.columns]
     alone = [axis(name) for name in axes if own[name].nunique(dropna=False) > 1]
-    told = plain(f"{', '.join(alone)} in {where}")
-    return f" Not compared: cells that differ only in {told}, which is no axis of the other." if alone else ""
+    text = plain(f"{', '.join(alone)} in {where}")
+    return f" Not compared: cells that differ only in {text}, which is no axis of the other." if alone else ""
 
 
 def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:
@@ -214,8 +214,8 @@ def _about(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> lis
     for column in columns[1:]:
         one, two = _values(this, column), _values(other, column)
         if one != two:
-            told = plain(column.removeprefix("provenance."))
-            lines.append(f"- {told}: {one or '(not known)'}; other: {two or '(not known)'}")
+            name = plain(column.removeprefix("provenance."))
+            lines.append(f"- {name}: {one or '(not known)'}; other: {two or '(not known)'}")
     return lines
 
 

@@ -97,13 +97,13 @@ def _measured(cell: Row, column: Column) -> str:
     factor = column.factor * (cell[column.times] if column.times else 1)
     ends = [cell.get(f"{column.column}{end}", math.nan) for end in ("", "_lo", "_hi")]
     point, lo, hi = (factor * float("nan" if value is None or pd.isna(value) else value) for value in ends)
-    told = figures.with_interval(point, lo, hi, figures.number)
+    text = figures.with_interval(point, lo, hi, figures.number)
     epochs = cell.get("epochs", math.nan)
-    if told and column.epochs and not epochs >= column.epochs:
+    if text and column.epochs and not epochs >= column.epochs:
         if epochs <= 1 and pd.isna(cell["first_epoch_s"]):
             return ""  # a few steps of an epoch say nothing of them all
-        told += f" after {epochs:g} of {column.epochs} epochs"
-    return f"{told} †" if told and cell["timing_valid"] is False and column.column != "accuracy" else told
+        text += f" after {epochs:g} of {column.epochs} epochs"
+    return f"{text} †" if text and cell["timing_valid"] is False and column.column != "accuracy" else text
 
 
 def _told(figure: Figure | None) -> str:

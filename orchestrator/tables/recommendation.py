@@ -18,8 +18,8 @@ UNTOLD = 10.0
 
 def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     """The recommendation, first of the tables."""
-    told = " ".join([f"**{figures.plain(found.lead)}**", *map(figures.plain, found.behind_lead)])
-    lines = [f"# {found.title}: {figures.plain(sweep)}", "", told, ""]
+    opening = " ".join([f"**{figures.plain(found.lead)}**", *map(figures.plain, found.behind_lead)])
+    lines = [f"# {found.title}: {figures.plain(sweep)}", "", opening, ""]
     if chances := certainty(found):
         lines += [" ".join(f"Probability {what}: {chance}." for what, chance in chances), ""]
     if behind := at_most_behind(found):
@@ -37,10 +37,10 @@ def certainty(found: Recommendation) -> list[tuple[str, str]]:
     """What of the choice is sure, as (what, probability); what is not is told as a doubt."""
     best = f"that it is the best cell or within {TIE:.0%} of the best"
     least = f"that it has the least {found.measure} or is within {TIE:.0%} of it"
-    told = [(best if found.baseline_cell_id else least, found.p_best)]
+    chances = [(best if found.baseline_cell_id else least, found.p_best)]
     if not found.is_baseline:
-        told.append(("that its validation accuracy is within the margin", found.p_within_margin))
-    return [(what, probability(chance)) for what, chance in told if is_sure(chance)]
+        chances.append(("that its validation accuracy is within the margin", found.p_within_margin))
+    return [(what, probability(chance)) for what, chance in chances if is_sure(chance)]
 
 
 def at_most_behind(found: Recommendation) -> str:

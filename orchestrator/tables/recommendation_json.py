@@ -24,7 +24,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
     """The text of the file; null is what is not known, or does not exist."""
     by_id = {each.cell_id: each for each in found.shortlist}
     chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
-    told = {
+    content = {
         "version": VERSION,
         "sweep": sweep,
         "sentence": found.sentence,
@@ -46,14 +46,14 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
             "commands": found.commands,
         },
     }
-    return json.dumps(_plain(told), indent=2, allow_nan=False) + "\n"
+    return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
 
 
 def _setting(found: Setting) -> dict[str, Any]:
-    told = asdict(found)
-    chances = {"best": told.pop("p_best"), "within_margin": told.pop("p_within_margin")}
+    content = asdict(found)
+    chances = {"best": content.pop("p_best"), "within_margin": content.pop("p_within_margin")}
     measured = {name: None if math.isnan(each.value) else asdict(each) for name, each in found.figures.items()}
-    return told | {"figures": measured, "probability": chances, "why_not": found.why_not or None}
+    return content | {"figures": measured, "probability": chances, "why_not": found.why_not or None}
 
 
 def _warnings(found: Recommendation, chosen: Setting | None) -> list[str]:

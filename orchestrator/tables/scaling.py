@@ -81,10 +81,10 @@ def _enough(found: Sequence[Line]) -> list[Line]:
 def _left_out(found: Sequence[Line]) -> list[str]:
     """What the table of laws does not hold, and a blank line behind each."""
     more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
-    told = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
+    lines = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
     groups = figures.counted(too_few, "group of cells has", "groups of cells have")
     few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, and no law.", ""]
-    return told + few if too_few else told
+    return lines + few if too_few else lines
 
 
 def _row(line: Line, law: str) -> dict[str, Any]:

@@ -114,14 +114,14 @@ def _row(row: Row, differing: Sequence[str]) -> dict[str, Any]:
 
 
 def _timing(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
-    told = figures.with_interval(row[column], row[f"{column}_lo"], row[f"{column}_hi"], form, sign)
-    return f"{told} †" if told and not row["timing_valid"] else told
+    text = figures.with_interval(row[column], row[f"{column}_lo"], row[f"{column}_hi"], form, sign)
+    return f"{text} †" if text and not row["timing_valid"] else text
 
 
 def _point(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
     """Without its interval, which is as wide as that of the throughput beside it."""
-    told = figures.with_interval(row[column], math.nan, math.nan, form, sign)
-    return f"{told} †" if told and row["timing_valid"] is False else told
+    text = figures.with_interval(row[column], math.nan, math.nan, form, sign)
+    return f"{text} †" if text and row["timing_valid"] is False else text
 
 
 def _lost(row: Row) -> str:

@@ -121,9 +121,9 @@ def _show_table(
         table = _table(title, frame)
     console.print(table)
     more = len(frame) - MOST_ROWS
-    told = [f"{more} more rows" if more > 0 else "", ", ".join(left_out)]
-    if any(told):
-        console.print(f"  In tables/{file}, too: {'; '.join(filter(None, told))}.", style="dim", markup=False)
+    notes = [f"{more} more rows" if more > 0 else "", ", ".join(left_out)]
+    if any(notes):
+        console.print(f"  In tables/{file}, too: {'; '.join(filter(None, notes))}.", style="dim", markup=False)
     console.print()
 
 
@@ -142,11 +142,11 @@ def _table(title: str, frame: pd.DataFrame) -> Table:
         )
     previous: list[str] = []
     for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
-        told = [_plain(str(value)) for value in row]
-        if previous and told[0] != previous[0]:
+        cells = [_plain(str(value)) for value in row]
+        if previous and cells[0] != previous[0]:
             table.add_section()
-        table.add_row(*(_cell(text) for text in told))
-        previous = told
+        table.add_row(*(_cell(text) for text in cells))
+        previous = cells
     return table
 
 

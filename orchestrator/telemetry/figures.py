@@ -82,7 +82,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
     flags = 0
     for each, device in seen:
         flags |= device.bits("throttle_reasons", timed(each))
-    told = [name for bit, name in THROTTLING.items() if flags & bit]
+    reasons = [name for bit, name in THROTTLING.items() if flags & bit]
     used = [device.mean("gpu_util", timed(each)) for each, device in seen]
     return {
         "gpu_util": _mean(used),
@@ -90,7 +90,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
         "sm_clock_mhz": min(device.mean("sm_clock_mhz", timed(each)) for each, device in seen),
         "temperature_c": max(device.largest("temperature_c") for _, device in seen),
         "peak_memory_gb": max(device.largest("memory_used_gb") for _, device in seen),
-    } | ({"throttle_reasons": ", ".join(told)} if told else {})
+    } | ({"throttle_reasons": ", ".join(reasons)} if reasons else {})
 
 
 def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[str, Any]:

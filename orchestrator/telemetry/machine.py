@@ -29,10 +29,10 @@ def machine_id(boot_id: Path = _BOOT_ID) -> str:
     one after each restart. (A machine-id is often an image's, and so that of all machines made from it.)
     """
     try:
-        told = boot_id.read_text().strip()
+        identity = boot_id.read_text().strip()
     except OSError:
         return ""
-    return hashlib.sha256(f"sweep-orchestrator {told}".encode()).hexdigest()[:8] if told else ""
+    return hashlib.sha256(f"sweep-orchestrator {identity}".encode()).hexdigest()[:8] if identity else ""
 
 
 def cpus() -> int:

@@ -77,9 +77,9 @@ def _foreign_cpu(metrics: Mapping[str, Any]) -> str:
     return told + by
 
 
-def _more_than(metrics: Mapping[str, Any], name: str, limit: float, told: str) -> str:
+def _more_than(metrics: Mapping[str, Any], name: str, limit: float, text: str) -> str:
     value = figure(metrics, name)
-    return told.format(value) if value is not None and value > limit else ""
+    return text.format(value) if value is not None and value > limit else ""
 
 
 def _throttled(metrics: Mapping[str, Any]) -> str:

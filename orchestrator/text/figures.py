@@ -36,8 +36,8 @@ def with_interval(point: float, lo: float, hi: float, form: Form, sign: str = ""
     """`1.87× [1.71, 2.04]`, the sign behind the point; without an interval no brackets, without a point nothing."""
     if math.isnan(point):
         return ""
-    told = f"{form(point)}{sign}"
-    return told if math.isnan(lo) or math.isnan(hi) else f"{told} [{form(lo)}, {form(hi)}]"
+    text = f"{form(point)}{sign}"
+    return text if math.isnan(lo) or math.isnan(hi) else f"{text} [{form(lo)}, {form(hi)}]"
 
 
 def plus_minus(point: float, lo: float, hi: float) -> str:

@@ -62,8 +62,8 @@ def name(row: Row, differing: Sequence[str]) -> str:
 
 def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
     """Cells by what tells them from one another, and not from the sweep's others: titles have little room."""
-    told = [each for each in (*_ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
-    return [_named(row, told or _ALWAYS) for row in rows]
+    shown = [each for each in (*_ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
+    return [_named(row, shown or _ALWAYS) for row in rows]
 
 
 def _named(row: Row, columns: Sequence[str]) -> str:

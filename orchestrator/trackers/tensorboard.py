@@ -34,8 +34,8 @@ class TensorBoard:
         folder = next(folder for each in attempts if not (folder := self._folder / each).exists())
         writer = self._writers[trial_id] = EventFileWriter(str(folder))
         self._last_step[trial_id] = 0
-        told = {**run.params, **run.tags}
-        parameters = {key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in told.items()}
+        shown = {**run.params, **run.tags}
+        parameters = {key: v if isinstance(v, bool | int | float | str) else str(v) for key, v in shown.items()}
         self._add(writer, summary_v2.hparams_pb(parameters, trial_id=trial_id))
 
     def log(self, trial_id: str, row: Mapping[str, float], step: int) -> None:

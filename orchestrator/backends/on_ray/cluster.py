@@ -56,8 +56,8 @@ class Cluster:
         MistakesError where this program is connected to a Ray already: a process has one, and that one is not ours.
         """
         if ray.is_initialized():
-            told = "this program is connected to a Ray already, and a process can have only one"
-            raise MistakesError([f"{told}: call ray.shutdown() first, or run the sweep in a process of its own"])
+            reason = "this program is connected to a Ray already, and a process can have only one"
+            raise MistakesError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
         self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:  # Ray prints every process that dies, log_to_driver or not
@@ -135,8 +135,8 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
             failure = error
             if _TOO_LATE not in str(error):
                 break
-    told = " ".join(str(failure).split())
-    raise NotStartedError(f"Ray could not be started here: {told} (a busy machine may do it later)") from failure
+    message = " ".join(str(failure).split())
+    raise NotStartedError(f"Ray could not be started here: {message} (a busy machine may do it later)") from failure
 
 
 @contextmanager

@@ -54,7 +54,7 @@ class HeadWatch:
 
     def _last_words(self) -> bytes:
         where = f"{self._address[0]}:{self._address[1]}"
-        told = (
+        message = (
             f"\nthe head of the Ray cluster at {where} has not answered for {PATIENCE_S:g} s: nothing can go on without"
         )
-        return f"{told} it. What is in the journal is safe, and the same command continues.\n".encode()
+        return f"{message} it. What is in the journal is safe, and the same command continues.\n".encode()

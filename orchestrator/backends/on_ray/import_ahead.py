@@ -47,18 +47,18 @@ def preloading(environment: Mapping[str, str], code: str) -> dict[str, str]:
 
 def ask_for(modules: Sequence[str], threads: int) -> None:
     """Of this driver's processes that start from now on: import these, for ranks of so many threads."""
-    told = json.dumps({"modules": list(modules), "threads": threads})
-    internal_kv._internal_kv_put(_key(get_runtime_context().get_job_id()), told.encode(), True, namespace=SPACE)
+    request = json.dumps({"modules": list(modules), "threads": threads})
+    internal_kv._internal_kv_put(_key(get_runtime_context().get_job_id()), request.encode(), True, namespace=SPACE)
 
 
 def prepare() -> None:
     """Do what was asked for. What cannot be imported fails later on, in the trial, where it is told."""
     _forget_added_path()
     # Before its first call a process knows only from its environment whose it is, if it is anybody's.
-    told = internal_kv._internal_kv_get(_key(os.environ.get("RAY_JOB_ID", "")), namespace=SPACE)
-    if not told or not has_room(estimate_available_memory() / 2**30, os.cpu_count() or 1):
+    request = internal_kv._internal_kv_get(_key(os.environ.get("RAY_JOB_ID", "")), namespace=SPACE)
+    if not request or not has_room(estimate_available_memory() / 2**30, os.cpu_count() or 1):
         return
-    asked = json.loads(told)
+    asked = json.loads(request)
     limit_threads(asked["threads"])
     with suppress(Exception):
         for module in ("orchestrator.backends.on_ray.rank", *asked["modules"]):

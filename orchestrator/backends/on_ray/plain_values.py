@@ -20,5 +20,5 @@ def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
 
 def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
     """The last row's figures and those of the whole trial, as Tune's callbacks know results: names and numbers."""
-    told = {**numbers(last_row), **numbers(metrics)}
-    return {name: value for name, value in told.items() if name not in RESERVED}
+    figures = {**numbers(last_row), **numbers(metrics)}
+    return {name: value for name, value in figures.items() if name not in RESERVED}

@@ -88,10 +88,10 @@ class Relay(Callback):  # type: ignore[misc]
 
 def _with_quarantine(outcome: Outcome) -> Outcome:
     """The outcome, its note with what is not used any more."""
-    told = [
+    lost = [
         f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
     ]
-    return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(told)}") if told else outcome
+    return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(lost)}") if lost else outcome
 
 
 def _broken(error_file: str | None, wall_s: float) -> Outcome:

@@ -48,8 +48,8 @@ def next_points(
     """
     searcher = searcher_of(given)
     if not searcher.set_search_properties(METRIC, "min", {axis: tune.choice(list(axes[axis])) for axis in axes}):
-        told = given["_target_"]
-        raise MistakesError([f"tune.searcher={told!r} takes no search space: leave its own out, the axes are it"])
+        target = given["_target_"]
+        raise MistakesError([f"tune.searcher={target!r} takes no search space: leave its own out, the axes are it"])
     for point, value in tried.items():
         if value is not None:
             with suppress(NotImplementedError):

@@ -164,9 +164,9 @@ class Supervisor:
     def _hear(self, rank: int, answer: Any) -> None:
         """Take down how a rank ended; the first that failed sets the others a deadline."""
         try:
-            told, rows, readings = ray.get(answer)
-            end = RankEnd.told(told)
-            self._heeded |= told["stopped"]
+            reply, rows, readings = ray.get(answer)
+            end = RankEnd.told(reply)
+            self._heeded |= reply["stopped"]
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
