@@ -106,12 +106,12 @@ def _places(flags: Namespace) -> Iterator[str]:
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
     """The config as Hydra shows it; it is composed here, too, only where there are mistakes to tell."""
-    with redirect_stderr(io.StringIO()) as told:
+    with redirect_stderr(io.StringIO()) as errors:
         status = _through_hydra(arguments)
     if status:
         with initialised():
             composed(overrides)
-    sys.stderr.write(told.getvalue())
+    sys.stderr.write(errors.getvalue())
     return status
 
 

@@ -55,7 +55,7 @@ class Alarm:
 
     def _ring(self, number: int, frame: FrameType | None) -> None:
         now = time.monotonic()
-        self._watch.told({0: self._moves}, now)
+        self._watch.heard({0: self._moves}, now)
         overdue = self._watch.overdue(now)
         if overdue is None:
             left_s = self._limits.time_limit_s

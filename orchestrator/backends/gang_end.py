@@ -32,7 +32,7 @@ class RankEnd:
     """False where the process died, or was given up, before it could say what happened."""
 
     @staticmethod
-    def told(answer: Mapping[str, Any]) -> RankEnd:
+    def of(answer: Mapping[str, Any]) -> RankEnd:
         """What the rank itself said."""
         return RankEnd(
             rank=answer["rank"],

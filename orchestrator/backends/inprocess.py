@@ -77,7 +77,7 @@ class InProcessBackend:
             try:
                 with alarm:
                     answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
-                end = RankEnd.told(answer)
+                end = RankEnd.of(answer)
             except OverdueError as error:
                 end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.guarded.reraise()

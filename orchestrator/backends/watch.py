@@ -42,7 +42,7 @@ class Watch:
         self._moved = dict.fromkeys(range(ranks), now)
         self._heard = dict.fromkeys(range(ranks), now)
 
-    def told(self, moves: Mapping[int, int], now: float) -> None:
+    def heard(self, moves: Mapping[int, int], now: float) -> None:
         """Ranks answered how often they have moved."""
         for rank, count in moves.items():
             self._heard[rank] = now

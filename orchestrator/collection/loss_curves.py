@@ -24,8 +24,8 @@ def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
     """
     ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
     figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]
-    told = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
-    rows = told.astype({"trial_id": "object"}).merge(ok, on="trial_id")
+    known = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
+    rows = known.astype({"trial_id": "object"}).merge(ok, on="trial_id")
     by_samples = "samples" in rows and bool(rows["samples"].notna().all())
     models = np.where(rows["strategy"] == INDEPENDENT, rows["ranks"].astype("float64"), 1.0)
     at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")

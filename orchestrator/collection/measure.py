@@ -14,7 +14,7 @@ from orchestrator.config.terms import AT_YOUR_PRICE
 class Measure:
     """An objective, measured. Series are by the trials' index, NaN where a trial has none."""
 
-    told: str
+    name: str
     """In words: `time to the target (validation accuracy 0.97)`."""
     unit: str
     values: pd.Series[Any]
@@ -39,26 +39,26 @@ def time_s(trials: pd.DataFrame, target: float | None) -> Measure:
         vain = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
         hits = reached.groupby(trials["cell_id"]).transform("sum")
         measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
-        return Measure(told=measure, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
+        return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
     steady = trials["samples"] / trials["samples_per_s"]
     why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"
     values = steady.fillna(trials["train_s"])
     missed = target is not None
-    return Measure(told="time for the fixed budget", unit="s", values=values, why=why, target_missed=missed)
+    return Measure(name="time for the fixed budget", unit="s", values=values, why=why, target_missed=missed)
 
 
 def measured(trials: pd.DataFrame, objective: str, target: float | None, price: float | None) -> Measure:
     """The objective, by its name; all NaN where it was not measured."""
     times = time_s(trials, target)
-    purpose = times.told.removeprefix("time ")
+    purpose = times.name.removeprefix("time ")
     if objective == "energy":
         power_w = trials["energy_j_per_sample"] * trials["samples_per_s"]
-        return replace(times, told=f"energy {purpose}", unit="J", values=power_w * times.values)
+        return replace(times, name=f"energy {purpose}", unit="J", values=power_w * times.values)
     if objective == "cost":
         hours = times.values * trials["gpus_held"] / 3600
         on_cpu = bool((trials["device"] == "cpu").all())
         if price is None or on_cpu:
             unit = "worker-hours" if on_cpu else "GPU-hours"
-            return replace(times, told=f"cost {purpose}", unit=unit, values=hours)
-        return replace(times, told=f"cost {purpose}", unit=AT_YOUR_PRICE, values=hours * price)
+            return replace(times, name=f"cost {purpose}", unit=unit, values=hours)
+        return replace(times, name=f"cost {purpose}", unit=AT_YOUR_PRICE, values=hours * price)
     return times

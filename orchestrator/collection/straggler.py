@@ -25,11 +25,11 @@ def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
     for record in ok:
         if rate := figure(record.metrics, "samples_per_s"):
             rates.setdefault(record.cell_id, []).append(rate)
-    notes = {record.trial_id: _told(record, rates.get(record.cell_id, [])) for record in ok}
+    notes = {record.trial_id: _note(record, rates.get(record.cell_id, [])) for record in ok}
     return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
 
 
-def _told(record: TrialRecord, of_cell: Sequence[float]) -> str:
+def _note(record: TrialRecord, of_cell: Sequence[float]) -> str:
     found = []
     rank_times = _slowest_rank(record.metrics)
     if rank_times >= SLOWER:

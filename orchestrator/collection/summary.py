@@ -185,8 +185,8 @@ def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
     ends = noted.groupby(["cell_id", "order"]).agg(
         status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
     )
-    told = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
-    joined = pd.Series(told, index=ends.index, dtype="object").groupby("cell_id")
+    of_seeds = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
+    joined = pd.Series(of_seeds, index=ends.index, dtype="object").groupby("cell_id")
     return joined.agg(lambda notes: "; ".join(filter(None, notes)))
 
 

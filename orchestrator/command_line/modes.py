@@ -33,11 +33,11 @@ def _run(question: Question) -> int:
 
 def _plan(question: Question) -> int:
     from orchestrator.plan.plan import plan_now
-    from orchestrator.plan.printout import told
+    from orchestrator.plan.printout import text_of
 
     request = question.request
     plan = plan_now(request, question.asked(), question.trials_on)
-    print(told(plan, request.plan_format, request.price_per_gpu_hour, question.remarks))
+    print(text_of(plan, request.plan_format, request.price_per_gpu_hour, question.remarks))
     return 0
 
 

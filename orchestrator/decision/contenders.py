@@ -130,7 +130,7 @@ class Contenders:
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
-        kept, left_out = may_be_chosen(cells, trials, found.told)
+        kept, left_out = may_be_chosen(cells, trials, found.name)
         baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
         rows = kept | (cells.index == baseline)
         own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
@@ -203,6 +203,6 @@ def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Ter
 def _points(cells: pd.DataFrame, names: Sequence[str], times_s: Array, costs: Array) -> list[TradeOff]:
     rows = zip(cells.to_dict("records"), names, times_s.tolist(), costs.tolist(), strict=True)
     return [
-        TradeOff(cell_id=str(row["cell_id"]), name=told, time_s=t, val_accuracy=row["val_accuracy"], cost=cost)
-        for row, told, t, cost in rows
+        TradeOff(cell_id=str(row["cell_id"]), name=name, time_s=t, val_accuracy=row["val_accuracy"], cost=cost)
+        for row, name, t, cost in rows
     ]

@@ -38,7 +38,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
     chosen, baseline = found.chosen, found.contest.baseline
     common: dict[str, Any] = {
         "objective": terms.objective,
-        "measure": found.measure.told,
+        "measure": found.measure.name,
         "margin": terms.margin,
         "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
         "front": found.front,

@@ -48,9 +48,9 @@ def unsettled(found: Contenders, chosen: int) -> list[str]:
     compared = not math.isnan(found.choice.shortfall.point[chosen])
     if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
         near = ["its accuracy", *near]
-    told = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
+    tied = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
     keeps = f"keeps the margin of {found.contest.margin:g}: it is too near it"
-    return told + [f"Up to {MOST_SEEDS} seeds would not tell whether {whose} {keeps}." for whose in near]
+    return tied + [f"Up to {MOST_SEEDS} seeds would not tell whether {whose} {keeps}." for whose in near]
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:

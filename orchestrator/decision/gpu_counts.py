@@ -33,4 +33,4 @@ def _why_none(found: Contenders, gpus: float, *, known: bool) -> str:
     if known:
         return "no cell keeps the margin"
     ok = (found.tried["gpus"] == gpus) & (found.tried["status"] == Status.OK.value)
-    return f"no cell has a valid {found.measure.told}" if ok.any() else "no cell is ok"
+    return f"no cell has a valid {found.measure.name}" if ok.any() else "no cell is ok"

@@ -19,46 +19,46 @@ def recommended(found: Contenders, chosen: int) -> list[str]:
     loss, baseline = found.choice.shortfall.point[chosen], found.contest.baseline
     if baseline is None:
         return _without_accuracy(found, chosen)
-    told = f"Use {found.names[chosen]}: {found.measure.told} {objective(found, chosen)}"
+    lead = f"Use {found.names[chosen]}: {found.measure.name} {objective(found, chosen)}"
     if baseline == chosen:
-        return [f"{told}, the baseline itself{_paid(found, chosen)}."]
+        return [f"{lead}, the baseline itself{_paid(found, chosen)}."]
     known = not math.isnan(found.choice.level.point[baseline])
-    told += f", against {objective(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
+    lead += f", against {objective(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
     of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
     paid = _paid(found, chosen, baseline if known else None)
-    return [f"{told}{paid}; {difference(loss, of)} ({found.contest.margin:g} lower is allowed)."]
+    return [f"{lead}{paid}; {difference(loss, of)} ({found.contest.margin:g} lower is allowed)."]
 
 
 def nothing(found: Contenders) -> list[str]:
     """Why no cell is recommended, in sentences."""
     if found.choice.chosen is not None:
         return _too_early(found, found.choice.chosen)
-    told = "; ".join(found.left_out) or "no trial has ended"
+    why = "; ".join(found.left_out) or "no trial has ended"
     if len(found.candidates):
         baseline = found.names[found.contest.baseline or 0]
         lead = (
             "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than"
             f" {found.contest.margin:g} below that of the baseline ({baseline})."
         )
-        return [lead, f"Not considered: {told}."] if found.left_out else [lead]
+        return [lead, f"Not considered: {why}."] if found.left_out else [lead]
     if found.commonest_end:
-        return [f"No recommendation: {told}.", found.commonest_end]
-    if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.told}") for line in found.left_out):
-        told += " (trials have one that report samples_per_s and samples, or train_s)"
-    return [f"No recommendation by {found.measure.told}: {told}."]
+        return [f"No recommendation: {why}.", found.commonest_end]
+    if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.name}") for line in found.left_out):
+        why += " (trials have one that report samples_per_s and samples, or train_s)"
+    return [f"No recommendation by {found.measure.name}: {why}."]
 
 
 def _too_early(found: Contenders, chosen: int) -> list[str]:
     """Which cells seem better than the best one with a valid timing, and how to know."""
     first, *others = found.seem_better
     unit = suited(found.measure.unit, first.objective)
-    own = unit.told(math.exp(found.choice.level.point[chosen]))
+    own = unit.text(math.exp(found.choice.level.point[chosen]))
     lead = (
-        f"No recommendation yet: {first.name} seems the best, with {found.measure.told} {unit.told(first.objective)}"
+        f"No recommendation yet: {first.name} seems the best, with {found.measure.name} {unit.text(first.objective)}"
         f" against {own} of {found.names[chosen]}, but its timing is not valid ({first.note}). To know,"
         f" {first.remedy}."
     )
-    named = [f"{each.name} ({unit.told(each.objective)})" for each in others[:_MOST_NAMED]]
+    named = [f"{each.name} ({unit.text(each.objective)})" for each in others[:_MOST_NAMED]]
     named += [f"{len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
     further = [f"Others seem better without a valid timing, too: {'; '.join(named)}."] if named else []
     return [lead, *further, f"Not considered: {'; '.join(found.left_out)}."]
@@ -66,25 +66,25 @@ def _too_early(found: Contenders, chosen: int) -> list[str]:
 
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
     """The time it takes and what it costs, and another cell, as far as the objective does not say so already."""
-    told = ""
+    text = ""
     for total, word in ((found.totals["time"], "in"), (found.totals["cost"], "for")):
         values = total.means()
         if total.unit == found.measure.unit or math.isnan(values[chosen]):
             continue
         other = math.nan if beside is None else float(values[beside])
         unit = suited(total.unit, float(values[chosen]), other)
-        own = unit.told(values[chosen])
+        own = unit.text(values[chosen])
         against = "" if math.isnan(other) else f", against {unit.number(other)}"
         if total.unit == AT_YOUR_PRICE:
             own, word = f"cost {own}", "at"
-        told += f", {word} {own}" if beside is None else f"; {own}{against}"
-    return told
+        text += f", {word} {own}" if beside is None else f"; {own}{against}"
+    return text
 
 
 def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
     """What is known of a sweep whose trials report no validation accuracy: only what is least."""
     row = found.cells.to_dict("records")[chosen]
-    least = f"Least {found.measure.told}: {found.names[chosen]}, {objective(found, chosen)}{_paid(found, chosen)}"
+    least = f"Least {found.measure.name}: {found.names[chosen]}, {objective(found, chosen)}{_paid(found, chosen)}"
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
         least += f", at {figures.times(speedup)}× its baseline's throughput"
@@ -92,9 +92,12 @@ def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
     accuracy = found.cells["accuracy"]
     if accuracy.isna().all():
         return [f"{least}.", f"{unknown}."]
-    told = [f"{least}.", f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too."]
+    sentences = [
+        f"{least}.",
+        f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too.",
+    ]
     best, own = int(accuracy.to_numpy().argmax()), float(accuracy[chosen])
     if best != chosen and not math.isnan(own):  # so that nobody takes the quickest for as good as the best
         highest = f"the highest is {accuracy[best]:.3f} ({found.names[best]})"
-        told.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
-    return told
+        sentences.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
+    return sentences

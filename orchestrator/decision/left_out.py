@@ -52,13 +52,13 @@ def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tu
     known = _known(cells, trials)
     valid = known & is_valid(cells["timing_valid"])
     kept = valid if valid.any() else known
-    told = [
+    lines = [
         figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
         figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
         figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
         figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
     ]
-    return kept, [line for line in told if line]
+    return kept, [line for line in lines if line]
 
 
 def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:

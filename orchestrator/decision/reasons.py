@@ -25,15 +25,15 @@ def reasons(found: Contenders) -> Iterator[str]:
     elif choice.all_tie and compared:
         yield (
             "The cells whose accuracy is more likely than not within the margin are within"
-            f" {TIE:.0%} of each other in {found.measure.told}: it is the {of_them}."
+            f" {TIE:.0%} of each other in {found.measure.name}: it is the {of_them}."
         )
     elif choice.tied > 1 and compared:
         yield (
-            f"Of {count} cells {choice.tied} are within {TIE:.0%} of the least {found.measure.told}{among}: it is the"
+            f"Of {count} cells {choice.tied} are within {TIE:.0%} of the least {found.measure.name}{among}: it is the"
             f" {of_them}."
         )
     else:
-        yield f"Of {count} cells it has the least {found.measure.told}{among}."
+        yield f"Of {count} cells it has the least {found.measure.name}{among}."
     if compared and choice.chosen is not None and choice.shortfall.point[choice.chosen] < -margin:
         yield (
             f"Its own seeds came out more than {margin:g} lower; {BY_LIKE_CELLS}, it is more likely than not within"
@@ -51,11 +51,11 @@ def reasons(found: Contenders) -> Iterator[str]:
 
 def why_not(found: Contenders, chosen: int | None, row: int) -> str:
     """Why a cell is not the one to use; nothing of the chosen one."""
-    level, choice, told = found.choice.level.point, found.choice, found.measure.told
+    level, choice, measure = found.choice.level.point, found.choice, found.measure.name
     if row == chosen:
         return ""
     if math.isnan(level[row]):
-        return f"its {told} is not known, or its timing is not valid"
+        return f"its {measure} is not known, or its timing is not valid"
     if chosen is None and choice.passes[row]:
         return f"{found.seem_better[0].name} seems better, and its timing is not valid"
     if chosen is None or not choice.passes[row]:
@@ -64,11 +64,11 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
         allowed = f"{found.contest.margin:g} lower is allowed{'' if math.isnan(within) else chance}"
         return f"{difference(choice.shortfall.point[row])} ({allowed})"
     if level[row] - level[chosen] > math.log1p(TIE):
-        return f"its {told} is {math.expm1(level[row] - level[chosen]):.0%} above that of {found.names[chosen]}"
+        return f"its {measure} is {math.expm1(level[row] - level[chosen]):.0%} above that of {found.names[chosen]}"
     if choice.by_accuracy and choice.shortfall.point[chosen] > choice.shortfall.point[row]:
         why = "is more accurate"
     elif level[chosen] <= level[row] and choice.by_accuracy:
         why = "has no more"
     else:
         why = "is surer to be as good as any"
-    return f"its {told} is within {TIE:.0%} of that of {found.names[chosen]}, which {why}"
+    return f"its {measure} is within {TIE:.0%} of that of {found.names[chosen]}, which {why}"

@@ -124,8 +124,8 @@ class Recommendation:
 
 def not_made(objective: str, margin: float) -> Recommendation:
     """What stands in the place of one whose making failed, so that no older one does."""
-    told = "No recommendation: it could not be made (report_trace.txt tells why)."
-    return Recommendation(objective=objective, measure="", margin=margin, lead=told, provisional=True)
+    lead = "No recommendation: it could not be made (report_trace.txt tells why)."
+    return Recommendation(objective=objective, measure="", margin=margin, lead=lead, provisional=True)
 
 
 def is_sure(probability: float) -> bool:

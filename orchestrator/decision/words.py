@@ -23,13 +23,13 @@ def probability(value: float) -> str:
 
 def objective(found: Contenders, row: int) -> str:
     """What the cell takes, with the unit."""
-    return unit_of(found).told(math.exp(found.choice.level.point[row]))
+    return unit_of(found).text(math.exp(found.choice.level.point[row]))
 
 
 def unit_of(found: Contenders) -> Unit:
     """In which the objective is told: the same wherever it is, by the chosen cell and the baseline."""
-    told = [row for row in (found.choice.chosen, found.contest.baseline) if row is not None]
-    return suited(found.measure.unit, *np.exp(found.choice.level.point[told]))
+    rows = [row for row in (found.choice.chosen, found.contest.baseline) if row is not None]
+    return suited(found.measure.unit, *np.exp(found.choice.level.point[rows]))
 
 
 def difference(by: float, of: str = "the baseline's") -> str:

@@ -48,7 +48,7 @@ class Attempts:
             return None
         tried.append(outcome.cause)
         value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
-        return self._told(trial) | value
+        return self._described(trial) | value
 
     def another(self, trial: TrialSpec) -> None:
         """The journal knows: the trial may run again."""
@@ -58,7 +58,7 @@ class Attempts:
         """What the journal is told of attempts that have begun, and that nobody will hear of again."""
         now_s, running = time.monotonic(), list(self._running.values())
         self._running.clear()
-        return [self._told(trial) | {"wall_s": now_s - began_s} for trial, began_s in running]
+        return [self._described(trial) | {"wall_s": now_s - began_s} for trial, began_s in running]
 
     def over(self, trial: TrialSpec) -> None:
         """The trial has ended: a further attempt, where it is asked for, starts from nothing."""
@@ -70,7 +70,7 @@ class Attempts:
         again, self._again = self._again, []
         return again
 
-    def _told(self, trial: TrialSpec) -> dict[str, Any]:
+    def _described(self, trial: TrialSpec) -> dict[str, Any]:
         return {"trial_id": trial.trial_id, "attempt": self.number(trial), "gpus_held": trial.gpus_held}
 
 

@@ -65,9 +65,9 @@ class Interrupt:
     def __enter__(self) -> Interrupt:
         global _current
         _guard_forks()
-        self._heard, self._told = os.pipe()
-        os.set_blocking(self._told, False)
-        self._told_before = signal.set_wakeup_fd(self._told, warn_on_full_buffer=False)
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
         self._before = {number: signal.signal(number, self._came) for number in SIGNALS}
         _current = self
         self._thread = threading.Thread(target=self._listen, daemon=True, name="signals")
@@ -77,12 +77,12 @@ class Interrupt:
     def __exit__(self, *exception: object) -> None:
         global _current
         _current = None
-        signal.set_wakeup_fd(self._told_before)
+        signal.set_wakeup_fd(self._wakeup_before)
         self.give_back()
-        os.write(self._told, _OVER)
+        os.write(self._write_end, _OVER)
         self._thread.join()
-        os.close(self._told)
-        os.close(self._heard)
+        os.close(self._write_end)
+        os.close(self._read_end)
 
     @contextmanager
     def said_by(self, say: Callable[[str], None] | None) -> Iterator[None]:
@@ -143,8 +143,8 @@ class Interrupt:
         """The next of the signals; 0 when it is over, None when it is too late. Other handlers' signals pass by."""
         while until is None or time.monotonic() < until:
             wait_s = None if until is None else max(0.0, until - time.monotonic())
-            ready, _, _ = select.select([self._heard], [], [], wait_s)
-            byte = os.read(self._heard, 1) if ready else b""
+            ready, _, _ = select.select([self._read_end], [], [], wait_s)
+            byte = os.read(self._read_end, 1) if ready else b""
             if byte == _OVER:
                 return 0
             if byte and byte[0] in SIGNALS:

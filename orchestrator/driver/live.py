@@ -35,7 +35,7 @@ class Display:
         self._ended: Counter[Status] = Counter()
         self._best: tuple[float, str] | None = None
         self._began = self._idle_since = time.monotonic()
-        self._told_idle = False
+        self._idle_said = False
         self._bar = Progress(TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._task = self._bar.add_task("trials", total=waiting)
         self._live = Live(console=console, auto_refresh=False, transient=True) if console.is_terminal else None
@@ -51,7 +51,7 @@ class Display:
 
     def started(self, trial: TrialSpec) -> None:
         """A trial runs."""
-        self._told_idle = False
+        self._idle_said = False
         self._waiting -= 1
         self._running[trial.trial_id] = (trial, time.monotonic())
 
@@ -95,14 +95,14 @@ class Display:
     @property
     def say(self) -> Callable[[str], None] | None:
         """Tells something above the live table, from any thread; None where there is no such table."""
-        return (lambda told: self._console.print(Text(told))) if self._live else None
+        return (lambda message: self._console.print(Text(message))) if self._live else None
 
     def refresh(self) -> None:
         """Draw the table anew; say so, once, where nothing runs for a while although trials wait."""
         if self._running or not self._waiting:
             self._idle_since = time.monotonic()
-        elif not self._told_idle and time.monotonic() - self._idle_since > IDLE_S:
-            self._told_idle = True
+        elif not self._idle_said and time.monotonic() - self._idle_since > IDLE_S:
+            self._idle_said = True
             who = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
             reason = f"{who} for processes that start slowly, or for room that others use"
             self._console.print(f"nothing has started for {IDLE_S} s: {reason}", soft_wrap=not self._live)

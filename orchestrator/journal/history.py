@@ -51,8 +51,8 @@ def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
     """A line for every dotted key that changed: `config.budget.epochs: 10 → 20`."""
     old, new = dict(flat(before)), dict(flat(now))
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{key}: {_told(old, key)} → {_told(new, key)}" for key in changed]
+    return [f"{key}: {_shown(old, key)} → {_shown(new, key)}" for key in changed]
 
 
-def _told(values: Mapping[str, Any], key: str) -> str:
+def _shown(values: Mapping[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "(absent)"

@@ -50,10 +50,10 @@ def earlier(records: Iterable[Record]) -> dict[tuple[str, int], Earlier]:
 def with_earlier(ends: Mapping[str, TrialRecord], records: Iterable[Record]) -> dict[str, TrialRecord]:
     """The ends with what the attempts before them took."""
     before = earlier(records)
-    return {trial_id: _told(end, before.get((trial_id, end.attempt), Earlier())) for trial_id, end in ends.items()}
+    return {trial_id: _with(end, before.get((trial_id, end.attempt), Earlier())) for trial_id, end in ends.items()}
 
 
-def _told(end: TrialRecord, before: Earlier) -> TrialRecord:
+def _with(end: TrialRecord, before: Earlier) -> TrialRecord:
     return replace(end, earlier_s=before.wall_s, untold_attempts=before.untold)
 
 

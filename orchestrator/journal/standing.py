@@ -32,9 +32,9 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
             ok = {key for key, result in results.items() if result["status"] == Status.OK.value}
             once_more |= {str(each) for each in value["trial_ids"]} & ok
         elif record.kind == Kind.FINISHED and trial_id in once_more and value.get("status") != Status.OK.value:
-            record = replace(record, value=_told(results[trial_id], "run once more, which ended as", value))
+            record = replace(record, value=_noted(results[trial_id], "run once more, which ended as", value))
         elif record.kind == Kind.FINISHED and trial_id in results and _never_ran(value):
-            record = replace(record, value=_told(results[trial_id], "not run again when asked for:", value))
+            record = replace(record, value=_noted(results[trial_id], "not run again when asked for:", value))
         elif record.kind == Kind.FINISHED and value.get("status") in _RESULTS:
             results[trial_id] = value
         elif record.kind == Kind.FINISHED:
@@ -50,8 +50,8 @@ def _never_ran(value: Mapping[str, Any]) -> bool:
     return value.get("status") in (Status.SKIPPED.value, Status.INFEASIBLE.value) and not value.get("wall_s")
 
 
-def _told(stands: Mapping[str, Any], word: str, further: Mapping[str, Any]) -> Mapping[str, Any]:
+def _noted(stands: Mapping[str, Any], word: str, further: Mapping[str, Any]) -> Mapping[str, Any]:
     """The end that stands, with a word about the one that did not replace it."""
     reason = f": {further['note']}" if further.get("note") else ""
-    told = f"{word} {further.get('status')}{reason}"
-    return {**stands, "note": "; ".join(filter(None, (str(stands.get("note") or ""), told)))}
+    note = f"{word} {further.get('status')}{reason}"
+    return {**stands, "note": "; ".join(filter(None, (str(stands.get("note") or ""), note)))}

@@ -20,7 +20,7 @@ _SECONDS = ("start_s", "expected_s")
 _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
-def told(plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
+def text_of(plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """The plan in one of the forms `table` and `json`, with what is worth knowing before it is run."""
     return (as_json if form == "json" else as_text)(plan, price_per_gpu_hour, remarks)
 
@@ -101,7 +101,7 @@ def _expected(plan: Plan, price_per_gpu_hour: float | None) -> str:
     forecast = plan.forecast
     hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
     unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
-    known = [suited(f"{unit}-hours", hours).told(hours)] if hours or not unknown else []
+    known = [suited(f"{unit}-hours", hours).text(hours)] if hours or not unknown else []
     if known and price_per_gpu_hour is not None:
         known.append(f"a cost of {hours * price_per_gpu_hour:.2f}")
     if makespan_s:
@@ -128,8 +128,11 @@ def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     right = [all(is_number(row.get(key, 0)) for row in shown) or key in ("lr", *_SECONDS) for key in columns]
     for line in (cells[0], ["-" * width for width in widths], *cells[1:]):
-        told = zip(line, widths, right, strict=True)
-        yield "  ".join(text.rjust(width) if number else text.ljust(width) for text, width, number in told).rstrip()
+        padded = (
+            text.rjust(width) if number else text.ljust(width)
+            for text, width, number in zip(line, widths, right, strict=True)
+        )
+        yield "  ".join(padded).rstrip()
 
 
 def _telling(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -141,5 +141,5 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
 
 def _accuracies(ok: Iterable[TrialRecord], cell_id: str) -> dict[int, float]:
     """By seed, as far as they are known."""
-    told = ((record.seed, record.metrics.get("val_accuracy")) for record in ok if record.cell_id == cell_id)
-    return {seed: float(value) for seed, value in told if is_number(value)}
+    accuracies = ((record.seed, record.metrics.get("val_accuracy")) for record in ok if record.cell_id == cell_id)
+    return {seed: float(value) for seed, value in accuracies if is_number(value)}

@@ -37,10 +37,10 @@ def next_points(
     sampler = optuna.samplers.TPESampler(seed=len(tried), constant_liar=True)
     study = optuna.create_study(directions=directions, sampler=sampler)
     space = {axis: _distribution(found) for axis, found in axes.items() if len(found) > 1}
-    for point, told in tried.items():
+    for point, objectives in tried.items():
         params = {axis: number for axis, number in zip(axes, point, strict=True) if axis in space}
-        state = TrialState.FAIL if told is None else TrialState.COMPLETE
-        study.add_trial(create_trial(params=params, distributions=space, values=told, state=state))
+        state = TrialState.FAIL if objectives is None else TrialState.COMPLETE
+        study.add_trial(create_trial(params=params, distributions=space, values=objectives, state=state))
     left = list(waiting)
     chosen: list[Point] = []
     for _ in range(ASKS):

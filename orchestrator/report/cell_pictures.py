@@ -39,8 +39,8 @@ def speedup(cells: pd.DataFrame) -> Picture:
         f" ({scaling} scaling). Dashed: ideal, as many times faster as there are more {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    told = replace(picture, remarks=one_process(cells))
-    return picture if picture.absent else _over_gpus(told, cells, "speedup", speedup_axis(cells))
+    drawn = replace(picture, remarks=one_process(cells))
+    return picture if picture.absent else _over_gpus(drawn, cells, "speedup", speedup_axis(cells))
 
 
 def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
@@ -67,7 +67,7 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
         y="speedup",
         colour="gpus",
         facets=[*varying(cells), "lr_rule"],
-        told=_speed_told(cells),
+        tooltip=_speed_tooltip(cells),
         guides=lambda drawn: [((float(drawn[batch].min()), float(drawn[batch].max())), (1.0, 1.0))],
         marks_invalid=True,
     )
@@ -107,7 +107,9 @@ def accuracy(cells: pd.DataFrame) -> Picture:
         absent="" if cells[column].notna().any() else "No cell reported an accuracy.",
     )
     facets = [*varying(cells), "gpus"]
-    lines = Lines(x="global_batch_size", y=column, colour="lr_rule", facets=facets, told=_accuracy_told(cells, column))
+    lines = Lines(
+        x="global_batch_size", y=column, colour="lr_rule", facets=facets, tooltip=_accuracy_tooltip(cells, column)
+    )
     return with_lines(picture, cells, lines)
 
 
@@ -141,7 +143,7 @@ def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -
         y=column,
         colour=FIXED_SIDE[cells["scaling"].iloc[0]],
         facets=[*varying(cells), "lr_rule"],
-        told=_speed_told(cells),
+        tooltip=_speed_tooltip(cells),
         marks_invalid=True,
     )
     if guides := {"speedup": _ideal, "efficiency": _all}.get(column):  # of what is relative to a baseline
@@ -199,10 +201,10 @@ def _not_reached(names: Sequence[str]) -> str:
     return f"Not reached in every seed, and so not drawn: {'; '.join(names[:3])}{more}."
 
 
-def _speed_told(cells: pd.DataFrame) -> Callable[[Row], str]:
+def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:
     differing = varying(cells)
 
-    def told(row: Row) -> str:
+    def tooltip(row: Row) -> str:
         speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
         rate = figures.with_interval(row["samples_per_s"], math.nan, math.nan, figures.number)
         target = figures.with_interval(row["time_to_target_s"], math.nan, math.nan, figures.number)
@@ -215,14 +217,14 @@ def _speed_told(cells: pd.DataFrame) -> Callable[[Row], str]:
         ]
         return "; ".join(filter(None, parts))
 
-    return told
+    return tooltip
 
 
-def _accuracy_told(cells: pd.DataFrame, column: str) -> Callable[[Row], str]:
+def _accuracy_tooltip(cells: pd.DataFrame, column: str) -> Callable[[Row], str]:
     differing = varying(cells)
 
-    def told(row: Row) -> str:
+    def tooltip(row: Row) -> str:
         reached = figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
         return f"{name(row, differing)}: {reached}, {row['n_ok']} seeds"
 
-    return told
+    return tooltip

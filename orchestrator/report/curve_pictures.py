@@ -117,7 +117,7 @@ def _series(label: str, place: int, rows: pd.DataFrame) -> Series:
         y=tuple(rows["loss"]),
         lo=tuple(rows["loss_lo"]) if several else (),
         hi=tuple(rows["loss_hi"]) if several else (),
-        told=tuple(
+        tooltips=tuple(
             f"{label}, epoch {epoch:g}: {value:.4g}" for epoch, value in zip(rows["epoch"], rows["loss"], strict=True)
         ),
     )

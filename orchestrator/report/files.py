@@ -70,8 +70,8 @@ def pictures_of(material: Material, drawn: Sequence[Samples]) -> list[Picture]:
 def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
     """What the page shows."""
     found = material.recommendation
-    told = ("command", "arguments")
-    facts = provenance(material.trials, {key: value for key, value in material.driver.items() if key not in told})
+    hidden = ("command", "arguments")
+    facts = provenance(material.trials, {key: value for key, value in material.driver.items() if key not in hidden})
     return Page(
         sweep=material.sweep,
         facts=_facts(material),

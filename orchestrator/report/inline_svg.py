@@ -36,10 +36,10 @@ class StyleSheet:
         return "\n".join(f".{name}{{{style}}}" for style, name in self._classes.items())
 
 
-def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, told: Mapping[str, Sequence[str]]) -> str:
+def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, tooltips: Mapping[str, Sequence[str]]) -> str:
     """The `<svg>` element of a page.
 
-    `prefix` keeps identities apart in the page, `label` is read aloud instead of the picture, `told` says what each
+    `prefix` keeps identities apart in the page, `label` is read aloud instead of the picture, `tooltips` says what each
     shape of a group shows, by the group's identity.
     """
     root = ET.fromstring(svg)
@@ -47,7 +47,7 @@ def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, told: Map
     for definitions in root.iter(f"{_SVG}defs"):
         _drop(definitions, f"{_SVG}style")  # it would hold for the whole page
     for group in root.iter(f"{_SVG}g"):
-        _tell(group, told.get(group.get("id", ""), ()))
+        _tell(group, tooltips.get(group.get("id", ""), ()))
     linked = {value for element in root.iter() for value in _links(element)}
     for element in root.iter():
         _plain(element, sheet, prefix, linked)
@@ -62,10 +62,10 @@ def _drop(parent: ET.Element, tag: str) -> None:
         parent.remove(child)
 
 
-def _tell(group: ET.Element, told: Sequence[str]) -> None:
+def _tell(group: ET.Element, tooltips: Sequence[str]) -> None:
     """Give each shape of a group its words, in order."""
     shapes = [*group.iter(f"{_SVG}use")] or [path for path in group.iter(f"{_SVG}path")]
-    for shape, words in zip(shapes, told, strict=False):
+    for shape, words in zip(shapes, tooltips, strict=False):
         ET.SubElement(shape, f"{_SVG}title").text = words
 
 

@@ -35,7 +35,7 @@ class Lines:
     """What the legend names."""
     facets: Sequence[str]
     """What makes a panel of its own."""
-    told: Callable[[Row], str]
+    tooltip: Callable[[Row], str]
     """What a reader is shown who points at a cell."""
     guides: Callable[[pd.DataFrame], Sequence[tuple[Points, Points]]] = lambda cells: ()
     marks_invalid: bool = False
@@ -116,10 +116,10 @@ def word(column: str, cells: pd.DataFrame) -> str:
 
 def named(column: str, value: Any, cells: pd.DataFrame) -> str:
     """A column and its value: `LR rule: linear`."""
-    return one_line(f"{word(column, cells)}: {told(value)}")
+    return one_line(f"{word(column, cells)}: {_value(value)}")
 
 
-def told(value: Any) -> str:
+def _value(value: Any) -> str:
     """A value of an axis: `1,024`, `0.5`, `none`, `null`."""
     value = figures.asked(value)
     if is_number(value):
@@ -154,6 +154,6 @@ def _series(label: str, place: int, rows: Sequence[Row], lines: Lines) -> Series
         y=points(lines.y),
         lo=lo if banded else (),
         hi=hi if banded else (),
-        told=tuple(one_line(lines.told(row), most=300) for row in rows),
+        tooltips=tuple(one_line(lines.tooltip(row), most=300) for row in rows),
         doubtful=tuple(lines.marks_invalid and not row["timing_valid"] for row in rows),
     )

@@ -35,15 +35,15 @@ def memory(cells: pd.DataFrame) -> Picture:
     known = largest[largest["peak_memory_gb"].notna()]
     batches = known.groupby([*facets, "gpus"], dropna=False)["device_batch_size"].nunique()
     if (batches < 2).mean() > 0.5:
-        told = replace(picture, about=_WHOSE.format(against="of each cell"), x=Axis(label=label, lo=0))
+        bars = replace(picture, about=_WHOSE.format(against="of each cell"), x=Axis(label=label, lo=0))
         shortest_first = sorted(facets, key=lambda column: known[column].astype(str).str.len().max())
-        return _with_bars(told, known, ["gpus", "device_batch_size", *shortest_first])
+        return _with_bars(bars, known, ["gpus", "device_batch_size", *shortest_first])
     drawn = replace(
         picture,
         x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
         y=Axis(label=label, lo=0, hi=1.08 * float(cells["peak_memory_gb"].max())),
     )
-    lines = Lines(x="device_batch_size", y="peak_memory_gb", colour="gpus", facets=facets, told=_told)
+    lines = Lines(x="device_batch_size", y="peak_memory_gb", colour="gpus", facets=facets, tooltip=_tooltip)
     return with_lines(drawn, largest, lines)
 
 
@@ -70,5 +70,5 @@ def _value(value: Any) -> str:
     return "null" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _told(row: Row) -> str:
+def _tooltip(row: Row) -> str:
     return f"gpus={row['gpus']:g}, device_batch_size={row['device_batch_size']}: {row['peak_memory_gb']:.3g} GB"

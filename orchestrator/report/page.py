@@ -111,7 +111,7 @@ def _digest(text: str) -> str:
 
 def _shown(picture: Picture, sheet: StyleSheet) -> _Shown:
     signs = [
-        Markup(inlined(swatch_svg(picture, place), sheet, prefix=f"{picture.name}-l{place}", label="", told={}))
+        Markup(inlined(swatch_svg(picture, place), sheet, prefix=f"{picture.name}-l{place}", label="", tooltips={}))
         for place in range(len(picture.legend))
     ]
     return _Shown(
@@ -128,29 +128,31 @@ def _panel(picture: Picture, index: int, sheet: StyleSheet) -> tuple[str, Markup
     panel = picture.panels[index]
     label = ": ".join(filter(None, (picture.title, panel.title)))
     svg = panel_svg(picture, panel)
-    return panel.title, Markup(inlined(svg, sheet, prefix=f"{picture.name}-{index}", label=label, told=_told(panel)))
+    return panel.title, Markup(
+        inlined(svg, sheet, prefix=f"{picture.name}-{index}", label=label, tooltips=_tooltips(panel))
+    )
 
 
-def _told(panel: Panel) -> Mapping[str, Sequence[str]]:
+def _tooltips(panel: Panel) -> Mapping[str, Sequence[str]]:
     """The words of each group of points: drawing makes one of the sound and one of the doubtful points of a series."""
-    told: dict[str, Sequence[str]] = {}
+    tooltips: dict[str, Sequence[str]] = {}
     for number, series in enumerate(panel.series):
         doubtful = series.doubtful or (False,) * len(series.x)
         for state, group in ((False, "sound"), (True, "doubtful")):
-            points = zip(series.told, series.y, doubtful, strict=False)
-            told[f"series-{number}-{group}"] = [
+            points = zip(series.tooltips, series.y, doubtful, strict=False)
+            tooltips[f"series-{number}-{group}"] = [
                 words for words, y, doubt in points if doubt is state and not math.isnan(y)
             ]
-    return told
+    return tooltips
 
 
 def _bars(picture: Picture, sheet: StyleSheet) -> tuple[str, Markup]:
-    told = {
+    tooltips = {
         f"bar-{row}-{place}": [f"{bar.label}, {picture.legend[place]}: {part:.1%}"]
         for row, bar in enumerate(picture.bars)
         for place, part in enumerate(bar.parts)
     }
-    return "", Markup(inlined(bars_svg(picture), sheet, prefix=picture.name, label=picture.title, told=told))
+    return "", Markup(inlined(bars_svg(picture), sheet, prefix=picture.name, label=picture.title, tooltips=tooltips))
 
 
 def _key(cell: Cell) -> str:

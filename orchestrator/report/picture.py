@@ -30,7 +30,7 @@ class Series:
     lo: Points = ()
     hi: Points = ()
     """The ends of what is drawn as a band behind the line."""
-    told: tuple[str, ...] = ()
+    tooltips: tuple[str, ...] = ()
     """What a reader is shown who points at a point."""
     doubtful: tuple[bool, ...] = ()
     """Points that are drawn hollow."""

@@ -67,8 +67,8 @@ def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples]
         return picture
     differing = varying(cells)
     drawn = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
-    told = short_names(drawn.to_dict("records"), differing)
-    names = dict(zip(drawn["cell_id"], map(one_line, told), strict=True))
+    labels = short_names(drawn.to_dict("records"), differing)
+    names = dict(zip(drawn["cell_id"], map(one_line, labels), strict=True))
     legend: dict[str, int] = {}
     panels = [
         Panel(title=names.get(each.cell_id, each.cell_id), series=_series(each.frame, column, legend))

@@ -48,7 +48,9 @@ class Cloud:
         selector = FileSelector(str(self._root), recursive=True, allow_not_found=True)
         infos = [info for info in self._store.get_file_info(selector) if info.type == FileType.File]
         found = {info.path.removeprefix(f"{self._root}/"): (info.size, info.mtime.timestamp()) for info in infos}
-        return {name: told for name, told in found.items() if not {"", ".", ".."} & set(name.split("/"))}
+        return {
+            name: size_and_time for name, size_and_time in found.items() if not {"", ".", ".."} & set(name.split("/"))
+        }
 
     def read(self, name: str) -> bytes:
         """The whole of a file that fits into memory."""

@@ -68,14 +68,14 @@ def _rows(cells: pd.DataFrame) -> list[str]:
 
 
 def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
-    texts = pd.Series([_told(row) for row in cells.to_dict("records")], index=cells.index)
+    texts = pd.Series([_text(row) for row in cells.to_dict("records")], index=cells.index)
     keys = [cells[column].map(figures.asked) for column in (*rows, "lr_rule")]
     pivot = texts.groupby(keys, sort=False, dropna=False).agg(" / ".join).unstack("lr_rule")
     names = {"device_batch_size": "device batch", "global_batch_size": "global batch"}
     return pivot.fillna("").reset_index().rename(columns=lambda column: names.get(column, axis(column)))
 
 
-def _told(row: Row) -> str:
+def _text(row: Row) -> str:
     mark = "▼" if row["accuracy_difference_hi"] < 0 else "▲" if row["accuracy_difference_lo"] > 0 else ""
     reference = "(reference)" if row["cell_id"] == row["reference_cell_id"] else ""
     text = " ".join(filter(None, (_accuracy(row), mark, reference)))

@@ -59,15 +59,15 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], 
         column=accuracy,
     )
     changed = changes.changed
-    told = {key: int((~np.isnan(getattr(changes, key).lo)).sum()) for key in changed}
+    counts = {key: int((~np.isnan(getattr(changes, key).lo)).sum()) for key in changed}
     differing = _differing(shared, this[1])
-    table = pd.DataFrame([_row(row, changes.told(i), differing) for i, row in enumerate(shared.to_dict("records"))])
+    table = pd.DataFrame([_row(row, changes.texts(i), differing) for i, row in enumerate(shared.to_dict("records"))])
     order = np.argsort(-(changed["speed"].astype(int) + changed["accuracy"]), kind="stable")
     count = figures.counted(len(shared), "cell is", "cells are") or "No cell is"
     about = (
         f"{count} in both. Changed (the 95% interval leaves out no change): throughput in"
-        f" {changed['speed'].sum()} of {told['speed']}, {changes.word} in {changed['accuracy'].sum()} of"
-        f" {told['accuracy']};"
+        f" {changed['speed'].sum()} of {counts['speed']}, {changes.word} in {changed['accuracy'].sum()} of"
+        f" {counts['accuracy']};"
         " where nothing had changed, about one in 20 would seem to. Throughputs are compared by Welch on logarithms,"
         " accuracies paired by seed where the seeds are the same."
     )
@@ -164,7 +164,7 @@ class _Changes:
         """For each of them which cells' intervals leave out no change."""
         return {"speed": _leaves(self.speed, 1.0), "accuracy": _leaves(self.accuracy, 0.0)}
 
-    def told(self, place: int) -> Mapping[str, str]:
+    def texts(self, place: int) -> Mapping[str, str]:
         """The columns of one cell."""
         return {
             "throughput, this / other": figures.with_interval(*_at(self.speed, place), figures.times, "×"),

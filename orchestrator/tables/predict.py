@@ -60,9 +60,9 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
     axes = further_axes(cells)
     key = ["device", fixed, "lr_rule", "lr_multiplier", *axes]
     known = cells[(cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()]
-    told = [column for column in key if column == fixed or known[column].nunique(dropna=False) > 1]
+    shown = [column for column in key if column == fixed or known[column].nunique(dropna=False) > 1]
     return [
-        _line(trials[trials["cell_id"].isin(group["cell_id"])], group, told, fixed)
+        _line(trials[trials["cell_id"].isin(group["cell_id"])], group, shown, fixed)
         for _, group in known.groupby(key, sort=False, dropna=False)
     ]
 
@@ -75,7 +75,7 @@ def doubtful(cells: pd.DataFrame) -> list[str]:
     return [f"{many} no valid timing, and the laws rest on their throughputs all the same.", ""] if many else []
 
 
-def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed: str) -> Line:
+def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
     ok = trials[(trials["status"] == Status.OK.value) & (only_sound(trials)["samples_per_s"] > 0)]
     row = group.iloc[0]
 
@@ -83,7 +83,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, told: Sequence[str], fixed:
         return pd.to_numeric(ok[column], errors="coerce").to_numpy(dtype="float64")
 
     return Line(
-        name=", ".join(f"{column}={figures.asked(row[column])}" for column in told),
+        name=", ".join(f"{column}={figures.asked(row[column])}" for column in shown),
         weak=fixed == "device_batch_size",
         gpus=values("gpus"),
         rates=values("samples_per_s"),
@@ -127,8 +127,8 @@ def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:
                 "cells": each.line or "all",
                 "gpus": f"{each.gpus:g}",
                 "global batch": f"{each.global_batch_size:g}",
-                "samples/s": _told(each.samples_per_s),
-                "time to target [s]": _told(each.time_to_target_s),
+                "samples/s": _interval(each.samples_per_s),
+                "time to target [s]": _interval(each.time_to_target_s),
                 "how": each.how,
             }
             for each in predictions
@@ -136,5 +136,5 @@ def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:
     )
 
 
-def _told(interval: Interval) -> str:
+def _interval(interval: Interval) -> str:
     return figures.with_interval(float(interval.point), float(interval.lo), float(interval.hi), figures.number)

@@ -43,8 +43,8 @@ def published_table(published: Published, cells: pd.DataFrame) -> TextTable:
 
 
 def _lines(row: PublishedRow, columns: Mapping[str, Column], cells: pd.DataFrame) -> list[dict[str, str]]:
-    told = {f"{column.title}: published": _told(row.figures.get(name)) for name, column in columns.items()}
-    first = {"published": row.label, **told, "ended": "" if row.status == Status.OK.value else row.status}
+    published = {f"{column.title}: published": _text(row.figures.get(name)) for name, column in columns.items()}
+    first = {"published": row.label, **published, "ended": "" if row.status == Status.OK.value else row.status}
     if row.cell is None:
         return [_in_order(first, {}, NO_COUNTERPART, columns)]
     found = cells[_matches(cells, row.cell)]
@@ -66,9 +66,9 @@ def _in_order(
         for column in columns.values()
         for side, source in (("published", published), ("measured", measured))
     ]
-    figures_told = {title: source.get(title, "") for title, source in pairs}
+    figures_shown = {title: source.get(title, "") for title, source in pairs}
     label = {"published": published.get("published", ""), "ended": published.get("ended", ""), "measured at": where}
-    return {**label, **figures_told}
+    return {**label, **figures_shown}
 
 
 def _matches(cells: pd.DataFrame, wanted: Mapping[str, Any]) -> pd.Series[bool]:
@@ -106,7 +106,7 @@ def _measured(cell: Row, column: Column) -> str:
     return f"{text} †" if text and cell["timing_valid"] is False and column.column != "accuracy" else text
 
 
-def _told(figure: Figure | None) -> str:
+def _text(figure: Figure | None) -> str:
     if figure is None:
         return ""
     if isinstance(figure, tuple):

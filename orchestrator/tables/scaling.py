@@ -36,13 +36,13 @@ def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTa
     found = lines(trials, cells)
     tables = _tables(trials, cells, found)
     without = [] if _enough(found) else _left_out(found)
-    told = [*without, *(line for table in tables for line in table.markdown())]
-    return "\n".join(["# Scaling laws", "", *told]), tables
+    content = [*without, *(line for table in tables for line in table.markdown())]
+    return "\n".join(["# Scaling laws", "", *content]), tables
 
 
 def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) -> list[TextTable]:
     enough = _enough(found)
-    told = []
+    tables = []
     if enough:
         laws = TextTable(
             name="scaling",
@@ -57,7 +57,7 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
             remarks=[line for line in (*_left_out(found), *doubtful(cells)) if line],
         )
-        told.append(laws)
+        tables.append(laws)
     batches = _critical(trials, cells)
     if len(batches):
         critical = TextTable(
@@ -70,8 +70,8 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             ],
             frame=batches,
         )
-        told.append(critical)
-    return told
+        tables.append(critical)
+    return tables
 
 
 def _enough(found: Sequence[Line]) -> list[Line]:
@@ -94,9 +94,9 @@ def _row(line: Line, law: str) -> dict[str, Any]:
         "cells": line.name,
         "GPU counts": ", ".join(f"{count:g}" for count in np.unique(line.gpus)),
         "law": "USL" if law == USL else "Amdahl",
-        "γ [samples/s]": _told(fit.at(1), figures.number),
-        "α": _told(alpha),
-        "β": _told(fit.shape_interval(1)) if law == USL else "",
+        "γ [samples/s]": _interval(fit.at(1), figures.number),
+        "α": _interval(alpha),
+        "β": _interval(fit.shape_interval(1)) if law == USL else "",
         "most to be had": _limit(law, fit),
     }
 
@@ -121,7 +121,9 @@ def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
         samples = samples_to_target(own)
         scale = float(group["noise_scale_samples"].mean())
         try:
-            known = _told(critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), figures.number)
+            known = _interval(
+                critical_batch(own["global_batch_size"].to_numpy(dtype="float64"), samples), figures.number
+            )
         except TooFewCountsError:
             known = ""
         if known or not math.isnan(scale):
@@ -131,7 +133,7 @@ def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _told(interval: Interval, form: figures.Form = _share) -> str:
+def _interval(interval: Interval, form: figures.Form = _share) -> str:
     point, lo, hi = (float(getattr(interval, end)) for end in ("point", "lo", "hi"))
     if math.isinf(point):
         return f"above {figures.number(lo)}" if math.isfinite(lo) else "beyond what was tried"

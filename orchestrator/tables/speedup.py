@@ -132,8 +132,8 @@ def _lost(row: Row) -> str:
 
 def _remedies(cells: pd.DataFrame) -> list[str]:
     """What helps against the largest losses, each once; and where it is not known what took them."""
-    told = [f"- {figures.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
-    lines = ["Against the largest losses:", "", *told, ""] if told else []
+    remedies = [f"- {figures.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
+    lines = ["Against the largest losses:", "", *remedies, ""] if remedies else []
     unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()
     if count := int((unknown & (cells["cell_id"] != cells["baseline_cell_id"])).sum()):
         cell_is = figures.counted(count, "cell is", "cells are")

@@ -35,7 +35,7 @@ def front_table(found: Recommendation) -> TextTable | None:
     if len(found.front) < 2:
         return None
     columns = _columns(found, found.front)
-    known = [title.partition(" [")[0] for title, told in columns.items() if any(told)]
+    known = [title.partition(" [")[0] for title, texts in columns.items() if any(texts)]
     many = f"{', '.join(known[:-1])} and {known[-1]} at once" if len(known) > 1 else known[0]
     title = f"No other cell beats one of these in {many} (means over seeds)"
     return _table("front", title, [_called(found, point) for point in found.front], columns)
@@ -54,7 +54,7 @@ def _columns(found: Recommendation, points: Sequence[TradeOff | None]) -> dict[s
 
 def _table(name: str, title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]]) -> TextTable:
     """A row a cell, without the columns that are empty."""
-    known = {head: told for head, told in columns.items() if any(told)}
+    known = {head: texts for head, texts in columns.items() if any(texts)}
     return TextTable(name=name, title=title, about=(), frame=pd.DataFrame({"cell": names, **known}))
 
 

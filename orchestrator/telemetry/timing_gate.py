@@ -1,4 +1,4 @@
-"""Which timings count: whatever spoils one is a reason, told with its figure."""
+"""Which timings count: whatever spoils one is a reason, reasons with its figure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SWAPPED_PAGES = 256
 
 TOO_SHORT = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
 SHARED = "timing shared: other trials ran on the same devices"
-"""What is told of a timing that would be no better if it were taken again."""
+"""What is reasons of a timing that would be no better if it were taken again."""
 
 
 def judged(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
@@ -48,12 +48,12 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
 def _as_asked(record: TrialRecord) -> list[str]:
     if record.timing == "shared":
         return [SHARED]
-    told = _short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps"))
-    return [told] if told else []
+    reasons = _short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps"))
+    return [reasons] if reasons else []
 
 
 def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list[str]:
-    told = (
+    reasons = (
         _foreign_cpu(metrics),
         _more_than(metrics, "foreign_gpu_processes", 0, "{:.0f} foreign processes on the GPUs"),
         _more_than(metrics, "throttled_periods", 0, "the CPU quota ran out in {:.0f} periods"),
@@ -61,7 +61,7 @@ def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list
         _throttled(metrics),
         _slow_clock(metrics, median_clock_mhz),
     )
-    return list(filter(None, told))
+    return list(filter(None, reasons))
 
 
 def _short(seconds: float | None, steps: float | None) -> str:
@@ -71,10 +71,10 @@ def _short(seconds: float | None, steps: float | None) -> str:
 
 
 def _foreign_cpu(metrics: Mapping[str, Any]) -> str:
-    told, by = _more_than(metrics, "foreign_cpu", FOREIGN_CPU, "others took {:.0%} of the cores' time"), ""
-    if told and metrics.get("foreign_cpu_by"):
+    reason, by = _more_than(metrics, "foreign_cpu", FOREIGN_CPU, "others took {:.0%} of the cores' time"), ""
+    if reason and metrics.get("foreign_cpu_by"):
         by = f", most of it {metrics['foreign_cpu_by']}"
-    return told + by
+    return reason + by
 
 
 def _more_than(metrics: Mapping[str, Any], name: str, limit: float, text: str) -> str:

@@ -33,7 +33,7 @@ class Unit:
         """Without the unit, as for a column that has it in its head; nothing for NaN."""
         return "" if math.isnan(value) else figures.number(value / self.size)
 
-    def told(self, value: float) -> str:
+    def text(self, value: float) -> str:
         """With the unit, where it has a name."""
         return self.number(value) if self.name == AT_YOUR_PRICE else f"{self.number(value)} {self.name}"
 

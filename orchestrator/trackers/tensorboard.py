@@ -46,8 +46,8 @@ class TensorBoard:
     def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
         """Scalars under `trial/`, and whether it was ok."""
         writer = self._writers.pop(trial_id)
-        told = _scalars({"trial/ok": float(status == "ok"), **{f"trial/{name}": v for name, v in figures.items()}})
-        self._add(writer, told, self._last_step.pop(trial_id))
+        scalars = _scalars({"trial/ok": float(status == "ok"), **{f"trial/{name}": v for name, v in figures.items()}})
+        self._add(writer, scalars, self._last_step.pop(trial_id))
         writer.close()
 
     def close(self) -> None:

@@ -64,7 +64,7 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
     # The last record of a journal that is being written, or was when its driver died, may be torn.
     torn = [f"{layout.journal}: {damage}" for damage in found.damages if damage.reason.startswith("torn")]
     corrupt = [f"{layout.journal}: {damage}" for damage in found.damages]
-    violations += [told for told in corrupt if told not in torn]
+    violations += [damage for damage in corrupt if damage not in torn]
     if reading.ended is not None:
         violations += verify_journal.of_the_plan(planned if same else (), ends, reading.ended)
     unfinished = [trial_id for trial_id, trial in reading.trials.items() if trial.status is None]

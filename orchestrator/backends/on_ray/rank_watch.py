@@ -35,7 +35,7 @@ class RankWatch:
         now, every_s = time.monotonic(), self._watch.look_again_s()
         if every_s is not None and now >= self._ask_at:
             self._ask_at = now + every_s
-            self._watch.told(self._answers(), now)
+            self._watch.heard(self._answers(), now)
             for rank in set(range(len(self._ranks))) - set(self._asked):
                 self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn)
         return self._watch.overdue(now)

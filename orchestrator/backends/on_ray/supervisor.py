@@ -53,7 +53,7 @@ class Supervisor:
         """Start the first trial."""
         self._seats = Seats(config["conduct"].workers)
         self._notice = DrainNotice()
-        self._told_s = 0.0
+        self._reported_s = 0.0
         self._turn = 0
         self._start(config)
 
@@ -67,8 +67,8 @@ class Supervisor:
         result = self.step()
         self._iterations += 1
         total_s = time.monotonic() - self._started
-        passed = {"time_this_iter_s": total_s - self._told_s, "time_total_s": total_s}
-        self._told_s = total_s
+        passed = {"time_this_iter_s": total_s - self._reported_s, "time_total_s": total_s}
+        self._reported_s = total_s
         about = self.get_auto_filled_metrics()
         return {"done": False, "training_iteration": self._iterations} | passed | about | result
 
@@ -106,7 +106,7 @@ class Supervisor:
         self._started = time.monotonic()
         self._turn += 1
         self._iterations = 0
-        self._told_s = 0.0
+        self._reported_s = 0.0
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
         self._conduct: Conduct = config["conduct"]
@@ -165,7 +165,7 @@ class Supervisor:
         """Take down how a rank ended; the first that failed sets the others a deadline."""
         try:
             reply, rows, readings = ray.get(answer)
-            end = RankEnd.told(reply)
+            end = RankEnd.of(reply)
             self._heeded |= reply["stopped"]
             self._readings.append(readings)
             if rank == 0:

@@ -57,7 +57,7 @@ def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
 
 def test_a_ranks_own_account_is_taken_over() -> None:
     told = {"rank": 1, "status": "ok", "note": "", "trace": "", "metrics": {"loss": 1.0}, "provenance": {}}
-    end = RankEnd.told(told | {"reusable": True, "cause": ""})
+    end = RankEnd.of(told | {"reusable": True, "cause": ""})
     assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}
 
 

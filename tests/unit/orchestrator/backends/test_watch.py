@@ -21,29 +21,29 @@ def test_a_trial_may_take_its_time_limit_and_no_longer() -> None:
 
 def test_the_rank_that_stopped_first_is_at_the_root() -> None:
     hung = watch(hang_s=10)
-    hung.told({0: 1, 1: 1}, 101)
-    hung.told({0: 2, 1: 1}, 102)
+    hung.heard({0: 1, 1: 1}, 101)
+    hung.heard({0: 2, 1: 1}, 102)
     for now in range(103, 111):
-        hung.told({0: 2, 1: 1}, now)
+        hung.heard({0: 2, 1: 1}, now)
         assert hung.overdue(now) is None
-    hung.told({0: 2, 1: 1}, 111)
+    hung.heard({0: 2, 1: 1}, 111)
     found = hung.overdue(111)
     assert found and (found.cause, found.rank) == (Cause.HANG, 1) and found.note.startswith("stands still")
 
 
 def test_a_rank_that_does_not_answer_is_at_the_root() -> None:
     hung = watch(hang_s=10)
-    hung.told({0: 1, 1: 1}, 105)
+    hung.heard({0: 1, 1: 1}, 105)
     for now in range(106, 116):
-        hung.told({0: 1}, now)
+        hung.heard({0: 1}, now)
     found = hung.overdue(116)
     assert found and found.rank == 1 and found.note.startswith("does not answer")
 
 
 def test_a_process_may_take_its_time_to_start() -> None:
     starting = watch(hang_s=10)
-    starting.told({0: 0}, 101)
-    starting.told({0: 1}, 150)
+    starting.heard({0: 0}, 101)
+    starting.heard({0: 1}, 150)
     assert starting.overdue(159) is None
     found = starting.overdue(160)
     assert found and found.rank == 1 and found.note.startswith("does not answer")
@@ -52,7 +52,7 @@ def test_a_process_may_take_its_time_to_start() -> None:
 def test_a_rank_that_has_ended_need_not_move() -> None:
     going = watch(hang_s=10)
     going.ended(1)
-    going.told({0: 1}, 109)
+    going.heard({0: 1}, 109)
     assert going.overdue(115) is None
     going.ended(0)
     assert going.overdue(1000) is None

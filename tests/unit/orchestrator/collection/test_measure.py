@@ -36,8 +36,8 @@ def test_seeds_that_trained_in_vain_are_paid_for_by_those_that_reached_the_targe
     found = time_s(cells, 0.97)
     # Of cell a two reached it, after 10 and 20 s, and the third spent 30 s: 10 + 15 and 20 + 15.
     np.testing.assert_allclose(found.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
-    assert (found.told, found.unit, found.why) == ("time to the target (validation accuracy 0.97)", "s", "")
-    assert not found.target_missed and time_s(cells, None).told == "time to the target"
+    assert (found.name, found.unit, found.why) == ("time to the target (validation accuracy 0.97)", "s", "")
+    assert not found.target_missed and time_s(cells, None).name == "time to the target"
 
 
 def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady_rate():
@@ -45,7 +45,7 @@ def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady
     missed, without = time_s(cells, 0.97), time_s(cells, None)
     for found in (missed, without):
         np.testing.assert_allclose(found.values, [36.0, 60.0, 70.0])
-        assert found.told == "time for the fixed budget"
+        assert found.name == "time for the fixed budget"
     assert (missed.target_missed, missed.why) == (True, "no trial reached the target")
     assert (without.target_missed, without.why) == (False, "the sweep has no trainable.target_accuracy")
 
@@ -61,14 +61,14 @@ def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady
 )
 def test_the_objectives(objective, price, value, unit, told):
     found = measured(trials(), objective, None, price)
-    assert found.values.item() == pytest.approx(value) and (found.unit, found.told) == (unit, told)
+    assert found.values.item() == pytest.approx(value) and (found.unit, found.name) == (unit, told)
 
 
 def test_to_a_target_energy_and_cost_are_those_of_the_time_to_it():
     cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
     assert measured(cells, "energy", 0.9, None).values[0] == pytest.approx(3600.0)
     assert measured(cells, "cost", 0.9, 4.0).values[0] == pytest.approx(0.08)
-    assert measured(cells, "cost", 0.9, 4.0).told == "cost to the target (validation accuracy 0.9)"
+    assert measured(cells, "cost", 0.9, 4.0).name == "cost to the target (validation accuracy 0.9)"
 
 
 def test_worker_processes_cost_nothing_but_their_hours():

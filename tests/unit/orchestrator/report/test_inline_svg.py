@@ -8,7 +8,7 @@ from orchestrator.report.inline_svg import StyleSheet, inlined
 from orchestrator.report.picture import Axis, Bar, Panel, Picture, Series
 
 SERIES = Series(
-    label="$a_b$", place=0, x=(1, 2, 4), y=(1, 2, 3), told=("one", "<two>", "three"), doubtful=(False, True, False)
+    label="$a_b$", place=0, x=(1, 2, 4), y=(1, 2, 3), tooltips=("one", "<two>", "three"), doubtful=(False, True, False)
 )
 PICTURE = Picture(
     name="p",
@@ -25,7 +25,7 @@ BARS = Picture(name="b", title="Bars", about="", legend=("data", "rest"), bars=[
 def inline(svg: bytes, **told: list[str]) -> tuple[str, StyleSheet]:
     sheet = StyleSheet()
     words = {name.replace("_", "-"): each for name, each in told.items()}
-    return inlined(svg, sheet, prefix="q", label='a "label" <b>', told=words), sheet
+    return inlined(svg, sheet, prefix="q", label='a "label" <b>', tooltips=words), sheet
 
 
 def test_styles_become_classes_with_the_pages_colours() -> None:

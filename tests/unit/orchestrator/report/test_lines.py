@@ -38,7 +38,7 @@ def test_speedup_has_a_panel_a_rule_a_line_a_batch_and_the_ideal(cells: pd.DataF
     row = cells[(cells.gpus == 2) & (cells.device_batch_size == 32) & (cells.lr_rule == "none")].iloc[0]
     assert (first.x[1], first.y[1]) == (2, row.speedup)
     assert (first.lo[1], first.hi[1]) == (row.speedup_lo, row.speedup_hi)
-    assert first.doubtful == (False, False, True, False) and "timing not valid" in first.told[2]
+    assert first.doubtful == (False, False, True, False) and "timing not valid" in first.tooltips[2]
     assert "Hollow points" in " ".join(picture.remarks)
 
 

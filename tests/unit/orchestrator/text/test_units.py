@@ -25,7 +25,7 @@ from orchestrator.text.units import suited
     ],
 )
 def test_a_quantity_is_told_in_the_unit_that_suits_its_size(value: float, unit: str, told: str) -> None:
-    assert suited(unit, value).told(value) == told
+    assert suited(unit, value).text(value) == told
 
 
 def test_values_beside_each_other_have_one_unit_by_the_least_of_them() -> None:
