@@ -43,7 +43,7 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
     )
     for where, axis in named:
         if axis not in axes:
-            yield f"{where} names {axis!r}, which is no axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
+            yield f"{where} names {axis!r}, which is not an axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
     for axis in _repeated(together):
         yield f"sweep.zip has {axis!r} more than once"
     for group in zipped:
@@ -65,7 +65,7 @@ def _value_mistakes(axis: str, values: Sequence[Any], *, repeats: bool) -> Itera
     for value in [] if repeats else _repeated(values):
         yield f"sweep.axes.{axis} has {value!r} more than once"
     for value in filter(is_endless, values):
-        yield f"sweep.axes.{axis} has {value!r}, which is no finite number"
+        yield f"sweep.axes.{axis} has {value!r}, which is not a finite number"
 
 
 def _group_mistakes(axes: Axes, group: Sequence[str]) -> Iterator[str]:

@@ -35,7 +35,7 @@ def gang(
     per_rank = gpus_per_worker or (gpus if strategy in ONE_PROCESS else min(1, gpus))
     ranks = gpus / per_rank
     if ranks != int(ranks):
-        raise ValueError(f"gpus={gpus:g} is no whole number of workers with {per_rank:g} GPUs each")
+        raise ValueError(f"gpus={gpus:g} is not a whole number of workers with {per_rank:g} GPUs each")
     if ranks > 1 and per_rank < 1:
         raise ValueError(
             f"gpus={gpus:g} with resources.gpus_per_worker={per_rank:g} would put several ranks on one GPU;"

@@ -114,7 +114,7 @@ def _of_axes(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[
 def _of_axis(axis: str, named: Sequence[Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
     axes = dict.fromkeys(name for trial in trials for name in _values(trial))
     if axis not in axes:
-        yield f"rerun names {axis!r}, which is no axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
+        yield f"rerun names {axis!r}, which is not an axis{nearest(axis, axes)}; axes: {', '.join(axes)}"
         return
     values = distinct([_values(trial)[axis] for trial in trials])
     for absent in (each for each in named if each not in values):

@@ -10,10 +10,10 @@ from orchestrator.backends.unplaced import Patience, Unplaced
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
 from sweeps.feasibility import Node
+from sweeps.kept_gang import kept_gang
 from sweeps.limit import Allowance
 from sweeps.placement import Shape
 from sweeps.scheduler import Scheduler, Start
-from sweeps.seats import seats
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from sweeps.upcoming import Upcoming
@@ -165,9 +165,9 @@ class Agenda:
         told, self._told = self._told, len(self.left_out)
         return self.left_out[told:]
 
-    def seats(self, start: Start) -> Gang:
+    def kept_gang(self, start: Start) -> Gang:
         """The gang whose processes the trial takes: its own, or a larger one's that is kept."""
-        return seats(Shape.of(start.trial), self._shapes, start.nodes)
+        return kept_gang(Shape.of(start.trial), self._shapes, start.nodes)
 
     def _placed(self) -> Scheduler:
         if self._scheduler is None:

@@ -41,7 +41,7 @@ class Extensions:
 
             callbacks.append(made)
             if not isinstance(made, Callback):
-                mistakes.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, and no ray.tune.Callback")
+                mistakes.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, not a ray.tune.Callback")
         if mistakes:
             raise MistakesError(mistakes)
         return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)

@@ -145,7 +145,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     def _bundles(self, start: Start) -> PlacementGroupFactory:
         """Of the gang that the trial takes, which may be larger than its own."""
         own = start.trial.gang
-        place = own if self._starting.conduct.workers == "fresh" else self._agenda.seats(start)
+        place = own if self._starting.conduct.workers == "fresh" else self._agenda.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
         return bundles(place, nodes if self._several else ())
 

@@ -54,7 +54,7 @@ class Rank:
         self._turn = 0
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
-        self._heeded = False
+        self._was_told_to_stop = False
         self._moves = 0
 
     def rendezvous(self) -> str:
@@ -73,7 +73,7 @@ class Rank:
 
         Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
         """
-        self._rows, self._moves, self._stopping, self._heeded = [], 0, threading.Event(), False
+        self._rows, self._moves, self._stopping, self._was_told_to_stop = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on others may ask
         with _output_to(rank_log(Path(request["trial_dir"]), request["rank"])):
             entry = resolve_name(RANK_ENTRY)
@@ -81,7 +81,7 @@ class Rank:
             with Sampler.on(sampling, request) as sampler:
                 outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
             sys.stderr.write(outcome["trace"])
-            outcome["stopped"] = self._heeded
+            outcome["stopped"] = self._was_told_to_stop
             if outcome["cause"] == Cause.DEVICE:
                 outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
             readings = sampler.readings()
@@ -93,8 +93,8 @@ class Rank:
 
     def _should_stop(self) -> bool:
         self._moves += 1
-        self._heeded = self._stopping.is_set()
-        return self._heeded
+        self._was_told_to_stop = self._stopping.is_set()
+        return self._was_told_to_stop
 
     def part(self) -> None:
         """Leave the ranks of the last trial: the next one has others, or fewer."""

@@ -30,7 +30,7 @@ def searcher_of(given: Mapping[str, Any]) -> Searcher:
     except Exception as error:
         raise MistakesError([f"tune.searcher={target!r}: {type(error).__name__}: {error}"]) from error
     if not isinstance(searcher, Searcher):
-        raise MistakesError([f"tune.searcher={target!r} makes a {type(searcher).__name__}, and no Searcher of Tune's"])
+        raise MistakesError([f"tune.searcher={target!r} makes a {type(searcher).__name__}, not a Searcher of Tune's"])
     return searcher
 
 

@@ -24,7 +24,7 @@ from orchestrator.backends.on_ray.plain_values import plain_result
 from orchestrator.backends.on_ray.rank import WATCH, rank_log
 from orchestrator.backends.on_ray.rank_end import end_by, oom_kills, settled
 from orchestrator.backends.on_ray.rank_watch import RankWatch
-from orchestrator.backends.on_ray.seats import Seats
+from orchestrator.backends.on_ray.worker_group import WorkerGroup
 from orchestrator.journal.outcome import Outcome
 from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.readings import Readings
@@ -51,7 +51,7 @@ class Supervisor:
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Start the first trial."""
-        self._seats = Seats(config["conduct"].workers)
+        self._workers = WorkerGroup(config["conduct"].workers)
         self._notice = DrainNotice()
         self._reported_s = 0.0
         self._turn = 0
@@ -100,7 +100,7 @@ class Supervisor:
         if self._running:
             self._ask_to_stop()
             ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
-        self._seats.close()
+        self._workers.close()
 
     def _start(self, config: Mapping[str, Any]) -> None:
         self._started = time.monotonic()
@@ -115,16 +115,16 @@ class Supervisor:
         self._deadline = float("inf")
         self._leaving: Sequence[str] = ()
         self._given_up = ""
-        self._heeded = False
+        self._was_told_to_stop = False
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._last_row: Mapping[str, Any] = {}
         self._oom_kills = oom_kills()
         logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
         self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
-        self._ranks = self._seats.take(self._trial, config["lost"])
+        self._ranks = self._workers.take(self._trial, config["lost"])
         self._watch = RankWatch(self._ranks, self._turn, self._conduct.limits)
-        shared = {"gang_id": self._seats.gang_id, "trial_dir": str(self._trial_dir)}
+        shared = {"gang_id": self._workers.gang_id, "trial_dir": str(self._trial_dir)}
         # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
@@ -143,7 +143,7 @@ class Supervisor:
     def _look_after_ranks(self) -> None:
         """Give up a trial that has had its time, or whose node is about to go: its last words have been said."""
         if self._running and not self._leaving:
-            self._leave(self._notice.of(self._seats.nodes[: len(self._ranks)]))
+            self._leave(self._notice.of(self._workers.nodes[: len(self._ranks)]))
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
             rank = min(self._running.values()) if overdue.rank is None else overdue.rank
@@ -166,7 +166,7 @@ class Supervisor:
         try:
             reply, rows, readings = ray.get(answer)
             end = RankEnd.of(reply)
-            self._heeded |= reply["stopped"]
+            self._was_told_to_stop |= reply["stopped"]
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
@@ -199,13 +199,13 @@ class Supervisor:
         wall_s = time.monotonic() - self._started
         complete = len(self._ends) == len(self._ranks)
         if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
-            self._seats.end()
+            self._workers.end()
         self._running = {}
         if self._leaving:
-            self._seats.close()
+            self._workers.close()
             self._ends = [RankEnd.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
-        if self._given_up and self._heeded and outcome.status is Status.OK:
+        if self._given_up and self._was_told_to_stop and outcome.status is Status.OK:
             outcome = _given_up(outcome, self._given_up)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
 

@@ -139,7 +139,7 @@ def test_a_smaller_trial_that_is_alone_anyway_takes_the_place_of_the_largest():
     agenda = on(Agenda([trial("pair", "quick", ranks=2), trial("one", "quick")]), ONE)
     for name in ("pair", "one"):
         start = agenda.next(0.0)
-        assert start.trial.trial_id == name and agenda.seats(start).ranks == 2
+        assert start.trial.trial_id == name and agenda.kept_gang(start).ranks == 2
         agenda.ended(name, 1.0)
 
 

@@ -20,7 +20,7 @@ PART_S = 10.0
 """How long processes may take to give up their connection before one of them is replaced."""
 
 
-class Seats:
+class WorkerGroup:
     """Rank actors, rank i in bundle i: a supervisor's empty bundle is not part of the placement group."""
 
     def __init__(self, workers: str = "warm") -> None:

@@ -10,7 +10,7 @@ from sweeps.placement import Shape
 from sweeps.trial import Gang
 
 
-def seats(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> Gang:
+def kept_gang(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> Gang:
     """The gang whose place a trial of this shape takes: its own, or the largest of `shapes` that serves it as well.
 
     `nodes` are those of its ranks, one by one. A larger gang serves an exclusive trial on one node: the first ranks
