@@ -40,9 +40,7 @@ def check_reachable(request: Request) -> None:
     if request.backend != "ray":
         return
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
-        reason = (
-            "no address of a cluster's head: give HOST:6379, or auto on the head itself; `ray job submit` needs none"
-        )
+        reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
         raise MistakesError([f"{key}={address} is {reason}"])
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():

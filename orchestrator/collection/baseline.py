@@ -50,7 +50,7 @@ class Comparison:
         known = {*STANDARD_AXES, *self.axis_columns} - {"seed"}
         for axis in self.baseline:
             if axis not in known:
-                problem = f"sweep.baseline names {axis!r}, which is no axis of these results"
+                problem = f"sweep.baseline names {axis!r}, which is not an axis of these results"
                 raise MistakesError([f"{problem}; axes: {', '.join(sorted(known))}"])
 
     def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:

@@ -114,7 +114,7 @@ def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
 
 def _bytes(path: Path) -> bytes:
     if not path.is_file():
-        raise OSError(0, "there is no such file" if not path.exists() else "is no file")
+        raise OSError(0, "there is no such file" if not path.exists() else "is not a file")
     if path.stat().st_size > MOST_BYTES:
         raise OSError(0, f"larger than {MOST_BYTES >> 20} MB")
     return path.read_bytes()

@@ -151,7 +151,7 @@ def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Ite
     there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
     absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
     for axis in filter(there.get, absent):
-        yield f"sweep.baseline is no cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
+        yield f"sweep.baseline is not a cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
     if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
         values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
-        yield f"sweep.baseline is no cell: there is each of {values}, but not together"
+        yield f"sweep.baseline is not a cell: there is each of {values}, but not together"

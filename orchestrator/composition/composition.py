@@ -95,7 +95,7 @@ class Composition:
             except OmegaConfBaseException:
                 dotted = (each for each in dotted_keys(self.config) if not each.startswith("sweep."))
                 known = [*dotted, *self.groups.names, *STANDARD_AXES]
-                raise MistakesError([f"axis {key!r} is no config key or group{nearest(key, known)}"]) from None
+                raise MistakesError([f"axis {key!r} is not a config key or group{nearest(key, known)}"]) from None
         return resolved(config)
 
 

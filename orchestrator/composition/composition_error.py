@@ -67,7 +67,7 @@ def _precedence(override: str, groups: Groups) -> int:
 def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
     key, equals, value = override.lstrip("+~").partition("=")
     if not equals and not override.startswith("~"):
-        return f"{override!r} is no KEY=VALUE{_lone_word(override, groups)}"
+        return f"{override!r} is not KEY=VALUE{_lone_word(override, groups)}"
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []

@@ -55,7 +55,7 @@ def _why_not_made(folder: Path) -> str:
     above = (folder.absolute(), *folder.absolute().parents)
     there = next(each for each in above if os.path.exists(each))  # which is False where one may not look, too
     if not there.is_dir():
-        return f"{there} is no folder"
+        return f"{there} is not a folder"
     return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
 
 

@@ -44,7 +44,7 @@ def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped:
     for module in listed if not said_here else ():
         if not _is_users_own(module):
             yield (
-                f"{KEY}: {module!r} in a config file is no module of your own folder; "
+                f"{KEY}: {module!r} in a config file is not a module of your own folder; "
                 f"if you mean it, say so on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):

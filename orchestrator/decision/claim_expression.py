@@ -67,7 +67,7 @@ class Claimed:
         try:
             body = ast.parse(text.strip(), mode="eval").body
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
-            raise ExpressionError(f"is no expression: {error}") from None
+            raise ExpressionError(f"is not an expression: {error}") from None
         if not isinstance(body, ast.Compare) or len(body.ops) != 1 or type(body.ops[0]) not in ORDERS:
             raise ExpressionError(f"must be one comparison with one of {', '.join(ORDERS.values())}")
         claimed = Claimed(left=body.left, order=ORDERS[type(body.ops[0])], right=body.comparators[0])
@@ -162,7 +162,7 @@ def _constant(node: ast.expr | None) -> Any:
         return node.value
     if isinstance(node, ast.Name):
         return None if node.id == "null" else node.id
-    raise ExpressionError(f"{ast.unparse(node) if node else '**'!r} is no plain value of an axis")
+    raise ExpressionError(f"{ast.unparse(node) if node else '**'!r} is not a plain value of an axis")
 
 
 def _value(node: ast.expr, lookup: Lookup) -> Any:

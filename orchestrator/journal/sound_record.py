@@ -44,7 +44,7 @@ def sound_record(value: Any) -> tuple[TrialRecord | None, str]:
             if not fits:
                 return None, f"{name} is {value[name]!r:.60}; left out"
     if not TRIAL_ID.fullmatch(given["trial_id"]):
-        return None, "trial_id is no identity; left out"
+        return None, "trial_id is not an id; left out"
     if not (given["gpus"] > 0 and given["global_batch_size"] > 0 and given["device_batch_size"] > 0):
         return None, "gpus or a batch is not above 0; left out"
     return TrialRecord(**given), f"without {', '.join(absent)}; used, those are empty" if absent else ""

@@ -33,7 +33,7 @@ def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
     if not names:
         return []
     more = f", and {len(names) - 1} more" if len(names) > 1 else ""
-    return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is no Parquet file")]
+    return [Finding(where=f"trials/{names[0]}/{TELEMETRY}{more}", what="is cut short, or is not a Parquet file")]
 
 
 def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Samples], list[Finding]]:

@@ -42,7 +42,7 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
         if isinstance(row, dict):
             rows.append(row)
         else:
-            damages.append(f"line {number} is no row ({len(line)} bytes)")
+            damages.append(f"line {number} is not a row ({len(line)} bytes)")
     if tail:
         damages.append(f"{TORN}: line {len(lines) + 1} has no end ({len(tail)} bytes)")
     return rows, damages

@@ -78,7 +78,7 @@ class Layout:
     def trial(self, trial_id: str) -> Path:
         """One trial's directory. ValueError for an identity that could leave the results directory."""
         if not TRIAL_ID.fullmatch(trial_id):
-            raise ValueError(f"{trial_id!r} is no trial identity: 1 to 64 of letters, digits, '_' and '-'")
+            raise ValueError(f"{trial_id!r} is not a trial id: 1 to 64 of letters, digits, '_' and '-'")
         return self.trials / trial_id
 
     def config(self, trial_id: str) -> Path:

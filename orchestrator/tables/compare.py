@@ -104,7 +104,7 @@ def _not_told_apart(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:
     axes = [name for name in further_axes(own) if name not in others.columns]
     alone = [axis(name) for name in axes if own[name].nunique(dropna=False) > 1]
     text = plain(f"{', '.join(alone)} in {where}")
-    return f" Not compared: cells that differ only in {text}, which is no axis of the other." if alone else ""
+    return f" Not compared: cells that differ only in {text}, which is not an axis of the other." if alone else ""
 
 
 def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Interval:

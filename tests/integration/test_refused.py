@@ -23,7 +23,7 @@ def place(tmp_path):
             ["device_batch_size must be", "trainable.lr must be", "gpus must be", "did you mean 'all'"],
         ),
         (["sweep=traced", "sweep.axes.seed='range(0,'"], ["sweep.axes.seed"]),
-        (["sweep=traced", 'sweep.axes."trainable.nope"=[1]'], ["'trainable.nope' is no config key"]),
+        (["sweep=traced", 'sweep.axes."trainable.nope"=[1]'], ["'trainable.nope' is not a config key"]),
         ([], ["choose a sweep: sweep=batch_scaling"]),
         (
             ["sweep=batch_scaling", "data=npz", "data.path=none.npz", "model.name=resnet20", "optimizer.name=sdg"],

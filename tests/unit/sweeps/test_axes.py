@@ -48,8 +48,8 @@ def test_every_mistake_is_told():
     assert told == [
         "sweep.axes.a has no values",
         "sweep.axes.e has 3 more than once",
-        "sweep.zip names 'nope', which is no axis; axes: a, b, c, e",
-        "sweep.exclude names 'd', which is no axis; axes: a, b, c, e",
+        "sweep.zip names 'nope', which is not an axis; axes: a, b, c, e",
+        "sweep.exclude names 'd', which is not an axis; axes: a, b, c, e",
         "sweep.zip has 'b' more than once",
         "sweep.zip: axes that advance together need equally many values, but b has 3, c has 1",
         "sweep.exclude leaves out a=1, which the axis does not have: []",

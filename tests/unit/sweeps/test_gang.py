@@ -48,7 +48,7 @@ def test_without_gpus_a_command_has_the_cores_of_all_the_processes_that_it_start
         ({"gpus": "two"}, "above 0"),
         ({"gpus": True}, "above 0"),
         ({"gpus": 1, "per_worker": 0.25}, "several ranks on one GPU"),
-        ({"gpus": 3, "per_worker": 2}, "no whole number of workers"),
+        ({"gpus": 3, "per_worker": 2}, "not a whole number of workers"),
         ({"gpus": 1.5, "strategy": "data_parallel"}, "neither a fraction of one GPU"),
         ({"gpus": 0.5, "device": "cpu"}, "machine without GPUs"),
         ({"gpus": 0.5, "device": "cpu", "strategy": "own_ranks"}, "machine without GPUs"),

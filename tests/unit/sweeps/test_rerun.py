@@ -52,7 +52,9 @@ def test_what_names_no_trial_is_told_with_the_nearest_that_do():
     other = begun[:5] + ("0" if begun[5] != "0" else "1")
     assert mistakes([other])[0].startswith(f"rerun: no planned trial or cell has an id that begins with {other!r}")
     assert f"did you mean {begun!r}" in mistakes([other])[0]
-    assert mistakes({"gpu": 1})[0].startswith("rerun names 'gpu', which is no axis (did you mean 'gpus'?); axes: gpus,")
+    assert mistakes({"gpu": 1})[0].startswith(
+        "rerun names 'gpu', which is not an axis (did you mean 'gpus'?); axes: gpus,"
+    )
     assert mistakes({"gpus": 3}) == ["rerun names gpus=3, which no planned trial has; there are: 1, 2"]
     told = "rerun: there is each of gpus=2, device_batch_size=16, but no trial has them together"
     assert mistakes([{"gpus": 2, "device_batch_size": 16}, {"gpus": 3}])[0] == told

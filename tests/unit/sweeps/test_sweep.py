@@ -183,7 +183,7 @@ def test_mistakes_in_an_axis_hide_none_of_its_other_values():
         expanded(axes)
     assert caught.value.mistakes == (
         "sweep.axes.gpus has no values",
-        "sweep.axes.device_batch_size has inf, which is no finite number",
+        "sweep.axes.device_batch_size has inf, which is not a finite number",
         "sweep.axes.seed has 0 more than once",
         "device_batch_size must be a whole number of at least 1, not 0",
     )

@@ -27,7 +27,7 @@ def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_und
 def test_what_is_no_heads_address_is_refused(address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(
-        MistakesError, match=f"^RAY_ADDRESS={address} is no address of a cluster's head: give HOST:6379"
+        MistakesError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
     ):
         check_reachable(SimpleNamespace(backend="ray", address=None))
     check_reachable(SimpleNamespace(backend="inprocess", address=None))

@@ -77,9 +77,9 @@ def test_foreign_content_is_told(layout: Layout, content: bytes, told: str) -> N
 def test_what_is_no_file_is_told(layout: Layout) -> None:
     layout.metrics("a").mkdir(parents=True)
     told = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
-    assert told[0] == "trials/a/metrics.jsonl: is no file"
+    assert told[0] == "trials/a/metrics.jsonl: is not a file"
     assert told[1] == "trials/gone/metrics.jsonl: there is no such file"
-    assert "is no trial identity" in told[2]
+    assert "is not a trial id" in told[2]
 
 
 def test_many_missing_curves_are_abridged(layout: Layout) -> None:

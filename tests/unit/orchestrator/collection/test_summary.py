@@ -161,7 +161,7 @@ def test_another_baseline_by_name(record_of: RecordOf) -> None:
     assert baselines(gpus=2) == ["2-32-none", "2-32-linear"] * 2
     assert baselines(gpus=2, lr_rule="linear", device_batch_size=32) == ["2-32-linear"] * 4
     assert all(pd.isna(each) for each in baselines(gpus=8))
-    with pytest.raises(MistakesError, match="'rule', which is no axis of these results; axes: .*lr_rule"):
+    with pytest.raises(MistakesError, match="'rule', which is not an axis of these results; axes: .*lr_rule"):
         baselines(rule="none")
     with pytest.raises(ValueError, match="strong, weak"):
         collect(records, scaling="sideways")

@@ -150,14 +150,14 @@ def test_a_wrong_value_is_one_line(key, value, told):
         ({}, []),
         ({"gpus": 1}, []),
         ({"gpus": 2, "lr_rule": "none"}, []),
-        ({"gpus": 3}, ["sweep.baseline is no cell: unknown gpus 3; valid: 1, 2"]),
+        ({"gpus": 3}, ["sweep.baseline is not a cell: unknown gpus 3; valid: 1, 2"]),
         (
             {"lr_rule": "lnear"},
-            ["sweep.baseline is no cell: unknown lr_rule 'lnear' (did you mean 'linear'?); valid: none, linear"],
+            ["sweep.baseline is not a cell: unknown lr_rule 'lnear' (did you mean 'linear'?); valid: none, linear"],
         ),
         (
             {"gpus": 2, "lr_rule": "linear"},
-            ["sweep.baseline is no cell: there is each of gpus=2, lr_rule=linear, but not together"],
+            ["sweep.baseline is not a cell: there is each of gpus=2, lr_rule=linear, but not together"],
         ),
         ({"gpu": 1}, []),  # told before: no axis
         ("gpus", []),  # nor is this a mapping

@@ -14,14 +14,14 @@ IGNORES = {"trainable": {"_target_": "mine.training:train", "_ignores_": ["lr_ru
     ("axes", "told"),
     [
         ({"gpus": "auto", "lr_rule": ["none"], "seed": [0, 1]}, []),
-        ({"lr_rule": ["none", "sqrt"]}, ["mine.training does not heed lr_rule: all values of it do the same"]),
+        ({"lr_rule": ["none", "sqrt"]}, ["mine.training ignores lr_rule: all values of it do the same"]),
         (
             {"model.width": [8, 16], "lr_multiplier": [1, 2], "gpus": [1, 2]},
-            ["mine.training does not heed model.width, lr_multiplier: all values of each do the same"],
+            ["mine.training ignores model.width, lr_multiplier: all values of each do the same"],
         ),
     ],
 )
-def test_axes_that_a_trainable_does_not_heed(axes, told):
+def test_axes_that_a_trainable_ignores(axes, told):
     assert list(setup_remarks(IGNORES, axes)) == told
 
 
@@ -32,7 +32,7 @@ def noop(tmp_path, monkeypatch):
     return ["sweep=batch_scaling", "sweep.axes.lr_rule=[none,sqrt]", "sweep.axes.device_batch_size=[32]", *given]
 
 
-NOTE = "trainables.noop does not heed lr_rule: all values of it do the same"
+NOTE = "trainables.noop ignores lr_rule: all values of it do the same"
 
 
 def test_a_plan_ends_with_them(noop, capsys):

@@ -96,9 +96,9 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
             "resources must be a section with device, gpus_per_worker, cpus_per_worker, timing, not None",
         ),
         ("cluster.labels=null", "cluster.labels must be a section, not None"),
-        ("batch_scaling", "'batch_scaling' is no KEY=VALUE (did you mean sweep=batch_scaling?)"),
-        ("train.py", "'train.py' is no KEY=VALUE; a script of yours is run by trainable=command"),
-        ("64]", "'64]' is no KEY=VALUE; if it belongs to the word before it"),
+        ("batch_scaling", "'batch_scaling' is not KEY=VALUE (did you mean sweep=batch_scaling?)"),
+        ("train.py", "'train.py' is not KEY=VALUE; a script of yours is run by trainable=command"),
+        ("64]", "'64]' is not KEY=VALUE; if it belongs to the word before it"),
         (
             "trainable=train.py",
             "unknown trainable in 'trainable=train.py': 'train.py'; valid: command, conv2d_timing, f",
@@ -109,7 +109,7 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
         ("budget.seconds=inf", "budget.seconds must be a number above 0, not inf"),
         (
             'sweep.axes."optimizer.momentumm"=[1]',
-            "axis 'optimizer.momentumm' is no config key or group (did you mean 'o",
+            "axis 'optimizer.momentumm' is not a config key or group (did you mean 'o",
         ),
     ],
 )
@@ -141,7 +141,7 @@ def test_a_results_dir_that_is_a_file_leaves_nothing_behind(
     monkeypatch.chdir(tmp_path)
     (tmp_path / "results").touch()
     assert main(["sweep=batch_scaling", "backend=inprocess"]) == 2
-    assert capsys.readouterr().err == f"results_dir: {tmp_path / 'results'} is no folder\n"
+    assert capsys.readouterr().err == f"results_dir: {tmp_path / 'results'} is not a folder\n"
     assert [each.name for each in tmp_path.iterdir()] == ["results"]
 
 

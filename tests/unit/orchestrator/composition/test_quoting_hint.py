@@ -32,8 +32,8 @@ def test_a_word_without_a_value_is_told_as_such(capsys):
     assert main(["sweep", "sweep.axes.gpus=[1,", "2]", "mode=plan"]) == 2
     told = capsys.readouterr().err.splitlines()
     assert [line.partition(";")[0] for line in told if "KEY=VALUE" in line] == [
-        "'sweep' is no KEY=VALUE",
-        "'2]' is no KEY=VALUE",
+        "'sweep' is not KEY=VALUE",
+        "'2]' is not KEY=VALUE",
     ]
 
 

@@ -205,7 +205,7 @@ def test_damaged_files_are_left_out_and_listed(whole: tuple[Layout, Reported]) -
     assert reported.findings[0] == TORN
     told = [str(finding) for finding in reported.findings[1:]]
     assert told[0] == f"trials/{one}/metrics.jsonl: 1 of 10 rows cannot be read; left out"
-    assert told[1] == f"trials/{other}/telemetry.parquet: is cut short, or is no Parquet file"
+    assert told[1] == f"trials/{other}/telemetry.parquet: is cut short, or is not a Parquet file"
     assert told[2].startswith(f"trials/{one}/telemetry.parquet: cannot be read")
     page = layout.page.read_text()
     assert all(finding.where in page for finding in reported.findings)

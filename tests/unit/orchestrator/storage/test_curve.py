@@ -23,7 +23,7 @@ def test_what_is_no_row_is_told_and_a_line_without_its_end_is_none(tmp_path: Pat
     path.write_bytes(b'{"epoch":1}\n[1]\nno JSON\n{"epoch":2}\n{"epoch":3}')
     rows, damages = curve.read(path)
     assert rows == [{"epoch": 1}, {"epoch": 2}]
-    told = ["line 2 is no row (3 bytes)", "line 3 is no row (7 bytes)", "torn: line 5 has no end (11 bytes)"]
+    told = ["line 2 is not a row (3 bytes)", "line 3 is not a row (7 bytes)", "torn: line 5 has no end (11 bytes)"]
     assert damages == told
 
 

@@ -64,7 +64,7 @@ def test_cells_that_differ_in_an_axis_of_one_side_alone_are_not_compared_and_tol
     other = collect([*models, record_of(2, axes={"model": "a"}, metrics={"samples_per_s": 90.0})], scaling="weak")
     told = comparison_markdown(plain, other, names=("one", "two"))
     assert "1 cell is in both." in told and "1.11×" in told and "Only in one: 1 cell." in told
-    assert "Not compared: cells that differ only in model in two, which is no axis of the other." in told
+    assert "Not compared: cells that differ only in model in two, which is not an axis of the other." in told
     assert "Not compared" not in comparison_markdown(plain, plain, names=("one", "two"))
 
 
