@@ -17,7 +17,7 @@ _FORMS = "none, failed, all, or trials by the beginning of an id or by axes: [3f
 
 _ID = re.compile(r"[0-9a-f]+")
 
-_MOST_TOLD = 4
+_MOST_SHOWN = 4
 """Trials that a mistake names."""
 
 
@@ -98,16 +98,16 @@ def _of_id(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
         where = "tables/trials.csv has the ids of trials, summary.csv those of cells"
         yield f"rerun: no planned trial or cell has an id that begins with {named!r}{nearest(named, begun)}; {where}"
     elif len(owners) > 1:
-        told = ", ".join(owners[:_MOST_TOLD]) + (", …" if len(owners) > _MOST_TOLD else "")
-        yield f"rerun: {len(owners)} ids of trials and cells begin with {named!r}: {told}; give more of one"
+        some = ", ".join(owners[:_MOST_SHOWN]) + (", …" if len(owners) > _MOST_SHOWN else "")
+        yield f"rerun: {len(owners)} ids of trials and cells begin with {named!r}: {some}; give more of one"
 
 
 def _of_axes(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
     """Of each axis by itself; where all of them are right, of the axes together."""
     wrong = [line for axis, value in named.items() for line in _of_axis(str(axis), _listed(value), trials)]
     if not wrong and not _meant(named, trials):
-        told = ", ".join(f"{axis}={value}" for axis, value in named.items())
-        wrong = [f"rerun: there is each of {told}, but no trial has them together"]
+        values = ", ".join(f"{axis}={value}" for axis, value in named.items())
+        wrong = [f"rerun: there is each of {values}, but no trial has them together"]
     yield from wrong
 
 

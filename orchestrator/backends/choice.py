@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import sys
 
 from orchestrator.backends.backend import Backend
 from orchestrator.backends.conduct import BEHIND, Conduct, EarlyStopping
@@ -34,11 +35,18 @@ def check_extensions(request: Request) -> None:
 
 
 def check_reachable(request: Request) -> None:
-    """MistakesError if the address is none of a head, or nothing listens there; `auto` is for Ray to find."""
+    """MistakesError if the address is none of a head, or nothing listens there; `auto` is for Ray to find.
+
+    As well where this program is connected to a Ray already: a process has one, and that one is not ours.
+    """
     key = "cluster.address" if request.address else "RAY_ADDRESS"
     address = request.address or os.environ.get("RAY_ADDRESS") or ""
     if request.backend != "ray":
         return
+    ray = sys.modules.get("ray")  # a program that has not imported it is not connected
+    if ray is not None and ray.is_initialized():
+        told = "this program is connected to a Ray already, and a process can have only one"
+        raise MistakesError([f"{told}: call ray.shutdown() first, or run the sweep in a process of its own"])
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
         raise MistakesError([f"{key}={address} is {reason}"])

@@ -69,7 +69,7 @@ class Comparison:
 
 
 def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
-    """Whether each cell ran on the machines of its baseline, by their first ranks; NA where that is not known.
+    """Whether each cell ran on the machines of its baseline; NA where that is not known.
 
     Containers of one machine have names of their own, and several machines may have one: names count only where one of
     the two cells does not tell more, as in results of earlier versions.

@@ -18,19 +18,25 @@ MEETING_S = 2.0
 
 
 def cotenants(records: Sequence[TrialRecord]) -> list[float]:
-    """For each record how many others ran on its host at some time while it did; NaN where host or time is unknown."""
+    """For each record how many others ran on its host at some time while it did; NaN where host or time is unknown.
+
+    Of several hosts that with the most.
+    """
     ends = np.array([_end_s(record) for record in records], dtype="float64")
     starts = ends - np.array([record.wall_s for record in records], dtype="float64")
     found = np.full(len(records), np.nan)
-    machines = [record.machine for record in records]
-    for machine in {each for each in machines if each is not None}:
-        own = np.flatnonzero([each == machine for each in machines])
+    there: dict[str, list[int]] = {}
+    for place, record in enumerate(records):
+        for machine in record.machines:
+            there.setdefault(machine, []).append(place)
+    for places in there.values():
+        own = np.array(places)
         own = own[~np.isnan(starts[own])]
-        found[own] = 0
+        found[own] = np.fmax(found[own], 0)
         own = own[ends[own] - starts[own] > MEETING_S]  # shorter ones meet nobody
         began_before = np.searchsorted(np.sort(starts[own]), ends[own] - MEETING_S, side="right")
         over_by_then = np.searchsorted(np.sort(ends[own]), starts[own] + MEETING_S, side="left")
-        found[own] = began_before - over_by_then - 1
+        found[own] = np.fmax(found[own], began_before - over_by_then - 1)
     return [float(each) for each in found]
 
 

@@ -92,12 +92,21 @@ def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
     counted = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
     for column, true in counted.items():
         cells[column] = true.groupby(trials["cell_id"]).sum()
-    for column, source in zip(MACHINES, ("provenance.host", "provenance.machine"), strict=True):
-        known = trials.loc[ok, ["cell_id", source]] if source in trials else pd.DataFrame(columns=["cell_id", source])
-        found = known.dropna().groupby("cell_id")[source].agg(frozenset)
-        cells[column] = [found.get(cell, frozenset()) for cell in cells.index]
+    for column, names in zip(MACHINES, (["host"], ["machines", "machine"]), strict=True):
+        machines = _words(trials[ok], *names)
+        cells[column] = [machines.get(cell, frozenset()) for cell in cells.index]
     cells["scaling"] = comparison.scaling
     return cells.rename_axis(index=None).assign(cell_id=cells.index)
+
+
+def _words(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
+    """By cell a frozenset of the words in its trials' provenance, under the first of these names that each tells."""
+    columns = [trials[name] for name in (f"provenance.{each}" for each in names) if name in trials]
+    found: dict[str, Any] = {}
+    for cell, *values in zip(trials["cell_id"], *columns, strict=True):
+        text = next((each for each in values if isinstance(each, str)), "")
+        found[cell] = found.get(cell, frozenset()).union(text.split())
+    return found
 
 
 def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:

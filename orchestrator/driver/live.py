@@ -112,7 +112,8 @@ class Display:
     def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
         done = sum(self._ended.values())
         count = f"[{done:{len(str(self._total))}}/{self._total}]"
-        line = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {trial.trial_id[:ID_DIGITS]}  {trial.label}"
+        name = (trial.probes or trial.trial_id)[:ID_DIGITS]
+        line = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {name}  {trial.label}"
         figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
         shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
         style = "" if outcome.status is Status.OK else "bold red"

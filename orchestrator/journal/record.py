@@ -55,10 +55,18 @@ class TrialRecord:
     def machine(self) -> str | None:
         """The same for trials of one machine: what tells it from all others, else its name; None if neither is known.
 
-        Containers of one machine have names of their own, and several machines may have one.
+        The first rank's. Containers of one machine have names of their own, and several machines may have one.
         """
         names = (self.provenance.get(name) for name in ("machine", "host"))
         return next((each for each in names if isinstance(each, str) and each), None)
+
+    @property
+    def machines(self) -> tuple[str, ...]:
+        """Those of all ranks, as `machine`; records of earlier versions tell the first rank's only."""
+        all_of_them = self.provenance.get("machines")
+        if isinstance(all_of_them, str) and all_of_them:
+            return tuple(all_of_them.split())
+        return (self.machine,) if self.machine else ()
 
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:

@@ -13,8 +13,7 @@ from sweeps.trial import TrialSpec
 
 
 def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
-    """The outcome with the figures of these ranks, and their first one's machine; their samples go to a file in the
-    trial's folder.
+    """The outcome with the figures of these ranks, and their machines; samples go to a file in the trial's folder.
 
     What the trial says of itself stands before what was seen. A file that cannot be written is told in the note.
     """
@@ -30,9 +29,15 @@ def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialS
     except OSError as error:
         failures.append(f"telemetry was not written: {error.strerror or error}")
     note = "; ".join(filter(None, [outcome.note, *failures]))
-    machine = min(readings, key=lambda each: each.rank).machine
-    provenance = {**outcome.provenance} | ({"machine": machine} if machine else {})
+    provenance = {**outcome.provenance, **_machines(readings)}
     return replace(outcome, metrics={**seen, **outcome.metrics}, provenance=provenance, note=note)
+
+
+def _machines(readings: Sequence[Readings]) -> dict[str, str]:
+    """What tells the first rank's machine from others, and where there are further ones, all of them."""
+    found = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
+    first = {"machine": found[0]} if found[0] else {}
+    return first | ({"machines": " ".join(found)} if len(found) > 1 and all(found) else {})
 
 
 def _alone(trial: TrialSpec) -> bool:

@@ -11,21 +11,17 @@ from sweeps.feasibility import Node
 from sweeps.trial import Gang
 
 
-def bundles(gang: Gang, nodes: Sequence[Node] = ()) -> PlacementGroupFactory:
-    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first.
+class Bundles(PlacementGroupFactory):  # type: ignore[misc]
+    """What Tune reserves for a gang, as a whole or not at all; the supervisor's own empty bundle comes first."""
 
-    `nodes` are those of the ranks, one by one; without them Ray chooses.
-    """
-    each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
-    chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
-    return PlacementGroupFactory([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
+    def __init__(self, gang: Gang, nodes: Sequence[Node] = ()) -> None:
+        """`nodes` are those of the ranks, one by one; without them Ray chooses."""
+        each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
+        chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
+        super().__init__([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
+        self._node_ids = frozenset(node.node_id for node in nodes)
 
-
-def share_nodes(one: PlacementGroupFactory, other: PlacementGroupFactory) -> bool:
-    """Whether one of the gangs may hold what the other needs: each names its nodes, or may be anywhere."""
-    mine, theirs = _nodes(one), _nodes(other)
-    return not mine or not theirs or not mine.isdisjoint(theirs)
-
-
-def _nodes(request: PlacementGroupFactory) -> set[str]:
-    return {label[NODE_ID] for label in request._bound.arguments.get("bundle_label_selector") or ()}
+    def may_hold(self, other: Bundles) -> bool:
+        """Whether this gang may hold what the other one needs: each names its nodes, or may be anywhere."""
+        mine, others = self._node_ids, other._node_ids
+        return not mine or not others or not mine.isdisjoint(others)

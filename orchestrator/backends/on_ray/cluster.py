@@ -33,7 +33,6 @@ from orchestrator.backends.on_ray.temporary import environment, handler_kept, pa
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from orchestrator.config.source_files import is_installed
 from sweeps.feasibility import Node
-from sweeps.mistakes import MistakesError
 
 _LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -51,13 +50,7 @@ class Cluster:
     """A connection to Ray."""
 
     def __init__(self, spec: ClusterSpec, *, start_ahead: bool = False):
-        """`start_ahead`: whether processes may be started before they are needed, and be told what to import.
-
-        MistakesError where this program is connected to a Ray already: a process has one, and that one is not ours.
-        """
-        if ray.is_initialized():
-            reason = "this program is connected to a Ray already, and a process can have only one"
-            raise MistakesError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
+        """`start_ahead`: whether processes may be started before they are needed, and be told what to import."""
         self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:  # Ray prints every process that dies, log_to_driver or not

@@ -7,8 +7,6 @@ from typing import Any
 
 from ray.tune.utils.object_cache import _ObjectCache
 
-from orchestrator.backends.on_ray.bundles import share_nodes
-
 
 class KeptGangs(_ObjectCache):  # type: ignore[misc]
     """Keeps every gang whose trial has ended until the queue has had its turn to give it another one.
@@ -38,7 +36,7 @@ class KeptGangs(_ObjectCache):  # type: ignore[misc]
         unneeded = force_all or not self._needed()
         waiting = [key for key, count in self._max_num_objects.items() if count > 0]
         for key, kept in self._cached_objects.items():
-            if not unneeded and not any(share_nodes(key, each) for each in waiting):
+            if not unneeded and not any(key.may_hold(each) for each in waiting):
                 continue
             wanted = 0 if unneeded else self._max_num_objects.get(key, 0)
             old = [each for each in kept if force_all or not any(each is one for one in new)]

@@ -7,13 +7,13 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ray.tune import Experiment, PlacementGroupFactory
+from ray.tune import Experiment
 from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.on_ray.attempt import Attempt, Starting
-from orchestrator.backends.on_ray.bundles import bundles
+from orchestrator.backends.on_ray.bundles import Bundles
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.plain_values import plain_config
 from orchestrator.backends.on_ray.start_ahead import StartAhead
@@ -142,14 +142,14 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._several = self._several or len(self._alive) > 1
         self._agenda.on(self._alive, self._looked_s)
 
-    def _bundles(self, start: Start) -> PlacementGroupFactory:
+    def _bundles(self, start: Start) -> Bundles:
         """Of the gang that the trial takes, which may be larger than its own."""
         own = start.trial.gang
         place = own if self._starting.conduct.workers == "fresh" else self._agenda.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
-        return bundles(place, nodes if self._several else ())
+        return Bundles(place, nodes if self._several else ())
 
-    def _trial(self, spec: TrialSpec, asked: PlacementGroupFactory) -> Attempt:
+    def _trial(self, spec: TrialSpec, asked: Bundles) -> Attempt:
         return Attempt(
             self._experiment.spec["run"],
             spec,

@@ -9,6 +9,7 @@ import os
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -86,8 +87,7 @@ class Supervisor:
     def step(self) -> dict[str, Any]:
         """Wait until all ranks have ended, but not longer than a poll; returns what is new."""
         ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
-        for answer in ended:
-            self._hear(self._running.pop(answer), answer)
+        self._hear({self._running.pop(answer): answer for answer in ended})
         self._look_after_ranks()
         if not self._running or time.monotonic() > self._deadline:
             rows, outcome = self._new_rows(), self._finish()
@@ -161,23 +161,38 @@ class Supervisor:
         for rank in self._ranks:
             rank.stop.options(concurrency_group=WATCH).remote(self._turn)
 
-    def _hear(self, rank: int, answer: Any) -> None:
-        """Take down how a rank ended; the first that failed sets the others a deadline."""
-        try:
-            reply, rows, readings = ray.get(answer)
-            end = RankEnd.of(reply)
+    def _hear(self, answers: Mapping[int, Any]) -> None:
+        """Take down how these ranks ended; the first that failed sets the others a deadline."""
+        unanswered: dict[int, RayError] = {}
+        for rank, answer in answers.items():
+            try:
+                reply, rows, readings = ray.get(answer)
+            except RayError as error:
+                unanswered[rank] = error
+                continue
+            self._ends.append(RankEnd.of(reply))
             self._was_told_to_stop |= reply["stopped"]
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
-        except RayError as error:
-            known = settled(error, lambda timeout_s: self._ask_again(rank, timeout_s))
-            log, began_at = self._logs[rank]
-            end = end_by(known, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills)
-        self._ends.append(end)
-        self._watch.ended(rank)
-        if end.status is not Status.OK:
+        self._ends += self._lost(unanswered)
+        for rank in answers:
+            self._watch.ended(rank)
+        if any(end.status is not Status.OK for end in self._ends):
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
+
+    def _lost(self, errors: Mapping[int, RayError]) -> list[RankEnd]:
+        """How ranks ended whose processes did not answer; those of one node wait together for what Ray says of it."""
+
+        def end(rank: int) -> RankEnd:
+            known = settled(errors[rank], lambda timeout_s: self._ask_again(rank, timeout_s))
+            log, began_at = self._logs[rank]
+            return end_by(known, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills)
+
+        if not errors:
+            return []
+        with ThreadPoolExecutor(max_workers=len(errors)) as together:
+            return list(together.map(end, errors))
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
         ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)

@@ -1,6 +1,7 @@
 """What is found out of a back end before it is started."""
 
 import socket
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -30,6 +31,14 @@ def test_what_is_no_heads_address_is_refused(address, monkeypatch):
         MistakesError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
     ):
         check_reachable(SimpleNamespace(backend="ray", address=None))
+    check_reachable(SimpleNamespace(backend="inprocess", address=None))
+
+
+@pytest.mark.parametrize("address", [None, "auto", "10.0.0.1:6379"])
+def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    with pytest.raises(MistakesError, match=r"connected to a Ray already.*ray\.shutdown\(\) first"):
+        check_reachable(SimpleNamespace(backend="ray", address=address))
     check_reachable(SimpleNamespace(backend="inprocess", address=None))
 
 

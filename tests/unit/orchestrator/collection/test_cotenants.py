@@ -33,6 +33,14 @@ def test_those_that_overlap_on_a_host_have_met(record_of: RecordOf) -> None:
     assert cotenants(records) == [2, 1, 0, 0, 0, 1]
 
 
+def test_a_gang_on_several_machines_meets_whoever_is_on_any_of_them(record_of: RecordOf) -> None:
+    gang = {"provenance": {"host": "a", "machine": "0a", "machines": "0a 0b", "device_model": "H200"}}
+    other = {"provenance": {"host": "b", "machine": "0b", "device_model": "H200"}}
+    records = [ran(record_of, 0, 0, 100, **gang), *(ran(record_of, seed, 0, 100, **other) for seed in (1, 2))]
+    assert cotenants(records) == [2, 2, 2]
+    assert cotenants(records[:2]) == [1, 1]
+
+
 @pytest.mark.parametrize("change", [{"finished_at": ""}, {"host": None}, {"wall_s": math.nan}])
 def test_nobody_knows_without_host_or_time(record_of: RecordOf, change: dict[str, Any]) -> None:
     found = cotenants([ran(record_of, 0, 0, 100, **change), ran(record_of, 1, 0, 100)])

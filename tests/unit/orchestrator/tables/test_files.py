@@ -219,6 +219,8 @@ def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
         ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0a"}, True),
         ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0b"}, False),
         ({"host": "a", "machine": "0a"}, {"host": "b", "machine": "0a"}, True),  # two containers of one machine
+        ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0a", "machines": "0a 0b"}, False),
+        ({"machine": "0b", "machines": "0b 0a"}, {"machine": "0a", "machines": "0a 0b"}, True),
         ({"host": "a"}, {"host": "b"}, False),
         ({"host": "vm"}, {"host": "vm", "machine": "0b"}, True),  # the first is of a version that knew names only
         ({}, {"host": "vm"}, None),

@@ -52,6 +52,22 @@ def test_figures_stand_behind_the_trials_own_and_a_failure_in_the_note(tmp_path:
     assert outcome.note == "slow; telemetry: NVML: lost"
 
 
+@pytest.mark.parametrize(
+    ("machines", "told"),
+    [
+        (["0a", "0a"], {"machine": "0a"}),
+        (["0a", "0b", "0a"], {"machine": "0a", "machines": "0a 0b"}),
+        (["0a", ""], {"machine": "0a"}),
+        (["", "0b"], {}),
+    ],
+)
+def test_a_gang_tells_of_all_its_machines(machines: list[str], told: dict[str, str], tmp_path: Path) -> None:
+    seen = [replace(readings(rank), machine=machine) for rank, machine in enumerate(machines)]
+    trained = replace(DONE, provenance={"host": "vm"})
+    outcome = with_telemetry(trained, seen[::-1], trial("t", "quick", ranks=len(seen)), tmp_path)
+    assert outcome.provenance == {"host": "vm"} | told
+
+
 def test_a_trial_with_a_lost_rank_has_samples_but_no_figures(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings(1)], trial("t", "quick", ranks=2), tmp_path)
     assert outcome.metrics == DONE.metrics and (tmp_path / TELEMETRY).exists()
@@ -67,13 +83,3 @@ def test_what_is_shorter_than_a_sample_leaves_no_file_and_none_of_an_earlier_att
 def test_a_folder_that_takes_no_file_is_told(tmp_path: Path) -> None:
     outcome = with_telemetry(DONE, [readings()], trial("t", "quick"), tmp_path / "nowhere")
     assert outcome.status is Status.OK and "telemetry was not written: No such file" in outcome.note
-
-
-def test_the_first_ranks_machine_is_provenance(tmp_path: Path) -> None:
-    two = [replace(readings(rank, ticks=0), machine=machine) for rank, machine in ((1, "0b"), (0, "0a"))]
-    trained = replace(DONE, provenance={"host": "vm"})
-    assert with_telemetry(trained, two, trial("t", "quick", ranks=2), tmp_path).provenance == {
-        "host": "vm",
-        "machine": "0a",
-    }
-    assert with_telemetry(trained, [readings(ticks=0)], trial("t", "quick"), tmp_path).provenance == {"host": "vm"}

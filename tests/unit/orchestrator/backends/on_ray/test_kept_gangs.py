@@ -1,12 +1,12 @@
 import pytest
 
-from orchestrator.backends.on_ray.bundles import bundles
+from orchestrator.backends.on_ray.bundles import Bundles
 from orchestrator.backends.on_ray.kept_gangs import KeptGangs
 from sweeps.feasibility import Node
 from sweeps.trial import Gang
 
 A, B = (Node(name="host", cpus=4, gpus=2, node_id=name) for name in "ab")
-ONE, TWO = (bundles(Gang(ranks=ranks, gpus_per_rank=1, cpus_per_rank=1)) for ranks in (1, 2))
+ONE, TWO = (Bundles(Gang(ranks=ranks, gpus_per_rank=1, cpus_per_rank=1)) for ranks in (1, 2))
 
 
 @pytest.fixture
@@ -53,10 +53,10 @@ def test_where_nothing_waits_all_stay_until_the_end(kept: KeptGangs) -> None:
 
 def test_what_waits_for_another_node_has_no_use_for_its_room(kept: KeptGangs) -> None:
     gang = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
-    kept.increase_max(bundles(gang, [B, B]))
-    kept.cache_object(bundles(gang, [A, A]), "a")
+    kept.increase_max(Bundles(gang, [B, B]))
+    kept.cache_object(Bundles(gang, [A, A]), "a")
     assert turn(kept) == [] and turn(kept) == []
-    kept.increase_max(bundles(gang, [A, B]))
+    kept.increase_max(Bundles(gang, [A, B]))
     assert turn(kept) == ["a"]
 
 

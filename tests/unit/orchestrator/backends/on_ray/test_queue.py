@@ -6,7 +6,7 @@ from ray.tune.experiment import Trial
 
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.on_ray.attempt import Starting
-from orchestrator.backends.on_ray.bundles import bundles
+from orchestrator.backends.on_ray.bundles import Bundles
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.cause import Cause
@@ -20,24 +20,24 @@ A, B = (Node(name="host", cpus=1, gpus=0, node_id=name) for name in "ab")
 
 
 def test_a_gang_is_reserved_as_a_whole_with_rank_i_in_bundle_i() -> None:
-    request = bundles(Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=4))
+    request = Bundles(Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=4))
     assert request.head_bundle_is_empty and request.strategy == "PACK"
     assert request.bundles == [{"CPU": 4.0, "GPU": 1.0}] * 2
-    assert bundles(Gang(ranks=1, gpus_per_rank=0.25, cpus_per_rank=1)).bundles == [{"CPU": 1.0, "GPU": 0.25}]
+    assert Bundles(Gang(ranks=1, gpus_per_rank=0.25, cpus_per_rank=1)).bundles == [{"CPU": 1.0, "GPU": 0.25}]
 
 
 def test_gangs_of_one_shape_make_equal_requests() -> None:
     shape = Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1)
-    assert bundles(shape) == bundles(Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1))
-    assert bundles(shape) != bundles(Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=2))
+    assert Bundles(shape) == Bundles(Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1))
+    assert Bundles(shape) != Bundles(Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=2))
 
 
 def test_on_several_nodes_each_rank_is_told_its_node() -> None:
     pair = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
     nodes = [Node(name="a", cpus=2, gpus=1, node_id="01"), Node(name="b", cpus=2, gpus=1, node_id="02")]
-    told = bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
+    told = Bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
     assert told == [{"ray.io/node-id": "01"}, {"ray.io/node-id": "02"}]
-    assert bundles(pair, nodes) == bundles(pair, list(nodes)) != bundles(pair, nodes[::-1])
+    assert Bundles(pair, nodes) == Bundles(pair, list(nodes)) != Bundles(pair, nodes[::-1])
 
 
 class Tried:
@@ -105,7 +105,7 @@ def test_a_gang_that_is_kept_on_the_last_node_is_asked_for_by_the_same_name(
     alive: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[tuple[Node, ...]] = []
-    monkeypatch.setattr("orchestrator.backends.on_ray.queue.bundles", lambda place, nodes: asked.append(tuple(nodes)))
+    monkeypatch.setattr("orchestrator.backends.on_ray.queue.Bundles", lambda place, nodes: asked.append(tuple(nodes)))
     monkeypatch.setattr("orchestrator.backends.on_ray.queue.Attempt", lambda *given, **named: Tried(0))
     queue = TrialQueue(Agenda([trial("0", "quick")]), lambda: list(alive), Starting(results_dir=tmp_path))
     queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])

@@ -10,7 +10,6 @@ import pytest
 
 from orchestrator.backends.on_ray import cluster
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
-from sweeps.mistakes import MistakesError
 
 NO_SUCH_NODE = """
 from orchestrator.backends.on_ray import cluster
@@ -89,15 +88,6 @@ def test_of_a_cluster_that_is_joined_nothing_ends_with_us(monkeypatch: pytest.Mo
     assert process.poll() is None
     process.kill()
     process.wait()
-
-
-def test_a_ray_that_the_program_has_already_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cluster.ray, "is_initialized", lambda: True)
-    for touched in ("init", "shutdown"):
-        monkeypatch.setattr(cluster.ray, touched, lambda *given, **named: pytest.fail("it is not ours"))
-    for address in (None, "10.0.0.1:6379"):
-        with pytest.raises(MistakesError, match=r"connected to a Ray already.*ray\.shutdown\(\) first"):
-            cluster.Cluster(ClusterSpec(address=address))
 
 
 def test_folders_of_code_that_is_not_installed_are_found_beside_what_is(
