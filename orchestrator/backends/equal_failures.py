@@ -9,8 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from orchestrator.journal.cause import Cause
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 

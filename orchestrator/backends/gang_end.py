@@ -8,8 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.backends.watch import Overdue
-from orchestrator.journal.cause import Cause
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.status import Status
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 
 
 @dataclass(frozen=True, kw_only=True)

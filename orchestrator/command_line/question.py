@@ -7,8 +7,13 @@ from typing import Any
 
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.known_keys import shape_mistakes
-from orchestrator.command_line.request_checks import baseline_mistakes
-from orchestrator.command_line.setup_checks import axis_mistakes, reference_remarks, setup_mistakes, setup_remarks
+from orchestrator.command_line.setup_checks import (
+    axis_mistakes,
+    baseline_mistakes,
+    reference_remarks,
+    setup_mistakes,
+    setup_remarks,
+)
 from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir

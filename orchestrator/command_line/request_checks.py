@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
@@ -142,16 +142,3 @@ def _baseline(baseline: Any, axes: Axes) -> Iterator[str]:
         if axis not in cell_axes:
             known = ", ".join(cell_axes)
             yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {known}"
-
-
-def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Where the cell that others are to be compared with is at none of these points of the grid, but has its axes."""
-    if not isinstance(baseline, Mapping):
-        return
-    there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
-    absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
-    for axis in filter(there.get, absent):
-        yield f"sweep.baseline is not a cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
-    if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
-        values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
-        yield f"sweep.baseline is not a cell: there is each of {values}, but not together"

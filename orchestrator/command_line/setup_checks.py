@@ -81,6 +81,19 @@ def _budget(config: Mapping[str, Any]) -> Iterator[str]:
         yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {given}"
 
 
+def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Where the cell that others are to be compared with is at none of these points of the grid, but has its axes."""
+    if not isinstance(baseline, Mapping):
+        return
+    there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
+    absent = [axis for axis, value in baseline.items() if value not in there[axis].values()]
+    for axis in filter(there.get, absent):
+        yield f"sweep.baseline is not a cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
+    if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
+        values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
+        yield f"sweep.baseline is not a cell: there is each of {values}, but not together"
+
+
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Of a config in which nothing is wrong; what the trainable itself says is asked last."""
     yield from _ignored(config, axes)

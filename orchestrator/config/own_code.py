@@ -1,19 +1,44 @@
-"""Whether the user's own modules that a config names can be imported, as far as reading them tells: nothing is run."""
+"""Somebody's own code: which Python files it is, and whether its imports can succeed. It is read, not run."""
 
 from __future__ import annotations
 
 import ast
 import functools
 import importlib.util
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
-from orchestrator.config.source_files import SHIPPED, is_installed
+SHIPPED = ("orchestrator", "sweeps", "trainables")
+"""This project's own packages."""
+
+_NOT_CODE = {"data", "results", "outputs", "multirun"}
 
 _CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir")
 """A module that mentions one of these may find what is not to be found from here."""
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """The Python files in and below a folder, as far as they are its own code."""
+    for parent, folders, files in os.walk(folder):
+        inside = Path(parent)
+        folders[:] = [name for name in folders if not _is_foreign(inside / name, top=inside == folder)]
+        yield from (inside / name for name in files if name.endswith(".py") and not name.startswith("."))
+
+
+def _is_foreign(folder: Path, *, top: bool) -> bool:
+    return (
+        folder.name.startswith((".", "__pycache__"))
+        or (top and folder.name in _NOT_CODE)
+        or (folder / "pyvenv.cfg").exists()
+    )
+
+
+def is_installed(path: Path) -> bool:
+    """Whether it was put there by an installer."""
+    return bool({"site-packages", "dist-packages"} & set(path.parts))
 
 
 def import_mistakes(names: Iterable[str], *, installed: bool) -> Iterator[str]:

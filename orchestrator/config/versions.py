@@ -12,7 +12,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.source_files import is_installed, python_files
+from orchestrator.config.own_code import is_installed, python_files
 from sweeps.identity import LENGTH
 
 MOST_FILES = 5000

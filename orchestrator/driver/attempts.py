@@ -6,11 +6,9 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from orchestrator.journal.cause import Cause
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.line import Kind, Record
+from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.trial import TrialSpec
 
 LOST_NODES = 5

@@ -27,7 +27,7 @@ from orchestrator.driver.rounds import Rounds
 from orchestrator.driver.session import Session
 from orchestrator.journal.history import difference, ends_under, latest, probes_under
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
 from orchestrator.journal.spending import spent_gpu_s

@@ -12,8 +12,7 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.storage.durable import make_directory, refuse_link, write_whole
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.trial_files import HASHED

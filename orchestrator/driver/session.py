@@ -16,11 +16,10 @@ from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.live import Display
 from orchestrator.driver.remedy import with_remedy
 from orchestrator.driver.trial_folders import TrialFolders
-from orchestrator.journal.cause import Cause
 from orchestrator.journal.durations import speed
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.line import Kind
+from orchestrator.journal.outcome import Cause, Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.memory_share import MEASURED, size
 from orchestrator.storage.crash_point import Moment, reached

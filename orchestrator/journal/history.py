@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from orchestrator.journal.journal import terminal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
 from sweeps.dotted import flat

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Damage, Record, decode, encode, split
+from orchestrator.journal.line import Damage, Kind, Record, decode, encode, split
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.standing import standing
 from orchestrator.storage import json_line

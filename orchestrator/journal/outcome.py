@@ -1,14 +1,38 @@
-"""How one attempt at a trial ended, whatever it ran on."""
+"""How one attempt at a trial ended, whatever it ran on, and what was at the root of it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any
 
-from orchestrator.journal.cause import Cause
 from sweeps.number import is_number
 from sweeps.status import Status
+
+
+class Cause(StrEnum):
+    """The root of an end that is no plain `ok`, as far as it decides what is done next."""
+
+    NONE = ""
+    """There is nothing to explain, or nobody knows."""
+    ERROR = "error"
+    """The trainable raised."""
+    REQUEST = "request"
+    """What was asked for cannot be: no trial that asks for it can go better."""
+    CRASH = "crash"
+    """A rank's process died, and its node did not."""
+    NODE = "node"
+    """A node, or the supervisor on it, was lost: the trial had no part in it."""
+    DEVICE = "device"
+    """A GPU was lost, or is broken: the trial had no part in it."""
+    HOST_MEMORY = "host_memory"
+    DEVICE_MEMORY = "device_memory"
+    HANG = "hang"
+    """Nothing moved for `hang_s`."""
+    TIME_LIMIT = "time_limit"
+    DISK = "disk"
+    """A disk is full, or takes no writes."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record, decode, split
+from orchestrator.journal.line import Kind, Record, decode, split
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.spending import with_earlier

@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.record import TrialRecord
 
 _ENDS = (Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED)

@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.collection.by_seed import Differences, by_cell
-from orchestrator.collection.reading import frames
+from orchestrator.collection.frames import frames
 from orchestrator.collection.summary import further_axes
 from orchestrator.collection.timed import is_invalid, only_sound
 from orchestrator.config.request import Request

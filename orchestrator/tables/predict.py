@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
-from orchestrator.collection.reading import frames
+from orchestrator.collection.frames import frames
 from orchestrator.collection.summary import further_axes
 from orchestrator.collection.timed import is_invalid, only_sound
 from orchestrator.collection.to_target import samples_to_target, start_up_s

@@ -14,8 +14,7 @@ import yaml
 
 from orchestrator.config.request import Request
 from orchestrator.driver.ending import Ending
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.soundness import Results
 from orchestrator.storage import curve, yaml_text
 from orchestrator.storage.layout import Layout

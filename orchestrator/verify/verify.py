@@ -17,7 +17,7 @@ from orchestrator.config.request import Request
 from orchestrator.driver import orphans
 from orchestrator.journal.history import ends_under, latest
 from orchestrator.journal.journal import replay, terminal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.soundness import read_results
 from orchestrator.plan.plan import TrialsOn
 from orchestrator.storage.layout import Layout

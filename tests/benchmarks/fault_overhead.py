@@ -20,8 +20,7 @@ from orchestrator.backends.watch import Limits
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import encode
+from orchestrator.journal.line import Kind, encode
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout

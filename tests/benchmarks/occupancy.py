@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.journal.journal import replay
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
 from tests.benchmarks.figures import tell
 

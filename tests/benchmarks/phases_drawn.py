@@ -25,7 +25,7 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 
 from orchestrator.config.request import Request  # noqa: E402
 from orchestrator.journal.journal import replay  # noqa: E402
-from orchestrator.journal.kind import Kind  # noqa: E402
+from orchestrator.journal.line import Kind  # noqa: E402
 from orchestrator.journal.record import TrialRecord  # noqa: E402
 from sweeps.trial import TrialSpec  # noqa: E402
 from tests.benchmarks.digits import KEPT, Accuracies, accuracies_of_thirty_seeds  # noqa: E402

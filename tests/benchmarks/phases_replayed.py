@@ -34,7 +34,7 @@ from orchestrator.config.request import Request  # noqa: E402
 from orchestrator.config.terms import Terms  # noqa: E402
 from orchestrator.decision.decision import decide  # noqa: E402
 from orchestrator.journal.journal import replay, terminal  # noqa: E402
-from orchestrator.journal.kind import Kind  # noqa: E402
+from orchestrator.journal.line import Kind  # noqa: E402
 from orchestrator.journal.record import TrialRecord  # noqa: E402
 from orchestrator.plan import phases  # noqa: E402
 from orchestrator.plan.prospects import Prospects  # noqa: E402

@@ -33,7 +33,7 @@ from orchestrator.backends.backend import Backend
 from orchestrator.driver.live import Display
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.listener import Listener
 from orchestrator.journal.outcome import Outcome
 from orchestrator.plan.plan import Plan

@@ -25,8 +25,7 @@ from pathlib import Path
 
 from orchestrator.journal.history import difference, latest
 from orchestrator.journal.journal import replay
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record, encode
+from orchestrator.journal.line import Kind, Record, encode
 from orchestrator.storage.layout import JOURNAL, METRICS, Layout
 from tests.benchmarks import published_pictures
 

@@ -8,7 +8,7 @@ import pytest
 
 from orchestrator.backends.on_ray.backend import RayBackend
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import Recorder, trial

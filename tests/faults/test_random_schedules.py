@@ -28,10 +28,9 @@ from hypothesis.stateful import (
 from orchestrator.driver import session as session_module
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.session import Session
-from orchestrator.journal.cause import Cause
 from orchestrator.journal.journal import Journal, JournalError, replay, terminal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.line import Kind
+from orchestrator.journal.outcome import Cause, Outcome
 from orchestrator.storage.layout import Layout
 from orchestrator.verify.journal import read
 from sweeps.feasibility import Node

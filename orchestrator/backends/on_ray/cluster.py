@@ -31,7 +31,7 @@ from orchestrator.backends.on_ray.runtime_env import CODE, stage
 from orchestrator.backends.on_ray.start_ahead import at_once
 from orchestrator.backends.on_ray.temporary import environment, handler_kept, patched
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
-from orchestrator.config.source_files import is_installed
+from orchestrator.config.own_code import is_installed
 from sweeps.feasibility import Node
 
 _LOCAL = {

@@ -17,7 +17,7 @@ from orchestrator.backends.on_ray.bundles import Bundles
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.plain_values import plain_config
 from orchestrator.backends.on_ray.start_ahead import StartAhead
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 from sweeps.feasibility import Node
 from sweeps.scheduler import Start
 from sweeps.trial import TrialSpec

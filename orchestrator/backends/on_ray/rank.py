@@ -20,7 +20,7 @@ import ray
 from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.on_ray.import_ahead import limit_threads
 from orchestrator.backends.quarantine import of_node, take
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 from orchestrator.telemetry.readings import Readings
 from orchestrator.telemetry.sampler import Sampler, Sampling
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 
 from orchestrator.backends.gang_end import RankEnd
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 from sweeps.status import Status
 
 NODE_S = 40.0

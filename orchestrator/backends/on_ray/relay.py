@@ -15,8 +15,7 @@ from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.backends.on_ray.attempt import Attempt
 from orchestrator.backends.on_ray.metrics import Metrics
 from orchestrator.backends.quarantine import Quarantine
-from orchestrator.journal.cause import Cause
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.status import Status
 
 _UNHEARD = "The actor never ran"

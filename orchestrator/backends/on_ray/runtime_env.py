@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.source_files import python_files
+from orchestrator.config.own_code import python_files
 
 CODE = Path(__file__).parents[3]
 """The folder that the three rooms are imported from."""

@@ -10,8 +10,7 @@ from orchestrator.composition.composition import Composition
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.versions import Versions
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record, encode
+from orchestrator.journal.line import Kind, Record, encode
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import JOURNAL

@@ -5,8 +5,7 @@ import pytest
 from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.equal_failures import EqualFailures
 from orchestrator.backends.unplaced import Patience
-from orchestrator.journal.cause import Cause
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from tests.contract.trials import trial

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.backends.gang_end import RankEnd, outcome_of
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 from sweeps.status import Status
 
 OOM = RankEnd(rank=3, status=Status.OOM, note="CUDA out of memory")

@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.backends.watch import Limits, Watch
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 
 
 def watch(ranks: int = 2, **limits: float) -> Watch:

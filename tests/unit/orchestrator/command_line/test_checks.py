@@ -5,8 +5,8 @@ import pytest
 
 from orchestrator.command_line.known_keys import key_mistakes
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-from orchestrator.command_line.request_checks import baseline_mistakes, request_mistakes
-from orchestrator.command_line.setup_checks import axis_mistakes, setup_mistakes
+from orchestrator.command_line.request_checks import request_mistakes
+from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.request import Request, value_at
 

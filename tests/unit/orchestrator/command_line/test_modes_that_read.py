@@ -7,7 +7,7 @@ import pytest
 
 from orchestrator.app import main
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
 

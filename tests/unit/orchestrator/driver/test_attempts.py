@@ -1,9 +1,8 @@
 import pytest
 
 from orchestrator.driver.attempts import LOST_NODES, is_tried_again, tried_before
-from orchestrator.journal.cause import Cause
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
+from orchestrator.journal.outcome import Cause
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,7 @@ import pytest
 
 from orchestrator.driver import hardware
 from orchestrator.driver.hardware import check_hardware, hardware_of
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from tests.contract.trials import trial

@@ -9,7 +9,7 @@ from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.kept_files import FURTHER, KEPT
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal, terminal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.layout import Layout
 from orchestrator.verify.files import of_ended_trials

@@ -10,9 +10,8 @@ import pytest
 
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.session import Session
-from orchestrator.journal.cause import Cause
 from orchestrator.journal.journal import Journal, replay, terminal
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from orchestrator.journal.spending import with_earlier
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets

@@ -7,9 +7,8 @@ import pytest
 
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.session import Session
-from orchestrator.journal.cause import Cause
 from orchestrator.journal.journal import Journal, terminal
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from orchestrator.storage.layout import Layout
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status

@@ -1,6 +1,5 @@
 from orchestrator.journal.history import difference, ends_under, latest, probes_under
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
 
 

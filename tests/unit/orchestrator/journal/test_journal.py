@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.journal.journal import Journal, JournalError, replay
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -247,7 +246,7 @@ WRITER = """
 import sys
 from pathlib import Path
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 with Journal.open(Path(sys.argv[1])) as journal:
     number = len(journal.records)
     while True:

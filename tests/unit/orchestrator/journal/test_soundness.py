@@ -8,8 +8,7 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import encode
+from orchestrator.journal.line import Kind, encode
 from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.soundness import read_results
 from orchestrator.storage.layout import Layout

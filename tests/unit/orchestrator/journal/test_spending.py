@@ -3,8 +3,7 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.journal.history import ends_under
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.spending import Earlier, earlier, spent_gpu_s
 from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
 

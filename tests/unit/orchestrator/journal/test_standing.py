@@ -2,8 +2,7 @@ from dataclasses import asdict
 
 from orchestrator.journal.history import ends_under
 from orchestrator.journal.journal import terminal
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.soundness import sound_ends
 from orchestrator.journal.standing import standing
 from sweeps.status import Status

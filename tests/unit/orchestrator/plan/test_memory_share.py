@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import spent_gpu_s

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
 from sweeps.status import Status

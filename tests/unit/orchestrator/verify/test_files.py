@@ -3,8 +3,7 @@ from typing import Any
 
 import pytest
 
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.trial_files import HASHED, digests
 from orchestrator.verify import files as verify_files

@@ -1,7 +1,6 @@
 import pytest
 
-from orchestrator.journal.kind import Kind
-from orchestrator.journal.line import Record
+from orchestrator.journal.line import Kind, Record
 from orchestrator.verify.journal import of_the_plan, read
 
 

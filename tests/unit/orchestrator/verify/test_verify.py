@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.kind import Kind
+from orchestrator.journal.line import Kind
 from orchestrator.storage.layout import Layout
 from orchestrator.verify import verify as verified
 from tests.unit.orchestrator.report import demo

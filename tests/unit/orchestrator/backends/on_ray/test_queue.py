@@ -9,8 +9,7 @@ from orchestrator.backends.on_ray.attempt import Starting
 from orchestrator.backends.on_ray.bundles import Bundles
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.unplaced import Patience
-from orchestrator.journal.cause import Cause
-from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.feasibility import Node
 from sweeps.status import Status
 from sweeps.trial import Gang

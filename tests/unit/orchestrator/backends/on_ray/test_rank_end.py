@@ -7,7 +7,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryEr
 
 from orchestrator.backends.on_ray import rank_end
 from orchestrator.backends.on_ray.rank_end import end_by, settled
-from orchestrator.journal.cause import Cause
+from orchestrator.journal.outcome import Cause
 from sweeps.status import Status
 
 GONE = RayActorError(error_msg="The actor died. Worker exit detail: Worker unexpectedly exits. End of file")

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from orchestrator.backends.on_ray.runtime_env import stage
-from orchestrator.config.source_files import python_files
+from orchestrator.config.own_code import python_files
 
 
 def folder_with(root: Path, *names: str) -> Path:
