@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import matplotlib
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
@@ -17,6 +19,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED_IN, PICTURES = DOCS / "results" / "published", DOCS / "pictures"
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "findings", "font.size": 9, "font.family": ["DejaVu Sans"]}
 MEASURED, PUBLISHED = "#1f5fbf", "#9aa4b2"
+WAYS = {"DDP": "ddp", "DataParallel": "data_parallel"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,18 +101,17 @@ def second_gpu() -> Mapping[str, Sequence[Line]]:
     """E0: the speed-up of two GPUs over one at the same global batch, by that batch."""
     small, large = Cells("unequal_pair_grid"), Cells("unequal_pair_unet")
     plain = {"trainable__slow_down": None, "gpus": 2}
-    ways = {"DDP": "ddp", "DataParallel": "data_parallel"}
 
     def line(label: str, cells: Cells, **wanted: Any) -> Line:
         return cells.line(label, "global_batch_size", "speedup", **wanted)
 
     return {
         "MNIST CNN, 1.2 million parameters: two H200 against one": [
-            *(line(label, small, strategy=strategy, **plain) for label, strategy in ways.items()),
+            *(line(label, small, strategy=strategy, **plain) for label, strategy in WAYS.items()),
             Line(label="the posts", points=[(512, 68 / 59), (512, 41 / 35)], published=True),
         ],
         "U-Net at 256×256, 31 million: two H200 against one": [
-            line(label, large, strategy=strategy, gpus=2) for label, strategy in ways.items()
+            line(label, large, strategy=strategy, gpus=2) for label, strategy in WAYS.items()
         ],
     }
 
@@ -142,22 +144,21 @@ def conv2d() -> Mapping[str, Sequence[Bar]]:
     }
 
 
-def data_parallel() -> Mapping[str, Sequence[Bar]]:
-    """E3: speed-ups of two GPUs at 128 images each, and what the way of driving them costs."""
-    cells = Cells("data_parallel_core")
-    resident = {"trainable__input": "resident", "device_batch_size": 128, "gpus": 2}
+def data_parallel() -> Mapping[str, Sequence[Line]]:
+    """E3: the speed-up of two GPUs at a fixed batch for each, by that batch and by the way of driving them."""
+    cells = Cells("data_parallel_grid")
+    resident = {"trainable__input": "resident", "gpus": 2}
+    published = {"resnet18": (128, 21 / 13), "resnet50": (128, 72 / 44), "resnet101": (128, 126 / 77)}
 
-    def gain(label: str, model: str, **wanted: Any) -> Bar:
-        return cells.bar(label, "speedup", model=model, **resident, **wanted)
+    def line(label: str, **wanted: Any) -> Line:
+        return cells.line(label, "device_batch_size", "speedup", **resident, **wanted)
 
-    networks = {"ResNet-18": "resnet18", "ResNet-50": "resnet50", "ResNet-101": "resnet101"}
-    published = {"ResNet-18": 21 / 13, "ResNet-50": 72 / 44, "ResNet-101": 126 / 77}
     return {
-        "speed-up of two GPUs, 128 images each": [
-            *(Bar(label=f"published: {name}", value=value, published=True) for name, value in published.items()),
-            *(gain(f"{name}, DDP", model, strategy="ddp") for name, model in networks.items()),
-            *(gain(f"{name}, DataParallel", model, strategy="data_parallel") for name, model in networks.items()),
+        f"ResNet-{model.removeprefix('resnet')}, fp32: two H200 against one": [
+            *(line(label, model=model, strategy=strategy) for label, strategy in WAYS.items()),
+            Line(label="the post, DataParallel", points=[point], published=True),
         ]
+        for model, point in published.items()
     }
 
 
@@ -182,6 +183,34 @@ def batch_vs_tpu() -> Mapping[str, Sequence[Bar]]:
         ]
     panels[next(iter(panels))].append(pace("two, a model each", gpus=2, global_batch_size=256, strategy="independent"))
     return panels
+
+
+def second_gpu_by_precision() -> Mapping[str, Sequence[Line]]:
+    """E1: the speed-up of two GPUs over one at the same global batch, by that batch and by the way of driving them."""
+    cells = Cells("batch_vs_tpu_grid")
+    published = {
+        "cnn10": [(128, 11.68 / 14.22), (256, 11.1 / 11.3), (512, 1.0), (1024, 10.35 / 10.33)],
+        "wrn28_10": [(128, 114 / 135)],
+    }
+
+    def line(label: str, **wanted: Any) -> Line:
+        return cells.line(label, "global_batch_size", "speedup", gpus=2, **wanted)
+
+    shown = {
+        "10-layer CNN, fp32": ("cnn10", "fp32"),
+        "10-layer CNN, bf16": ("cnn10", "bf16"),
+        "WRN-28-10, bf16": ("wrn28_10", "bf16"),
+    }
+    return {
+        f"{title}: two H200 against one": [
+            *(
+                line(label, model=model, trainable__precision=precision, strategy=strategy)
+                for label, strategy in WAYS.items()
+            ),
+            Line(label="the post", points=published[model], published=True),
+        ]
+        for title, (model, precision) in shown.items()
+    }
 
 
 def recipe() -> Mapping[str, Sequence[Bar]]:
@@ -221,27 +250,45 @@ def input_pipeline() -> Mapping[str, Sequence[Bar]]:
 
 BARS, LOGARITHMIC, POINTS = "bars", "logarithmic bars", "points"
 
-FINDINGS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], str]] = {
+BARS_AND_POINTS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], str]] = {
     "unequal_pair": (unequal_pair, BARS),
     "batch_vs_tpu": (batch_vs_tpu, BARS),
     "recipe": (recipe, POINTS),  # from .82 on: bars would have to begin at 0
     "input_pipeline": (input_pipeline, BARS),
-    "data_parallel": (data_parallel, BARS),
     "conv2d": (conv2d, LOGARITHMIC),
 }
 """By the picture's name what it shows, and how."""
 
 
-def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> None:
-    """One picture of horizontal bars, its panels side by side."""
+LINES: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Line]]], str]] = {
+    "second_gpu": (second_gpu, "global batch"),
+    "second_gpu_by_precision": (second_gpu_by_precision, "global batch"),
+    "data_parallel": (data_parallel, "batch for each GPU"),
+}
+"""By the picture's name what it shows, and by what."""
+
+
+@contextmanager
+def _picture(name: str, titles: Sequence[str], *, width: float, height: float) -> Iterator[Sequence[Axes]]:
+    """Panels side by side, in inches each; kept when they are drawn."""
     with matplotlib.rc_context(STYLE):
-        height = 0.7 + 0.27 * max(map(len, panels.values()))
-        figure = Figure(figsize=(5.6 * len(panels), height), layout="constrained")
-        for place, (title, bars) in enumerate(panels.items(), start=1):
-            axes = figure.add_subplot(1, len(panels), place)
+        figure = Figure(figsize=(width * len(titles), height), layout="constrained")
+        panels = [figure.add_subplot(1, len(titles), place) for place in range(1, len(titles) + 1)]
+        for axes, title in zip(panels, titles, strict=True):
+            axes.set_title(title, fontsize=9, loc="left")
+            axes.spines[["top", "right"]].set_visible(False)
+        yield panels
+        FigureCanvasSVG(figure)
+        figure.savefig(PICTURES / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
+
+
+def draw_bars(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> None:
+    """Horizontal bars, or points."""
+    height = 0.7 + 0.27 * max(map(len, panels.values()))
+    with _picture(name, list(panels), width=5.6, height=height) as drawn:
+        for axes, bars in zip(drawn, panels.values(), strict=True):
             values = [bar.value for bar in bars]
-            errors = [[max(0.0, v - b.lo) for v, b in zip(values, bars, strict=True)] for _ in (0,)]
-            errors.append([max(0.0, b.hi - v) for v, b in zip(values, bars, strict=True)])
+            errors = [[max(0.0, bar.value - bar.lo) for bar in bars], [max(0.0, bar.hi - bar.value) for bar in bars]]
             colours = [PUBLISHED if bar.published else MEASURED for bar in bars]
             if look == POINTS:
                 axes.scatter(values, range(len(bars)), color=colours, zorder=3)
@@ -253,26 +300,19 @@ def draw(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> None:
                 axes.annotate(_told(bar.value), (end, row), xytext=(4, 0), textcoords="offset points", va="center")
             axes.set_yticks(range(len(bars)), [bar.label for bar in bars])
             axes.invert_yaxis()
-            axes.set_title(title, fontsize=9, loc="left")
-            axes.spines[["top", "right"]].set_visible(False)
             if look == LOGARITHMIC:
                 axes.set_xscale("log")
             axes.margins(x=0.16)
-        FigureCanvasSVG(figure)
-        figure.savefig(PICTURES / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
 
 
 def _told(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def draw_lines(name: str, panels: Mapping[str, Sequence[Line]]) -> None:
-    """One picture of speed-ups by batch, its panels side by side."""
-    with matplotlib.rc_context(STYLE):
-        figure = Figure(figsize=(5.6 * len(panels), 3.2), layout="constrained")
-        axes = None
-        for place, (title, lines) in enumerate(panels.items(), start=1):
-            axes = figure.add_subplot(1, len(panels), place, sharey=axes)
+def draw_lines(name: str, panels: Mapping[str, Sequence[Line]], *, along: str) -> None:
+    """Speed-ups of two GPUs by batch."""
+    with _picture(name, list(panels), width=11.2 / len(panels), height=3.2) as drawn:
+        for axes, lines in zip(drawn, panels.values(), strict=True):
             axes.axhline(1, color=PUBLISHED, linewidth=0.8)
             for line, dashes in zip(lines, ("-", "--", "none"), strict=False):
                 batches, values = zip(*line.points, strict=True)
@@ -283,19 +323,16 @@ def draw_lines(name: str, panels: Mapping[str, Sequence[Line]]) -> None:
             axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
             axes.minorticks_off()
             axes.set_ylim(0, 2.1)
-            axes.set_xlabel("global batch")
-            axes.set_title(title, fontsize=9, loc="left")
-            axes.spines[["top", "right"]].set_visible(False)
+            axes.set_xlabel(along)
             axes.legend(frameon=False, loc="lower right")
-        FigureCanvasSVG(figure)
-        figure.savefig(PICTURES / f"findings_{name}.svg", metadata={"Date": None, "Creator": None})
 
 
 def main() -> None:
     """Draw all of them."""
-    for name, (panels, look) in FINDINGS.items():
-        draw(name, panels(), look=look)
-    draw_lines("second_gpu", second_gpu())
+    for name, (panels, look) in BARS_AND_POINTS.items():
+        draw_bars(name, panels(), look=look)
+    for name, (panels, along) in LINES.items():
+        draw_lines(name, panels(), along=along)
 
 
 if __name__ == "__main__":

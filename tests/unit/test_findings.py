@@ -21,9 +21,9 @@ E0, E0_ELSEWHERE, E1, RECIPE = (
     "batch_vs_tpu_recipe",
 )
 E0_GRID, E0_UNET, E0_EPOCHS, E0_SHARES = (f"unequal_pair_{part}" for part in ("grid", "unet", "200_epochs", "shares"))
-RECIPE_BOTH = "batch_vs_tpu_recipe_merged"
+RECIPE_BOTH, E1_GRID = "batch_vs_tpu_recipe_merged", "batch_vs_tpu_grid"
 E2, E2_ELSEWHERE, E2_LEAST, E2_LARGE = (f"input_pipeline{part}" for part in ("", "_earlier", "_64", "_large"))
-E3, E3_CURVES = "data_parallel_core", "data_parallel_curves"
+E3, E3_CURVES, E3_GRID = (f"data_parallel_{part}" for part in ("core", "curves", "grid"))
 E4, E4_ELSEWHERE = "conv2d", "conv2d_core"
 
 FAST = {"trainable.slow_down": None}
@@ -146,7 +146,8 @@ def second_gpu() -> list[str]:
     accuracy = by_seed(E0_EPOCHS, "accuracy", gpus=2).mean()
     memory = max(each["metrics"]["peak_memory_gb"] for each in trials(E0_UNET) if each["status"] == "ok")
     return [
-        f"200 epochs take {mean(seconds(1)):.1f} s on one and {mean(seconds(2)):.1f} on two (the post 68 and 59), to a"
+        f"200 epochs take {mean(seconds(1)):.1f} s on one and {mean(seconds(2)):.1f} on two,"
+        f" {told(ratio(seconds(1), seconds(2)))} (the post 68 and 59), to a"
         f" test accuracy of {100 * accuracy:.1f}%",
         f"at {told(by_batch[128])}, {told(by_batch[512])}, {told(by_batch[1024])}, {told(by_batch[2048])} and"
         f" {told(by_batch[8192])} of one with batches of 128, 512, 1,024, 2,048 and 8,192",
@@ -175,8 +176,18 @@ def batch_vs_tpu() -> list[str]:
     taken = {
         (gpus, batch): by_seed(RECIPE_BOTH, "train_s", global_batch_size=batch, gpus=gpus)
         for gpus in (1, 2)
-        for batch in (128, 1024)
+        for batch in (128, 256, 512, 1024, 2048)
     }
+    in_full = [told(mean(taken[1, batch] / taken[2, batch])) for batch in (256, 512, 2048)]
+    ends = {
+        (gpus, batch): by_seed(RECIPE_BOTH, "accuracy", global_batch_size=batch, gpus=gpus).mean()
+        for gpus, batch in taken
+    }
+    at_most = np.ceil(1000 * max(abs(ends[1, batch] - ends[2, batch]) for _, batch in taken)) / 10
+    accuracy_on_two = {
+        batch: by_seed(RECIPE_BOTH, "accuracy", global_batch_size=batch, gpus=2) for batch in (128, 2048)
+    }
+    lost_on_two = interval(100 * (accuracy_on_two[128] - accuracy_on_two[2048]))
     at_128 = [pace(128, gpus, column="sm_clock_mhz") for gpus in (1, 2)]
     hottest = max(pace(128, gpus, column="temperature_c").max() for gpus in (1, 2))
     computing = [1e3 * mean(pace(128, gpus, column="step_compute_s")) for gpus in (2, 1)]
@@ -189,7 +200,8 @@ def batch_vs_tpu() -> list[str]:
         f"{mean(taken[2, 128]):.0f} s on two, {mean(taken[1, 128]):.0f} s on one (of the other host),"
         f" {told(ratio(taken[1, 128], taken[2, 128]))}",
         f"{mean(taken[2, 1024]):.0f} s on two, {mean(taken[1, 1024]):.0f} s on one:"
-        f" {told(ratio(taken[1, 1024], taken[2, 1024]))}",
+        f" {told(ratio(taken[1, 1024], taken[2, 1024]))}. At 256, 512 and 2048 two are {in_full[0]}, {in_full[1]} and"
+        f" {in_full[2]} as fast, and at no batch do they end more than {told(at_most, 1, ' points')}",
         f"keep {min(map(min, at_128)):,.0f} MHz, at {hottest:.0f} °C at most. Half the batch computes in"
         f" {computing[0]:.1f} ms instead of {computing[1]:.1f}",
         f"{told(ratio(pace(1024, 2), pace(1024, 1)), 3)} in fp32",
@@ -200,14 +212,65 @@ def batch_vs_tpu() -> list[str]:
         f"{told(accuracy[1024].mean(), 3, '')} against {told(accuracy[128].mean(), 3, '')}, {told(lost, 3, '')}",
         f"{told(accuracy[2048].mean(), 3, '')} against {told(accuracy[128].mean(), 3, '')}:"
         f" {told(lost_2048, 1, ' points')}",
+        f"On two {told(ends[2, 2048], 3, '')} against {told(ends[2, 128], 3, '')}: {told(lost_on_two, 1, '')}",
         told(ratio(pace(256, 2, strategy="independent"), pace(128, 1)), 3) + " at batch 128, fp32",
         f"bf16 {told(ratio(wrn['bf16'], wrn['fp32']))} fp32. The CNN at 1024:"
-        f" {told(mean(pace(1024, 1, **bf16) / pace(1024, 1)), 1)} (single trial)",
+        f" {told(mean(pace(1024, 1, **bf16) / pace(1024, 1)), 1)}",
         f"{seconds[128]:.0f} s at batch 128, {seconds[1024]:.0f} s at 1024",
         f"make {thousand(four)} images/s together, {four / alone:.1f} times what one makes there alone"
         f" ({thousand(alone)}); but *one* with captured steps makes {thousand(captured)}",
         f"make {thousand(four_captured)} images/s together, what one makes alone there"
         f" ({thousand(captured_elsewhere)})",
+    ]
+
+
+def placements() -> list[str]:
+    """E1's grid: single trials."""
+
+    def cell(model: str, precision: str, batch: int, gpus: int, strategy: str, column: str = "samples_per_s") -> float:
+        axes = {"model": model, "trainable.precision": precision, "resources.timing": "device"}
+        return mean(by_seed(E1_GRID, column, global_batch_size=batch, gpus=gpus, strategy=strategy, **axes))
+
+    def gain(model: str, precision: str, batch: int, strategy: str = "ddp") -> str:
+        two, one = (cell(model, precision, batch, *each) for each in ((2, strategy), (1, "ddp")))
+        return told(two / one)
+
+    def steps_ms(gpus: int, strategy: str, batches: tuple[int, ...] = (128, 256, 512, 1024, 2048)) -> list[float]:
+        return [1e3 * batch / cell("cnn10", "bf16", batch, gpus, strategy) for batch in batches]
+
+    def wrn_epoch(precision: str, gpus: int, strategy: str) -> str:
+        return f"{cell('wrn28_10', precision, 128, gpus, strategy, 'epoch_s'):.1f}"
+
+    driven, alone = steps_ms(2, "data_parallel"), steps_ms(1, "ddp")
+    both = {p: (wrn_epoch(p, 2, "data_parallel"), wrn_epoch(p, 1, "ddp")) for p in ("fp32", "tf32", "bf16")}
+    on_two = [wrn_epoch(precision, 2, "ddp") for precision in both]
+    gains = [gain("wrn28_10", precision, 128) for precision in both]
+    most = cell("wrn28_10", "bf16", 2048, 1, "ddp", "peak_memory_gb")
+    faster = {
+        (model, batch): told(
+            cell(model, "tf32", batch, 1, "ddp") / cell(model, "fp32", batch, 1, "ddp"),
+            1,
+        )
+        for model, batch in (("cnn10", 1024), ("wrn28_10", 256))
+    }
+    packed = by_seed(
+        E1_GRID, "step_s", model="cnn10", trainable__precision="bf16", gpus=0.25, global_batch_size=128
+    ).item()
+    slow = cell("cnn10", "bf16", 128, 1, "ddp", "step_s")
+    return [
+        f"was {100 * (slow / packed - 1):.0f}% once: the same step of E1's CNN (128 images, bf16) took"
+        f" {1e3 * slow:.1f} ms in one process, and {1e3 * packed:.1f} in another that even shared its GPU",
+        f"a step in bf16 takes {min(driven):.0f} to {max(driven):.0f} ms up to 2,048 images, where one GPU takes"
+        f" {min(alone):.0f} to {max(alone):.0f}.",
+        f"{gain('cnn10', 'bf16', 128, 'data_parallel')} at 128, {gain('cnn10', 'bf16', 2048, 'data_parallel')} at"
+        f" 2,048, {gain('cnn10', 'bf16', 4096, 'data_parallel')} at 4,096,"
+        f" {gain('cnn10', 'bf16', 8192, 'data_parallel')} at 8,192, where DDP gives {gain('cnn10', 'bf16', 8192)}",
+        f"in tf32 {' against '.join(both['tf32'])}, in bf16 {' against '.join(both['bf16'])} (in fp32"
+        f" {' against '.join(both['fp32'])})",
+        f"DDP takes {on_two[0]} s in fp32, {on_two[1]} in tf32, {on_two[2]} in bf16: {gains[0]}, {gains[1]} and"
+        f" {gains[2]}; at 2,048 in bf16 {gain('wrn28_10', 'bf16', 2048)}",
+        f"on one GPU ({most:.1f} GB)",
+        f"tf32 {faster['cnn10', 1024]} there, and {faster['wrn28_10', 256]} on WRN-28-10 at 256",
     ]
 
 
@@ -275,11 +338,30 @@ def data_parallel() -> list[str]:
     one = pd.Series([1.0] * 3)
     small, large = (by_seed(E3, gpus=2, device_batch_size=batch, **RESNET18) for batch in (64, 128))
     alone = by_seed(E3, gpus=1, device_batch_size=128, **RESNET18)
-    by_one = ", ".join(told(mean(gain(model, "data_parallel"))) for model in ("resnet18", "resnet50", "resnet101"))
+    networks = ("resnet18", "resnet50", "resnet101")
+    by_one = ", ".join(told(mean(gain(model, "data_parallel"))) for model in networks)
+
+    def pace(model: str, gpus: int, batch: int = 128, strategy: str = "ddp", way: str = "resident") -> float:
+        cell = {"model": model, "strategy": strategy, "trainable.input": way, "device_batch_size": batch}
+        return mean(by_seed(E3_GRID, gpus=gpus, **cell))
+
+    def gains_of_each(batch: int, strategy: str) -> list[float]:
+        return [pace(model, 2, batch, strategy) / pace(model, 1, batch) for model in networks]
+
+    elsewhere = ", ".join(map(told, gains_of_each(128, "data_parallel")))
+    ends = [
+        f"{told(min(gains), sign='')} to {told(max(gains))}"
+        for strategy in ("ddp", "data_parallel")
+        for batch in (64, 512)
+        for gains in [gains_of_each(batch, strategy)]
+    ]
+    costs = max(1 - pace(model, gpus, way="loader") / pace(model, gpus) for model in networks for gpus in (1, 2))
     return [
         f"{told(ratio(gain('resnet101'), one), 3)} against {told(ratio(gain('resnet18'), one), 3)}; ResNet-50"
         f" {told(mean(gain('resnet50')), 3)}",
-        f"size decides: {by_one} (single trials",
+        f"size decides: {by_one}, on another host {elsewhere} (single trials",
+        f"DDP gives {ends[0]} at 64 and {ends[1]} at 512, all three networks alike; DataParallel {ends[2]} at 64,"
+        f" {ends[3]} at 512. A loader instead of data on the GPU costs at most {100 * costs:.0f}% under DDP",
         f"{thousand(mean(large), -3)} against {thousand(mean(small))} images/s: {told(ratio(large, small))}, one of"
         f" three seeds at 64 being {100 * (1 - small.min() / small.median()):.0f}% slower",
         f"Two GPUs at 64 each are still {mean(small / alone):.2f} times as fast as one at 128",
@@ -373,7 +455,8 @@ def conv2d() -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "figures", [unequal_pair, second_gpu, batch_vs_tpu, input_pipeline, data_parallel, loss_curves, conv2d]
+    "figures",
+    [unequal_pair, second_gpu, batch_vs_tpu, placements, input_pipeline, data_parallel, loss_curves, conv2d],
 )
 def test_findings_say_what_the_journals_do(figures):
     missing = [each for each in figures() if each not in FINDINGS]
