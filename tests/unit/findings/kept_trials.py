@@ -1,0 +1,69 @@
+"""The kept trials of docs/results/published, read and reckoned by other code than the project's."""
+
+import json
+import re
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+from scipy import stats
+
+DOCS = Path(__file__).parents[3] / "docs"
+PUBLISHED = DOCS / "results" / "published"
+FINDINGS = " ".join((DOCS / "findings.md").read_text().split())
+
+
+@cache
+def trials(folder: str) -> list[dict]:
+    """The last end of each trial."""
+    lines = map(json.loads, (PUBLISHED / folder / "journal.jsonl").read_text().splitlines())
+    return list({line["value"]["trial_id"]: line["value"] for line in lines if line["kind"] == "finished"}.values())
+
+
+def by_seed(folder: str, column: str = "samples_per_s", **wanted: object) -> pd.Series:
+    """Of the one cell with these axes."""
+    axes = {name.replace("__", "."): value for name, value in wanted.items()}
+    found = [
+        each
+        for each in trials(folder)
+        if each["status"] == "ok"
+        and all(each["axes"].get(name, each.get(name)) == value for name, value in axes.items())
+    ]
+    assert found and len({each["cell_id"] for each in found}) == 1, (folder, axes, len(found))
+    return pd.Series({each["seed"]: each["metrics"][column] for each in found})
+
+
+def mean(values: pd.Series) -> float:
+    """Geometric."""
+    return float(np.exp(np.log(values).mean()))
+
+
+def interval(values: pd.Series) -> tuple[float, float, float]:
+    values = values.dropna()
+    half = stats.t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / len(values) ** 0.5
+    return values.mean(), values.mean() - half, values.mean() + half
+
+
+def ratio(one: pd.Series, other: pd.Series) -> tuple[float, float, float]:
+    """Paired by seed."""
+    point, lo, hi = np.exp(interval(np.log(one / other)))
+    return point, lo, hi
+
+
+def told(values: tuple[float, ...] | float, digits: int = 2, sign: str = "×", factor: float = 1.0) -> str:
+    """`1.14× [.85, 1.54]`, or the point alone."""
+    each = [f"{factor * value:.{digits}f}" for value in (values if isinstance(values, tuple) else (values,))]
+    each = [re.sub(r"^(-?)0\.", r"\1.", value).replace("-", "−") for value in each]
+    point = each[0] + sign
+    return point if len(each) == 1 else f"{point} [{each[1]}, {each[2]}]"
+
+
+def thousand(value: float, places: int = -2) -> str:
+    return f"{round(value, places):,.0f}"
+
+
+def missing(figures: Iterable[str]) -> list[str]:
+    """What docs/findings.md does not say."""
+    return [each for each in figures if each not in FINDINGS]
