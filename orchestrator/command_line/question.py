@@ -7,13 +7,8 @@ from typing import Any
 
 from orchestrator.backends.choice import known_nodes
 from orchestrator.command_line.known_keys import shape_mistakes
-from orchestrator.command_line.setup_checks import (
-    axis_mistakes,
-    baseline_mistakes,
-    reference_remarks,
-    setup_mistakes,
-    setup_remarks,
-)
+from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes, setup_remarks
+from orchestrator.command_line.sweep_remarks import sweep_remarks
 from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
@@ -87,7 +82,7 @@ class Question:
         _raise([*axis_mistakes(self.config, request.axes), *self._setup_mistakes(self.config, whole=whole)])
         axes = with_gpus(request.axes, self.config, nodes)
         found = trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
-        self._remarks.update(dict.fromkeys(reference_remarks(self.config, found)))
+        self._remarks.update(dict.fromkeys(sweep_remarks(self.config, found)))
         return found
 
     def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import pkgutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.command_line.single_values import OF_SETUP, value_mistakes
 from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, value_at
 from orchestrator.config.trust import UNSET
-from orchestrator.decision.recommendation import NO_OBJECTIVE
 from sweeps.axes import Axes
 from sweeps.lr_rule import RULES
 from sweeps.mistakes import unknown
-from sweeps.trial import TrialSpec
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
@@ -99,17 +97,6 @@ def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from _ignored(config, axes)
     if own := value_at(config, "trainable._remarks_"):
         yield from pkgutil.resolve_name(own)(config)
-
-
-def reference_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Of a sweep over batches that leaves out the one that accuracies are compared at."""
-    batches = {trial.batch.global_batch_size for trial in trials}
-    references = {trial.lr.reference_batch_size for trial in trials}
-    matters = value_at(config, "report.objective") != NO_OBJECTIVE
-    by_batch = not {"device_batch_size", "global_batch_size"} & set(value_at(config, "trainable._ignores_") or ())
-    if matters and by_batch and len(batches) > 1 and len(references) == 1 and not references & batches:
-        remark = f"no trial has the reference batch of {references.pop()} (trainable.reference_batch_size)"
-        yield f"{remark}, with which accuracies are compared: the most accurate cell stands in for it"
 
 
 def _ignored(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

@@ -97,6 +97,8 @@ class Request:
     margin: float
     """By how much validation accuracy may fall short."""
     target_accuracy: float | None
+    budget: Mapping[str, Any]
+    """A trial's length."""
     predict: Mapping[str, Any]
     """Which GPU counts, and what is known of the nodes."""
     claims: Sequence[Any]
@@ -159,6 +161,7 @@ class Request:
             objective=config["report"]["objective"],
             margin=config["report"]["margin"],
             target_accuracy=value_at(config, "trainable.target_accuracy"),
+            budget=config.get("budget") or {},
             predict=config["predict"],
             claims=sweep["claims"],
             fail_on=config["claims"]["fail_on"],

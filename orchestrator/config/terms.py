@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from orchestrator.config.request import Request
 from orchestrator.storage.secrets import NO_SECRETS
@@ -21,6 +22,8 @@ class Terms:
     """In validation accuracy."""
     target: float | None = None
     """`trainable.target_accuracy`."""
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    """The section `budget`, a trial's length; empty where it is an axis."""
     price_per_gpu_hour: float | None = None
     arguments: Sequence[str] = ()
     """The command line, to repeat it with more seeds."""
@@ -45,6 +48,7 @@ class Terms:
             objective=request.objective,
             margin=request.margin,
             target=request.target_accuracy,
+            budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
             price_per_gpu_hour=request.price_per_gpu_hour,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes=dict(axes),

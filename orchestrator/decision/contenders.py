@@ -128,7 +128,7 @@ class Contenders:
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
         """The ok cells whose objective is known; of those with valid timings, if there are such."""
         trials = only_sound(trials)
-        found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour)
+        found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
         kept, left_out = may_be_chosen(cells, trials, found.name)
         baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
@@ -196,7 +196,7 @@ def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
 
 
 def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms) -> Total:
-    found = measured(trials, objective, terms.target, terms.price_per_gpu_hour)
+    found = measured(trials, objective, terms.target, terms.price_per_gpu_hour, terms.budget)
     return Total(unit=found.unit, logs=logs(_by_seed(trials.assign(total=found.values), cells, "total")))
 
 

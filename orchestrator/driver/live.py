@@ -67,7 +67,7 @@ class Display:
         self._bar.advance(self._task)
         accuracy = outcome.metrics.get("val_accuracy")
         if outcome.status is Status.OK and accuracy is not None and (self._best is None or accuracy > self._best[0]):
-            self._best = (accuracy, trial.label)
+            self._best = (accuracy, trial.label.removeprefix(f"{trial.sweep}/"))
         if not self._live or outcome.status is not Status.OK:
             self._console.print(self._line(trial, outcome), soft_wrap=True)
         self.refresh()
@@ -127,7 +127,8 @@ class Display:
         for trial, began in self._running.values():
             row = self._latest.get(trial.trial_id, {})
             figures = (_figure(row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
-            table.add_row(Text(trial.label), *figures, f"{time.monotonic() - began:.0f}")
+            axes = trial.label.removeprefix(f"{trial.sweep}/")  # the same for all, and the room is scarce
+            table.add_row(Text(axes), *figures, f"{time.monotonic() - began:.0f}")
         return table
 
     def _counts(self) -> str:

@@ -42,7 +42,10 @@ _SIGNS = (
 def show(
     cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
 ) -> None:
-    """Print the recommendation, claims, the speed-up and the accuracy table, others with room, and what is not ok."""
+    """Print the recommendation, claims, the speed-up and the accuracy table, others with room, and what is not ok.
+
+    The recommendation's sentence stands at the end as well: by then its beginning has left most screens.
+    """
     if recommendation:
         _show_recommendation(recommendation, console)
     for table in further:
@@ -64,6 +67,9 @@ def show(
         if table.name != "claims":
             _show_further(table, console)
     _show_notes(cells, console)
+    if recommendation:
+        console.print(Text(_plain(recommendation.lead), "bold"))
+        console.print()
 
 
 def _show_recommendation(found: Recommendation, console: Console) -> None:

@@ -18,6 +18,7 @@ def trials(**columns):
         "cell_id": ["a"] * count,
         "device": ["NVIDIA H200"] * count,
         "gpus_held": [2.0] * count,
+        "global_batch_size": [50] * count,
         "samples": [7200.0] * count,
         "samples_per_s": [200.0] * count,
         "train_s": [50.0] * count,
@@ -48,6 +49,16 @@ def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady
         assert found.name == "time for the fixed budget"
     assert (missed.target_missed, missed.why) == (True, "no trial reached the target")
     assert (without.target_missed, without.why) == (False, "the sweep has no trainable.target_accuracy")
+
+
+@pytest.mark.parametrize(
+    ("budget", "value"),
+    [({"samples": 600, "steps": None}, 3.0), ({"steps": 100}, 25.0), ({"epochs": 10, "samples": None}, NAN)],
+)
+def test_a_trial_that_reports_a_rate_alone_is_taken_to_train_what_its_budget_says(budget, value):
+    silent = trials(samples=[NAN], train_s=[NAN])
+    np.testing.assert_allclose(time_s(silent, None, budget).values, [value])  # at 200 samples a second, 50 a step
+    np.testing.assert_allclose(time_s(trials(), None, budget).values, [36.0])  # what is reported comes first
 
 
 @pytest.mark.parametrize(

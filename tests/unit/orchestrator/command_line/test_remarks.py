@@ -71,3 +71,34 @@ def test_a_sweep_over_batches_without_the_reference_batch_is_told(capsys, given,
     assert main([*asked, *given]) == 0
     told = "no trial has the reference batch of 32 (trainable.reference_batch_size)"
     assert any(told in remark for remark in json.loads(capsys.readouterr().out)["remarks"]) is is_told
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        (["budget.steps=300"], True),
+        (["budget.samples=9600"], False),
+        (["budget.steps=300", "sweep.axes.device_batch_size=[32]"], False),  # one batch: steps are equal work
+    ],
+)
+def test_a_length_in_steps_is_told_to_be_unequal_work(capsys, given, is_told):
+    asked = ["sweep=batch_scaling", "resources.device=cpu", "sweep.axes.gpus=[1]", "mode=plan", "plan.format=json"]
+    assert main([*asked, "budget.epochs=null", *given]) == 0
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    assert any(remark.startswith("budget.steps=300 is as many steps at every batch") for remark in remarks) is is_told
+
+
+@pytest.mark.parametrize(
+    ("words", "gpus", "is_told"),
+    [
+        ("true --bs {device_batch_size} --lr {lr} {seed} {epochs}", "[1,2]", True),
+        ("true --bs {device_batch_size} --lr {lr} {seed} {epochs}", "[1]", False),
+        ("true -n {gpus} --bs {device_batch_size} --lr {lr} {seed} {epochs}", "[1,2]", False),
+        ("true --bs {global_batch_size} --lr {lr} {seed} {epochs}", "[1,2]", False),  # as DataParallel takes it
+    ],
+)
+def test_a_command_that_is_not_told_its_gpus_is_noted_before_it_runs(capsys, words, gpus, is_told):
+    own = ["trainable=command", f"trainable.argv='{words}'", f"sweep.axes.gpus={gpus}"]
+    assert main(["sweep=batch_scaling", "resources.device=cpu", *own, "mode=plan", "plan.format=json"]) == 0
+    remarks = json.loads(capsys.readouterr().out)["remarks"]
+    assert any(remark.startswith("trainable.argv has no {gpus}") for remark in remarks) is is_told

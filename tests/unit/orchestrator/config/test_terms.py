@@ -7,6 +7,7 @@ REQUEST: Any = SimpleNamespace(
     objective="cost",
     margin=0.02,
     target_accuracy=0.9,
+    budget={"epochs": None, "steps": 300},
     price_per_gpu_hour=2.0,
     axes={"gpus": [1, 2], "optimizer.lr": [0.1, 0.2], "never.ran": [1, 2], "seed": [0, 1]},
     exclude=[{"gpus": 2, "seed": 1}],
@@ -20,6 +21,7 @@ def test_axes_are_those_that_the_trials_have():
     terms = Terms.of(REQUEST, axes)
     assert terms.axes == axes
     assert (terms.excludes, terms.zips) == (True, False)
+    assert terms.budget == {"epochs": None, "steps": 300} and not Terms.of(REQUEST, {"budget.steps": "s"}).budget
 
 
 def test_null_is_a_value_where_the_sweep_has_it():

@@ -32,9 +32,10 @@ def test_the_tables_are_no_wider_than_the_terminal(width: int) -> None:
     assert "─" in "".join(lines) and sum("(baseline)" in line for line in lines) == 9
 
 
-def test_the_recommendation_comes_first() -> None:
-    lines = _ESCAPE.sub("", shown(100)).splitlines()
+def test_the_recommendation_comes_first_and_its_sentence_is_what_is_left_on_the_screen() -> None:
+    lines = _ESCAPE.sub("", shown(100)).rstrip().splitlines()
     assert "Recommendation (provisional)" in lines[0] and "Use gpus=8" in lines[1]
+    assert any(line.startswith("Use gpus=8") for line in lines[-4:])
 
 
 def test_the_first_sentence_alone_is_bold() -> None:
