@@ -133,6 +133,12 @@ def test_every_column_is_explained() -> None:
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())
 
 
+def test_the_sweep_of_a_plain_script_is_that_of_the_example() -> None:
+    (shown,) = (block for block in blocks(ROOT / "docs/how-to/several-gpus.md") if block.language == "yaml")
+    example = ROOT / "examples/plain_script/conf/sweep/mine.yaml"
+    assert yaml.safe_load(shown.text) == yaml.safe_load(example.read_text())
+
+
 def test_the_readme_shows_what_was_measured() -> None:
     readme, measured = (ROOT / "README.md").read_text(), RECORDS / "batch_scaling/two_cores"
     quoted = " ".join(line.removeprefix("> ") for line in readme.splitlines() if line.startswith("> "))

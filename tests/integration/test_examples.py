@@ -51,6 +51,7 @@ def test_its_sweep_ends_in_figures(folder):
     results = run_sweep({"sweep": "mine", "backend": "inprocess"}, *small, config_dir="conf")
     (trial,) = results.trials.to_dict("records")
     assert trial["status"] == "ok", trial["note"]
-    assert trial["samples_per_s"] > 0 and trial["epoch_s"] > 0 and trial["loss"] > 0
+    assert trial["samples_per_s"] > 0 and trial["loss"] > 0
     assert math.isfinite(trial["val_accuracy"])  # else the fastest cell would be recommended, whatever it learns
-    assert len(results.curves()) == 3
+    assert results.recommendation["recommended"]  # so its time for the budget is known
+    assert len(results.curves()) >= 3
