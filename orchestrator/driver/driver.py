@@ -11,10 +11,10 @@ from rich.console import Console
 
 from orchestrator.backends.choice import check_extensions, check_reachable
 from orchestrator.config.request import Request
-from orchestrator.driver.drive import Drive
 from orchestrator.driver.ending import Ending
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.orphans import Watcher
+from orchestrator.driver.sweep_run import SweepRun
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.soundness import read_results
 from orchestrator.plan.plan import TrialsOn
@@ -54,7 +54,7 @@ def run(
         Interrupt() as interrupt,
         Watcher(layout.root),
     ):
-        drive = Drive(
+        sweep = SweepRun(
             request=request,
             asked=asked,
             console=console,
@@ -63,10 +63,10 @@ def run(
             journal=journal,
             interrupt=interrupt,
         )
-        drive.check()
-        planned = drive.trials(trials_on, trackers)
+        sweep.check()
+        planned = sweep.plan_and_run(trials_on, trackers)
         reached(Moment.ALL_RAN)
-        return drive.end(planned)
+        return sweep.end(planned)
 
 
 def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:

@@ -14,8 +14,7 @@ from orchestrator.driver import kept_files
 from orchestrator.driver.attempts import Attempts
 from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.live import Display
-from orchestrator.driver.remedy import with_remedy
-from orchestrator.driver.trial_folders import TrialFolders
+from orchestrator.driver.trial_folders import TrialFolders, with_remedy
 from orchestrator.journal.durations import speed
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.line import Kind

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import re
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from orchestrator.storage import curve, yaml_text
@@ -13,6 +16,8 @@ from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
 from orchestrator.storage.trial_files import hide_in_logs
 from sweeps.trial import TrialSpec
+
+_NO_FILE = re.compile(r"No such file or directory: '([^'/~][^']*)'")
 
 
 class TrialFolders:
@@ -53,3 +58,16 @@ class TrialFolders:
     def drop_checkpoint(self, trial: TrialSpec) -> None:
         """Nothing goes on from it."""
         shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
+
+
+def with_remedy(note: str, folder: Path) -> str:
+    """The note of a trial with this folder; of a command that looks for a file where it was started by hand, told how.
+
+    A trial's command runs in a folder of its own, and the file lies where the driver stands.
+    """
+    found = _NO_FILE.search(note)
+    # `Path.exists` would raise for a name that is too long, or in a folder that is closed: no note may end a sweep.
+    if found is None or not os.path.exists(found[1]) or not (folder / "work").is_dir():
+        return note
+    remedy = f"name {{source_dir}}/{found[1]} in trainable.argv, or say trainable.cwd=source"
+    return f"{note}. The command runs in a folder of its own: {remedy}"

@@ -43,7 +43,7 @@ from sweeps.status import Status
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drive:
+class SweepRun:
     """A sweep whose directory and journal are this driver's, for as long as they are."""
 
     request: Request
@@ -61,7 +61,7 @@ class Drive:
         if _check_unchanged(self.request, self.journal, self.asked):
             self.console.print("what ran here before was asked otherwise, and all of it failed: it is left out")
 
-    def trials(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
+    def plan_and_run(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
         """Plan, and run what is to run; the plan."""
         request = self.request
         with ExitStack() as started:
