@@ -30,7 +30,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if not config["results_dir"]:
         yield "results_dir must be a folder or a URI, not empty: results_dir=. is the one where you stand"
     if is_uri(str(config["results_dir"])):
-        yield from uri_mistakes("results_dir", config["results_dir"])
+        yield from uri_mistakes(config["results_dir"])
     if is_uri(str(config["local_results_dir"])):
         yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
     yield from _predict(config)

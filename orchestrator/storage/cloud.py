@@ -20,11 +20,11 @@ def is_uri(place: str) -> bool:
     return "://" in place
 
 
-def uri_mistakes(key: str, place: str) -> list[str]:
+def uri_mistakes(place: str) -> list[str]:
     """A line if the place is a URI of no store that is known."""
     scheme = urlsplit(place).scheme
     known = ", ".join(f"{each}://…" for each in SCHEMES)
-    return [f"{key} must be a folder, or one of {known}, not {place!r}"] if scheme not in SCHEMES else []
+    return [f"results_dir must be a folder, or one of {known}, not {place!r}"] if scheme not in SCHEMES else []
 
 
 class Cloud:

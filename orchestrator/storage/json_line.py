@@ -27,12 +27,13 @@ def encode(value: Any) -> bytes:
 
 
 def _encode(value: Any) -> bytes:
-    return json.dumps(_finite(value), separators=(",", ":"), allow_nan=False).encode()
+    return json.dumps(finite(value), separators=(",", ":"), allow_nan=False).encode()
 
 
-def _finite(value: Any) -> Any:
+def finite(value: Any) -> Any:
+    """The value with null for NaN and infinities, which JSON has no word for."""
     if isinstance(value, Mapping):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: finite(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
-        return [_finite(item) for item in value]
+        return [finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value

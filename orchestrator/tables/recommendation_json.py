@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
 from dataclasses import asdict
 from typing import Any
 
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.decision.setting import Setting
+from orchestrator.storage.json_line import finite
 from orchestrator.tables.recommendation import UNTOLD
 
 VERSION = 1
@@ -46,7 +46,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
             "commands": found.commands,
         },
     }
-    return json.dumps(_plain(content), indent=2, allow_nan=False) + "\n"
+    return json.dumps(finite(content), indent=2, allow_nan=False) + "\n"
 
 
 def _setting(found: Setting) -> dict[str, Any]:
@@ -59,12 +59,3 @@ def _setting(found: Setting) -> dict[str, Any]:
 def _warnings(found: Recommendation, chosen: Setting | None) -> list[str]:
     """What makes it provisional, and what there is to say about the chosen cell's own seeds and timing."""
     return [*found.doubts, *([chosen.note] if chosen and chosen.note else [])]
-
-
-def _plain(value: Any) -> Any:
-    """Without what JSON has no word for."""
-    if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value

@@ -17,9 +17,9 @@ class KeptGangs(_ObjectCache):  # type: ignore[misc]
     node that is lost, say, has no use for it.
     """
 
-    def __init__(self, needed: Callable[[], bool] = lambda: True, may_keep_one: bool = True) -> None:
+    def __init__(self, needed: Callable[[], bool] = lambda: True) -> None:
         """`needed`: whether anything could take a kept gang; else its nodes are let go, for others or to save them."""
-        super().__init__(may_keep_one=may_keep_one)
+        super().__init__()
         self._needed = needed
         self._new: list[Any] = []
 

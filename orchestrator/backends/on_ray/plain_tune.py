@@ -28,7 +28,7 @@ def plain_tune(*, verbose: bool) -> Iterator[None]:
     """Tune as it is wanted here, for a while; it says what it has to say only if `verbose`."""
     with (
         environment(_TUNE),
-        _quiet("ray.tune", not verbose),
+        _quiet(not verbose),
         # To tell Ray's makers who uses their callbacks, Tune imports Comet, MLflow and W&B where they are, for seconds.
         patched(usage, "tag_callbacks", lambda callbacks: False),
         patched(tune, "TuneController", GangController),
@@ -37,9 +37,9 @@ def plain_tune(*, verbose: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _quiet(name: str, quiet: bool) -> Iterator[None]:
-    """Silence a logger for a while: every end it reports reaches the listener anyway."""
-    logger = logging.getLogger(name)
+def _quiet(quiet: bool) -> Iterator[None]:
+    """Silence Tune's logger for a while: every end it reports reaches the listener anyway."""
+    logger = logging.getLogger("ray.tune")
     level = logger.level
     logger.setLevel(logging.CRITICAL if quiet else level)
     try:

@@ -24,7 +24,7 @@ def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("trial_id", ["..", "a/b", "", "a\0b", "x" * 65, "/etc", "a\n", "."])
 def test_no_identity_leaves_the_directory(trial_id: str) -> None:
-    with pytest.raises(ValueError, match="no trial identity"):
+    with pytest.raises(ValueError, match="not a trial id"):
         Layout(Path("results")).metrics(trial_id)
 
 
