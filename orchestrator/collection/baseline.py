@@ -17,9 +17,6 @@ BATCH_SIDES = frozenset({"global_batch_size", "device_batch_size"})
 MIXED = "mixed devices"
 """Column of the cells: whether seeds of one cell ran on different device models. No axis can be called so."""
 
-OF_SEVERAL_MODELS = "seeds ran on different device models"
-"""What the note of such a cell says."""
-
 MACHINES = ("host names", "machine ids")
 """Columns of the cells: the names of the machines that their ok seeds ran on, and what tells them from all
 others, each a frozenset; empty where it is not known. No axis can be called so."""

@@ -33,7 +33,7 @@ COLUMNS = (
     *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
     *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
     *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
-    *("gpus_held", "process"),
+    *("gpus_held", "process", "timing_fault"),
 )
 """Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
 
@@ -154,13 +154,14 @@ def _untold(attempts: int) -> str:
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The frame with `timing_valid`, and behind any note the reasons against it, and who was a straggler."""
-    against, slow = timing_gate.judged(records), stragglers(records)
-    reasons = [against.get(trial_id) for trial_id in frame["trial_id"]]
-    frame["timing_valid"] = pd.array([None if found is None else not found for found in reasons], dtype="boolean")
+    """The frame with `timing_valid` and `timing_fault`, and in its notes the reasons for that, and the stragglers."""
+    judged, slow = timing_gate.judged(records), stragglers(records)
+    found = [judged.get(trial_id) for trial_id in frame["trial_id"]]
+    frame["timing_valid"] = pd.array([None if each is None else each.fault is None for each in found], dtype="boolean")
+    frame["timing_fault"] = [each.fault.value if each and each.fault else None for each in found]
     frame["note"] = [
-        "; ".join(filter(None, [note, *(found or []), slow.get(trial_id)]))
-        for trial_id, note, found in zip(frame["trial_id"], frame["note"], reasons, strict=True)
+        "; ".join(filter(None, [note, *(each.reasons if each else ()), slow.get(trial_id)]))
+        for trial_id, note, each in zip(frame["trial_id"], frame["note"], found, strict=True)
     ]
     return frame
 

@@ -7,13 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.baseline import MACHINES, MIXED, OF_SEVERAL_MODELS, Comparison, same_machines
+from orchestrator.collection.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.collection.by_seed import Differences, by_cell
 from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
 from orchestrator.collection.timed import counts, only_sound
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Interval, logs
+from orchestrator.telemetry.timing_gate import Fault
 from sweeps.status import Status
 
 COLUMNS = (
@@ -31,7 +32,7 @@ FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
-    *("val_accuracy_lo", "val_accuracy_hi", "same_machines"),
+    *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault"),
 )
 """Columns behind those; then the further axes."""
 
@@ -128,6 +129,16 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
     valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
+    cells["timing_fault"] = _faults(cells, ok)
+
+
+def _faults(cells: pd.DataFrame, ok: pd.DataFrame) -> pd.Series[Any]:
+    """Of each cell whose timing is not valid the fault to mend first; empty elsewhere."""
+    order = {fault.value: place for place, fault in enumerate(Fault)}
+    of_seeds = ok["timing_fault"].map(order).groupby(ok["cell_id"]).min().reindex(cells.index)
+    several = pd.Series(order[Fault.SEVERAL_MODELS], index=cells.index).where(cells[MIXED])
+    first = pd.concat([of_seeds, several], axis=1).min(axis=1).where(cells["timing_valid"].eq(False).fillna(False))
+    return first.map({place: name for name, place in order.items()}).astype("object")
 
 
 def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
@@ -166,7 +177,7 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     valid_at_baseline = cells["timing_valid"].reindex(cells["baseline_cell_id"]).to_numpy(dtype=object)
     parts = (
         _seed_notes(trials).reindex(cells.index).fillna(""),
-        np.where(cells[MIXED], f"{OF_SEVERAL_MODELS} (cluster.gpu_type chooses one)", ""),
+        np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
         [
             f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
             for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.baseline import OF_SEVERAL_MODELS
 from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.timed import is_valid
 from orchestrator.statistics.means import Moments, logs
-from orchestrator.telemetry.timing_gate import SHARED, TOO_SHORT
+from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
 from orchestrator.text.rows import name
 from sweeps.status import Status
@@ -31,17 +30,18 @@ class Spoiled:
     objective: float
     """Geometric mean over its seeds."""
     val_accuracy: float
+    fault: Fault
     note: str
     """Why its timing is not valid."""
 
     @property
     def remedy(self) -> str:
         """How to come by a valid timing of it."""
-        if TOO_SHORT in self.note:
+        if self.fault is Fault.TOO_SHORT:
             return "give the trials a longer budget (budget.epochs), or trainable.window_s where there is that key"
-        if SHARED in self.note:
+        if self.fault is Fault.SHARED:
             return "let each trial have its devices to itself (resources.timing=auto)"
-        if OF_SEVERAL_MODELS in self.note:
+        if self.fault is Fault.SEVERAL_MODELS:
             return "choose one device model (cluster.gpu_type)"
         return f"run it again (rerun={self.cell_id}), or with further seeds, while nothing else uses the machine"
 
@@ -80,6 +80,7 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str])
             name=name(row, differing),
             objective=value,
             val_accuracy=row["val_accuracy"],
+            fault=Fault(row["timing_fault"]),
             note=str(row["note"]).rstrip("."),
         )
         for row, value in rows

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from statistics import median
 from typing import Any
 
@@ -20,16 +22,33 @@ SLOW_CLOCK = 0.95
 SWAPPED_PAGES = 256
 """A megabyte on most machines: below it is what any kernel does now and then."""
 
-TOO_SHORT = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
-SHARED = "timing shared: other trials ran on the same devices"
-"""What is reasons of a timing that would be no better if it were taken again."""
+
+class Fault(StrEnum):
+    """Of a timing that does not count, what has to change first; in the order of that."""
+
+    TOO_SHORT = "too_short"
+    SHARED = "shared"
+    SEVERAL_MODELS = "several_models"
+    """Of a cell: its seeds ran on different device models."""
+    DISTURBED = "disturbed"
+    """From outside: the only one that a repetition mends."""
 
 
-def judged(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
-    """For each ok trial, by its identity, what is against its timing; nothing against a valid one."""
+@dataclass(frozen=True, kw_only=True)
+class Judgement:
+    """Of the timing of an ok trial."""
+
+    fault: Fault | None
+    """None: it is valid."""
+    reasons: Sequence[str]
+    """With their figures, for people."""
+
+
+def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
+    """For each ok trial, by its identity; from its metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
     return {
-        record.trial_id: [*_as_asked(record), *disturbances[record.trial_id]]
+        record.trial_id: _judgement(record, disturbances[record.trial_id])
         for record in records
         if record.status is Status.OK
     }
@@ -45,11 +64,13 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     }
 
 
-def _as_asked(record: TrialRecord) -> list[str]:
+def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:
     if record.timing == "shared":
-        return [SHARED]
-    reasons = _short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps"))
-    return [reasons] if reasons else []
+        return Judgement(fault=Fault.SHARED, reasons=["timing shared: other trials ran on the same devices"])
+    if _is_short(figure(record.metrics, "window_s"), figure(record.metrics, "window_steps")):
+        reason = f"timed window below {SHORTEST_WINDOW_S:g} s or {FEWEST_WINDOW_STEPS} steps"
+        return Judgement(fault=Fault.TOO_SHORT, reasons=[reason, *disturbances])
+    return Judgement(fault=Fault.DISTURBED if disturbances else None, reasons=disturbances)
 
 
 def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list[str]:
@@ -64,10 +85,9 @@ def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list
     return list(filter(None, reasons))
 
 
-def _short(seconds: float | None, steps: float | None) -> str:
+def _is_short(seconds: float | None, steps: float | None) -> bool:
     """A trainable that tells of no window is taken at its word."""
-    short = (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
-    return TOO_SHORT if short else ""
+    return (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
 
 
 def _foreign_cpu(metrics: Mapping[str, Any]) -> str:

@@ -226,6 +226,7 @@ def test_other_hardware_is_never_compared(record_of: RecordOf) -> None:
     assert list(summary["device"].fillna("")) == ["A100", "H200", "A100 + H200", ""]
     assert list(summary["baseline_cell_id"].fillna("")) == ["1-32-none", "2-32-none", "", ""]
     assert list(summary["timing_valid"].astype("object").fillna("")) == [True, True, False, ""]
+    assert list(summary["timing_fault"].fillna("")) == ["", "", "several_models", ""]
     assert list(summary["note"]) == [
         "",
         "",

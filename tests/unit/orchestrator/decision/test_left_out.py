@@ -58,6 +58,12 @@ def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
     [
         ({"metrics": {"foreign_cpu": 0.2}}, "run it again (rerun=2-32-none), or with further seeds, while nothing"),
         ({"timing": "shared"}, "let each trial have its devices to itself (resources.timing=auto)."),
+        ({"timing": "shared", "metrics": SHORT}, "let each trial have its devices to itself"),
+        ({"metrics": SHORT | {"foreign_cpu": 0.2}}, "give the trials a longer budget"),
+        (
+            {"note": "timed window below 2 s, they said", "metrics": {"foreign_cpu": 0.2}},
+            "run it again (rerun=2-32-none)",
+        ),
     ],
 )
 def test_the_remedy_is_one_against_what_spoiled_the_timing(

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.driver.rounds import once_more
 from orchestrator.journal.record import TrialRecord
-from orchestrator.telemetry.timing_gate import disturbed, judged
+from orchestrator.telemetry.timing_gate import Fault, disturbed, judged
 from sweeps.status import Status
 from tests.contract.trials import trial
 
@@ -24,7 +24,10 @@ QUIET: dict[str, Any] = {
 
 def reasons(record_of: RecordOf, **metrics: Any) -> list[str]:
     records = [record_of(1, seed, metrics=QUIET) for seed in (1, 2)]
-    return judged([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
+    found = judged([record_of(1, 0, metrics=QUIET | metrics), *records])[records[0].trial_id.replace("-1", "-0")]
+    short = metrics.keys() & {"window_s", "window_steps"}
+    assert found.fault == (None if not found.reasons else Fault.TOO_SHORT if short else Fault.DISTURBED)
+    return list(found.reasons)
 
 
 @pytest.mark.parametrize(
@@ -66,7 +69,7 @@ def test_what_is_not_ok_is_not_judged(record_of: RecordOf) -> None:
 def test_devices_have_medians_of_their_own(record_of: RecordOf) -> None:
     slow = {**QUIET, "sm_clock_mhz": 1200, "throttle_reasons": ""}
     records = [record_of(1, 0, metrics=slow, provenance={"device_model": "A100"}), record_of(1, 1, metrics=QUIET)]
-    assert not any(judged(records).values())
+    assert not any(each.fault for each in judged(records).values())
 
 
 def test_the_clock_of_a_trial_that_names_no_phases_counts_for_nothing(record_of: RecordOf) -> None:
@@ -75,12 +78,13 @@ def test_the_clock_of_a_trial_that_names_no_phases_counts_for_nothing(record_of:
     records = [
         record_of(1, seed, metrics=unnamed | {"sm_clock_mhz": mhz}) for seed, mhz in enumerate((1004, 1060, 1246))
     ]
-    assert not any(judged(records).values())
+    assert not any(each.fault for each in judged(records).values())
 
 
 def test_shared_timings_are_invalid_and_not_disturbed(record_of: RecordOf) -> None:
     record = record_of(1, 0, timing="shared", metrics=QUIET | {"foreign_cpu": 0.5})
-    assert "timing shared" in judged([record])[record.trial_id][0]
+    found = judged([record])[record.trial_id]
+    assert "timing shared" in found.reasons[0] and found.fault is Fault.SHARED
     assert disturbed([record])[record.trial_id] == []
 
 
