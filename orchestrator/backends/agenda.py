@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from orchestrator.backends.equal_failures import EqualFailures
-from orchestrator.backends.rounds import OneRound, Rounds
 from orchestrator.backends.unplaced import Patience, Unplaced
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
@@ -26,6 +26,28 @@ AHEAD = 64
 
 WORTH_S = 120.0
 """What is expected to be done sooner anyway asks for no further nodes: they would take about as long to come."""
+
+
+class Rounds(Protocol):
+    """A round begins when nothing of the one before runs or waits."""
+
+    def again(self) -> Sequence[TrialSpec]:
+        """Trials whose attempt has ended since this was asked last, and which are to have another at once."""
+
+    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+        """The next round; empty where there is none. `left_out` did not start in the last."""
+
+
+class OneRound:
+    """The trials that an agenda has are all."""
+
+    def again(self) -> Sequence[TrialSpec]:
+        """No trial has another attempt."""
+        return ()
+
+    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+        """There is no other round."""
+        return ()
 
 
 class Agenda:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from orchestrator.command_line.all_mistakes import checked, composed
@@ -12,11 +11,8 @@ from orchestrator.composition.composition import Composition
 from orchestrator.composition.expansion import expanded, meaning
 from sweeps.mistakes import MistakesError
 
-SILENT_S = 2.0
-"""Seconds that nobody minds to wait without a word."""
-
-COMPOSED_AGAIN = 0.6
-"""What Hydra's own composing of all sweeps, before the first, takes beside a check of them, as measured."""
+MANY = 10
+"""Sweeps of which it is said that they are checked: each takes some tenths of a second."""
 
 Compositions = dict[frozenset[str], Composition]
 """By the meaning of each sweep's overrides."""
@@ -33,9 +29,9 @@ def check_each(overrides: Sequence[str]) -> Compositions:
     mistakes: list[str] = []
     asked: dict[str, tuple[list[str], Any]] = {}
     sweeps = expanded(overrides)
-    patience = Patience(len(sweeps))
+    if len(sweeps) > MANY:
+        print(f"checking {len(sweeps)} sweeps before the first begins", file=sys.stderr)
     for sweep in sweeps:
-        patience.one_more()
         own = [each for each in sweep if each not in overrides]
         whose = f"with {' '.join(own)}: " if own else ""
         try:
@@ -57,20 +53,3 @@ def check_each(overrides: Sequence[str]) -> Compositions:
     if mistakes:
         raise MistakesError(mistakes)
     return found
-
-
-class Patience:
-    """Says once, to stderr, how long the checks of many sweeps will take; those of a few say nothing."""
-
-    def __init__(self, sweeps: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._sweeps, self._clock = sweeps, clock
-        self._begun, self._began, self._told = 0, clock(), False
-
-    def one_more(self) -> None:
-        """Another sweep is about to be looked at."""
-        passed_s = self._clock() - self._began
-        if passed_s > SILENT_S and not self._told:
-            self._told = True
-            whole_s = passed_s / self._begun * self._sweeps * (1 + COMPOSED_AGAIN)
-            print(f"checking {self._sweeps} sweeps before the first begins: about {whole_s:.0f} s", file=sys.stderr)
-        self._begun += 1

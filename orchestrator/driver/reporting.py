@@ -95,8 +95,8 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
         steps.at("curves.parquet", lambda: write_curves(layout, read.rows))
         further.append(steps.at("loss_distance.md", lambda: _distances(layout, cells, read.by_cell)))
         tables = [table for each in further if each for table in each.tables]
-        material = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": read.rows}
-        unsound = steps.at("report.html", lambda: _written(layout, material | {"further": tables}, decision, known))
+        data = {"trials": trials, "cells": cells, "recommendation": recommendation, "curves": read.rows}
+        unsound = steps.at("report.html", lambda: _written(layout, data | {"further": tables}, decision, known))
     return Reported(
         cells=cells,
         recommendation=recommendation,
@@ -144,10 +144,10 @@ def _distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Furt
 def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Known) -> list[Finding]:
     """Write the report; what in the directory is not sound beside what was known."""
     from orchestrator.report.files import write_report
-    from orchestrator.report.material import Material  # half a second of matplotlib, which tables do without
+    from orchestrator.report.report_data import ReportData  # half a second of matplotlib, which tables do without
 
-    material = Material(**frames, driver=known.driver, findings=known.findings)
-    return write_report(material, layout, decision)[0]
+    data = ReportData(**frames, driver=known.driver, findings=known.findings)
+    return write_report(data, layout, decision)[0]
 
 
 class _Steps:

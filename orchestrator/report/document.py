@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from orchestrator.report.material import Material
 from orchestrator.report.picture import Picture
 from orchestrator.report.provenance import provenance
+from orchestrator.report.report_data import ReportData
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text import figures
@@ -16,20 +16,20 @@ _MOST = 50
 """Lines of a list; the tables hold all."""
 
 
-def document(material: Material, pictures: Sequence[Picture], decision: str) -> str:
+def document(data: ReportData, pictures: Sequence[Picture], decision: str) -> str:
     """The whole report; `decision` is the recommendation as Markdown, empty where there is none."""
     parts = [
-        f"# Sweep report: {figures.plain(material.sweep)}",
+        f"# Sweep report: {figures.plain(data.sweep)}",
         _demoted(decision),
-        *_further(material, first=True),
-        _findings(material),
+        *_further(data, first=True),
+        _findings(data),
         *(_picture(picture) for picture in pictures if picture.is_drawn),
         _absent([picture for picture in pictures if not picture.is_drawn]),
-        _demoted(speedup_markdown(material.cells)),
-        _demoted(accuracy_markdown(material.cells)),
-        *_further(material, first=False),
-        _failed(material),
-        _machine(material),
+        _demoted(speedup_markdown(data.cells)),
+        _demoted(accuracy_markdown(data.cells)),
+        *_further(data, first=False),
+        _failed(data),
+        _machine(data),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
@@ -39,14 +39,14 @@ def _demoted(markdown: str) -> str:
     return f"#{markdown}" if markdown.startswith("# ") else markdown
 
 
-def _further(material: Material, *, first: bool) -> list[str]:
+def _further(data: ReportData, *, first: bool) -> list[str]:
     """The claims, which come first, or the other tables."""
-    tables = [table for table in material.further if (table.name == "claims") is first]
+    tables = [table for table in data.further if (table.name == "claims") is first]
     return ["\n".join([f"## {table.title}", "", *table.markdown()]) for table in tables]
 
 
-def _findings(material: Material) -> str:
-    lines = [f"- {figures.plain(finding)}" for finding in material.findings]
+def _findings(data: ReportData) -> str:
+    lines = [f"- {figures.plain(finding)}" for finding in data.findings]
     return "\n".join(["## Not sound", "", "No figure rests on these:", "", *lines]) if lines else ""
 
 
@@ -63,13 +63,13 @@ def _absent(pictures: Sequence[Picture]) -> str:
     return "\n".join(["## Not drawn", "", *lines]) if lines else ""
 
 
-def _failed(material: Material) -> str:
-    lines = not_ok(material.cells, varying(material.cells))
+def _failed(data: ReportData) -> str:
+    lines = not_ok(data.cells, varying(data.cells))
     more = [f"- {len(lines) - _MOST} more are in summary.csv"] if len(lines) > _MOST else []
     return "\n".join(["## Cells that are not ok", "", *lines[:_MOST], *more]) if lines else ""
 
 
-def _machine(material: Material) -> str:
-    facts = provenance(material.trials, material.driver)
+def _machine(data: ReportData) -> str:
+    facts = provenance(data.trials, data.driver)
     rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in facts]
     return "\n".join(["## Machine, versions and command", "", "| what | value |", "|:--|:--|", *rows])

@@ -16,12 +16,12 @@ from orchestrator.report.curve_pictures import loss
 from orchestrator.report.document import document
 from orchestrator.report.drawing import picture_files
 from orchestrator.report.loss_of_efficiency import why_not_linear
-from orchestrator.report.material import Material
 from orchestrator.report.memory_picture import memory
 from orchestrator.report.page import Page, Words, rendered
 from orchestrator.report.page_tables import cell_table, failed_table, text_table, trial_table
 from orchestrator.report.picture import Picture
 from orchestrator.report.provenance import provenance
+from orchestrator.report.report_data import ReportData
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
 from orchestrator.storage.durable import make_directory, write_whole
@@ -34,61 +34,61 @@ from sweeps.status import Status
 _PICTURE_FILES = (".svg", ".png", ".csv")
 
 
-def write_report(material: Material, layout: Layout, decision: str = "") -> tuple[list[Finding], list[Path]]:
+def write_report(data: ReportData, layout: Layout, decision: str = "") -> tuple[list[Finding], list[Path]]:
     """Write the page, the document and the pictures, each file whole or not at all.
 
     `decision` is the recommendation as Markdown. Returns what of the telemetry is not sound, and the files' paths.
     """
-    found, unsound = _samples(material, layout)
-    material = replace(material, findings=[*material.findings, *unsound])
-    pictures = pictures_of(material, found)
-    write_whole(layout.page, rendered(page_of(material, pictures)).encode(errors="replace"))
-    write_whole(layout.document, document(material, pictures, decision).encode(errors="replace"))
+    found, unsound = _samples(data, layout)
+    data = replace(data, findings=[*data.findings, *unsound])
+    pictures = pictures_of(data, found)
+    write_whole(layout.page, rendered(page_of(data, pictures)).encode(errors="replace"))
+    write_whole(layout.document, document(data, pictures, decision).encode(errors="replace"))
     return unsound, [layout.page, layout.document, *_picture_files(pictures, layout)]
 
 
-def _samples(material: Material, layout: Layout) -> tuple[list[Samples], list[Finding]]:
+def _samples(data: ReportData, layout: Layout) -> tuple[list[Samples], list[Finding]]:
     """Of the recommended cell, what it is compared with, and others; and the files that are not sound."""
-    found = material.recommendation
+    found = data.recommendation
     first = [found.cell_id, found.baseline_cell_id] if found else []
-    drawn, unsound = samples(layout, chosen_trials(material.cells, material.trials, first))
-    return drawn, [*damaged(layout, material.trials["trial_id"]), *unsound]
+    drawn, unsound = samples(layout, chosen_trials(data.cells, data.trials, first))
+    return drawn, [*damaged(layout, data.trials["trial_id"]), *unsound]
 
 
-def pictures_of(material: Material, drawn: Sequence[Samples]) -> list[Picture]:
+def pictures_of(data: ReportData, drawn: Sequence[Samples]) -> list[Picture]:
     """Every picture of the report, in its order; those that cannot be drawn say why."""
     return [
-        *cell_pictures(material.cells),
-        loss(material.cells, material.trials, material.curves),
-        utilisation(material.cells, drawn),
-        power(material.cells, drawn),
-        memory(material.cells),
-        why_not_linear(material.cells),
+        *cell_pictures(data.cells),
+        loss(data.cells, data.trials, data.curves),
+        utilisation(data.cells, drawn),
+        power(data.cells, drawn),
+        memory(data.cells),
+        why_not_linear(data.cells),
     ]
 
 
-def page_of(material: Material, pictures: Sequence[Picture]) -> Page:
+def page_of(data: ReportData, pictures: Sequence[Picture]) -> Page:
     """What the page shows."""
-    found = material.recommendation
+    found = data.recommendation
     hidden = ("command", "arguments")
-    facts = provenance(material.trials, {key: value for key, value in material.driver.items() if key not in hidden})
+    facts = provenance(data.trials, {key: value for key, value in data.driver.items() if key not in hidden})
     return Page(
-        sweep=material.sweep,
-        facts=_facts(material),
+        sweep=data.sweep,
+        facts=_facts(data),
         recommendation=found,
         certainty=certainty(found) if found else [],
         behind=at_most_behind(found) if found else "",
         gpu_counts=_words(counts) if found and (counts := gpu_count_table(found)) else None,
         front=_words(front) if found and (front := front_table(found)) else None,
-        claims=[_words(table) for table in material.further if table.name == "claims"],
-        findings=material.findings,
+        claims=[_words(table) for table in data.further if table.name == "claims"],
+        findings=data.findings,
         pictures=pictures,
-        further=[_words(table) for table in material.further if table.name != "claims"],
-        cells=cell_table(material.cells),
-        trials=trial_table(material.trials, material.cells),
-        failed=failed_table(material.cells),
-        none_ok=bool((material.cells["n_ok"] == 0).all()),
-        command=str(material.driver.get("command") or ""),
+        further=[_words(table) for table in data.further if table.name != "claims"],
+        cells=cell_table(data.cells),
+        trials=trial_table(data.trials, data.cells),
+        failed=failed_table(data.cells),
+        none_ok=bool((data.cells["n_ok"] == 0).all()),
+        command=str(data.driver.get("command") or ""),
         provenance=facts,
     )
 
@@ -97,9 +97,9 @@ def _words(table: TextTable) -> Words:
     return Words(title=table.title, about=table.about, table=text_table(table), remarks=table.remarks)
 
 
-def _facts(material: Material) -> list[tuple[str, str]]:
+def _facts(data: ReportData) -> list[tuple[str, str]]:
     """The line under the title."""
-    cells, trials = material.cells, material.trials
+    cells, trials = data.cells, data.trials
     counts = trials["status"].value_counts()
     ok = int(counts.get(Status.OK.value, 0))
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)

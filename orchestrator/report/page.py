@@ -19,7 +19,7 @@ from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.drawing import bars_svg, panel_svg, swatch_svg
 from orchestrator.report.inline_svg import StyleSheet, inlined
 from orchestrator.report.picture import Panel, Picture
-from orchestrator.report.table import Cell, Column, Table
+from orchestrator.report.sortable_table import Cell, Column, SortableTable
 
 _HERE = Path(__file__).parent
 
@@ -33,7 +33,7 @@ class Words:
 
     title: str
     about: Sequence[str]
-    table: Table
+    table: SortableTable
     remarks: Sequence[str] = ()
 
 
@@ -54,9 +54,9 @@ class Page:
     pictures: Sequence[Picture]
     further: Sequence[Words]
     """Behind the tables."""
-    cells: Table
-    trials: Table
-    failed: Table
+    cells: SortableTable
+    trials: SortableTable
+    failed: SortableTable
     none_ok: bool
     """Whether no cell has an ok trial: then what failed comes first."""
     command: str

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.report.lines import number, word
-from orchestrator.report.table import Cell, Column, Table
+from orchestrator.report.sortable_table import Cell, Column, SortableTable
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, in_order, name, status, varying
@@ -25,19 +25,19 @@ MOST_ROWS = 300
 """Of a table in a page; the files hold all."""
 
 
-def cell_table(cells: pd.DataFrame) -> Table:
+def cell_table(cells: pd.DataFrame) -> SortableTable:
     """A row a cell, in the order of the speed-up table, with everything that was measured."""
     differing = varying(cells)
     ordered = in_order(cells, [*differing, "device_batch_size", "lr_rule", "gpus"])
     return _table("cells", ordered, [*_places(cells), *_FIGURES])
 
 
-def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> Table:
+def trial_table(trials: pd.DataFrame, cells: pd.DataFrame) -> SortableTable:
     """A row a trial."""
     return _table("trials", trials, [*_places(cells), *_TRIAL])
 
 
-def failed_table(cells: pd.DataFrame) -> Table:
+def failed_table(cells: pd.DataFrame) -> SortableTable:
     """A row for each cell that is not ok, with the reason."""
     rows = cells[cells["status"] != Status.OK.value]
     differing = varying(cells)
@@ -45,7 +45,7 @@ def failed_table(cells: pd.DataFrame) -> Table:
     return _table("failed", rows, columns)
 
 
-def text_table(found: TextTable) -> Table:
+def text_table(found: TextTable) -> SortableTable:
     """A table of text as a page has it: a column whose cells all begin with a number is one of numbers."""
     return _table(found.name, found.frame, [_of_text(column, found.frame[column]) for column in found.frame.columns])
 
@@ -62,10 +62,10 @@ def _of_text(column: Any, values: pd.Series[Any]) -> Column:
     return Column(title=str(column), text=text, key=leading if numeric else text, numeric=numeric)
 
 
-def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> Table:
+def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> SortableTable:
     rows = frame.head(MOST_ROWS).to_dict("records")
     filled = [column for column in columns if any(column.text(row) for row in rows)]
-    return Table(
+    return SortableTable(
         name=title,
         columns=filled,
         rows=[[Cell(text=one_line(column.text(row), 400), key=column.key(row)) for column in filled] for row in rows],

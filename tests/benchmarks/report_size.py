@@ -24,7 +24,7 @@ from orchestrator.collection.curves import curves_frame
 from orchestrator.journal.line import encode
 from orchestrator.journal.soundness import read_results
 from orchestrator.report.files import write_report
-from orchestrator.report.material import Material
+from orchestrator.report.report_data import ReportData
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.files import write_tables
 from sweeps.status import Status
@@ -85,7 +85,7 @@ def main() -> None:
         with stage("tables"):
             write_tables(layout, *frames)
         with stage("report"):
-            write_report(Material(trials=frames[0], cells=frames[1], curves=curves, driver=found.driver), layout)
+            write_report(ReportData(trials=frames[0], cells=frames[1], curves=curves, driver=found.driver), layout)
         peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
         assert len(curves) == trials * epochs and not findings and not found.findings
         told = {

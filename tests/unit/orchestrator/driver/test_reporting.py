@@ -27,6 +27,7 @@ def request(**changes: Any) -> Any:
         "scaling": "weak",
         "baseline": None,
         "reference_batch_size": 32,
+        "budget": {},
         "price_per_gpu_hour": 2.0,
         "objective": "time",
         "margin": 0.01,

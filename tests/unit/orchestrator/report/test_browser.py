@@ -9,7 +9,7 @@ import pytest
 from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
 from orchestrator.report.files import write_report
-from orchestrator.report.material import Material
+from orchestrator.report.report_data import ReportData
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
@@ -35,8 +35,8 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
     curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
     further = [*FURTHER, *scaling(trials, cells)[1]]
     known = {"curves": curves, "driver": demo.DRIVER, "further": further}
-    material = Material(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
-    write_report(material, layout)
+    data = ReportData(trials=trials, cells=cells, recommendation=RECOMMENDATION, **known)
+    write_report(data, layout)
     driver = webdriver.Chrome(
         options=options(webdriver, tmp_path_factory.mktemp("profile")), service=service(webdriver)
     )

@@ -21,9 +21,9 @@ from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.drawing import picture_files
 from orchestrator.report.files import page_of, pictures_of, write_report
-from orchestrator.report.material import Material
 from orchestrator.report.page import rendered
 from orchestrator.report.page_tables import text_table
+from orchestrator.report.report_data import ReportData
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable
@@ -107,7 +107,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
     curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
-    material = Material(
+    data = ReportData(
         trials=trials,
         cells=cells,
         recommendation=RECOMMENDATION,
@@ -116,7 +116,7 @@ def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
         findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
         further=[*FURTHER, *scaling(trials, cells)[1]],
     )
-    unsound, written = write_report(material, layout, f"# Recommendation\n\n{demo.EVIL}\n")
+    unsound, written = write_report(data, layout, f"# Recommendation\n\n{demo.EVIL}\n")
     assert unsound == [] and all(path.exists() for path in written)
     return layout
 
@@ -172,8 +172,8 @@ def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
     records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
     trials, cells = collect(records, scaling="weak")
     found = decide(trials, cells, Terms())
-    material = Material(trials=trials, cells=cells, recommendation=found)
-    text = rendered(page_of(material, pictures_of(material, [])))
+    data = ReportData(trials=trials, cells=cells, recommendation=found)
+    text = rendered(page_of(data, pictures_of(data, [])))
     places = [text.index(f'<section id="{name}"') for name in ("failed", "not-drawn", "tables")]
     assert places == sorted(places) and text.count('<section id="failed"') == 1
     assert '<p class="sentence">No recommendation: 36 cells are not ok.</p>' in text
@@ -186,7 +186,7 @@ def test_a_heading_is_the_lead_and_what_a_doubt_says_is_not_said_twice() -> None
     lead = "Use gpus=8, device=No. 1 of Acme Inc. & Co.: time 1.5 s."
     doubt = "the probability that it is the best, or within 2% of it, is 71%"
     found = replace(RECOMMENDATION, lead=lead, further=("So it is.",), doubts=(doubt,))
-    text = rendered(page_of(Material(trials=trials, cells=cells, recommendation=found), []))
+    text = rendered(page_of(ReportData(trials=trials, cells=cells, recommendation=found), []))
     assert f'<p class="sentence">{lead.replace("&", "&amp;")}</p>' in text
     assert f"<p>So it is. Provisional: {doubt}.</p>" in text
     assert ": 71%</span>" not in text and "within the margin: over 99%</span>" in text
@@ -245,7 +245,7 @@ def test_the_same_sweep_is_the_same_page() -> None:
     for _ in range(2):
         trials, cells = collect(demo.records()[::9], scaling="weak")
         picture = speedup(cells)
-        page = rendered(page_of(Material(trials=trials, cells=cells), [picture]))
+        page = rendered(page_of(ReportData(trials=trials, cells=cells), [picture]))
         texts.append((page, picture_files(picture)))
     assert texts[0] == texts[1] and "gpus=8" in texts[0][0]
 
@@ -256,7 +256,7 @@ def test_a_picture_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> No
     for name in ("speedup.svg", "speedup.png", "speedup.csv", "loss.svg"):
         (layout.pictures / name).write_text("of an earlier report")
     trials, cells = collect([demo.replaced(demo.records()[0], metrics={})], scaling="weak")
-    write_report(Material(trials=trials, cells=cells), layout)
+    write_report(ReportData(trials=trials, cells=cells), layout)
     assert list(layout.pictures.iterdir()) == []
     assert "Not measured" in layout.page.read_text()
 

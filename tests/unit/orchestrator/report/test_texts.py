@@ -6,9 +6,9 @@ from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
 from orchestrator.report.files import pictures_of
-from orchestrator.report.material import Material
 from orchestrator.report.page_tables import cell_table
 from orchestrator.report.provenance import provenance
+from orchestrator.report.report_data import ReportData
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.latex import latex_table
 from sweeps.status import Status
@@ -79,10 +79,10 @@ def test_golden_latex() -> None:
 
 def test_golden_document() -> None:
     trials, cells = collect(two(sweep="demo <script>"), scaling="weak")
-    material = Material(
+    data = ReportData(
         trials=trials, cells=cells, driver=demo.DRIVER, findings=[Finding(where="trials/x", what="a <b> | c")]
     )
-    text = document(material, [speedup(cells)], "# Recommendation: demo\n\n**Use it.**\n")
+    text = document(data, [speedup(cells)], "# Recommendation: demo\n\n**Use it.**\n")
     assert text.startswith(DOCUMENT)
     rest = text[len(DOCUMENT) :]
     assert "\n## Speed-up: demo &lt;script>\n" in rest and "\n## Accuracy: demo &lt;script>\n" in rest
@@ -92,8 +92,8 @@ def test_golden_document() -> None:
 
 def test_a_document_names_what_is_not_ok_and_not_measured() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
-    material = Material(trials=trials, cells=cells)
-    text = document(material, pictures_of(material, []), "")
+    data = ReportData(trials=trials, cells=cells)
+    text = document(data, pictures_of(data, []), "")
     assert "## Not drawn\n\n" in text and "- Power: Not measured: no device told its power." in text
     assert (
         "- gpus=8, device_batch_size=512, lr_rule=linear: diverged, 2 of 3 ok; 1 of 3 seeds diverged: loss is nan"
@@ -112,7 +112,7 @@ def test_a_sweep_of_which_nothing_could_run_has_its_pictures_too():
     ends = [demo.replaced(record, status=Status.INFEASIBLE, metrics={}, provenance={}) for record in demo.records()]
     trials, cells = collect(ends, scaling="weak")
     assert cells["device"].dropna().empty
-    pictures = pictures_of(Material(trials=trials, cells=cells, driver=demo.DRIVER), [])
+    pictures = pictures_of(ReportData(trials=trials, cells=cells, driver=demo.DRIVER), [])
     assert all(picture.absent for picture in pictures if picture.name == "memory")
 
 

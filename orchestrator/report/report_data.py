@@ -1,4 +1,4 @@
-"""What a report is made of."""
+"""The data that a report is made of."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from orchestrator.text.table import TextTable
 
 
 @dataclass(frozen=True, kw_only=True)
-class Material:
+class ReportData:
     """The frames of a sweep, as of `collector.collect`, and what is known beside them."""
 
     trials: pd.DataFrame

@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Table:
+class SortableTable:
     """A table of a page; columns that are empty in every row are not in it."""
 
     name: str
