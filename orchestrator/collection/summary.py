@@ -9,6 +9,7 @@ import pandas as pd
 
 from orchestrator.collection.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.collection.by_seed import Differences, by_cell
+from orchestrator.collection.launches import launch_share
 from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
 from orchestrator.collection.timed import counts, only_sound
@@ -32,7 +33,7 @@ FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
     *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
-    *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault"),
+    *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share"),
 )
 """Columns behind those; then the further axes."""
 
@@ -126,6 +127,9 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["n_processes"] = processes.where(processes > 0).astype("Int64")
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
     cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
+    on_gpus = ok[counts(ok) & (ok["device"] != "cpu")]
+    step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
+    cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
     valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from orchestrator.collection.launches import launch_bound
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import NOTICED
@@ -33,6 +34,12 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
         chance = probability(float(choice.p_best[i]))
         yield f"{found.names[i]} is {BEST} with probability {chance}: {objective(found, i)}{_loss(loss[i])}."
     yield from _at_the_edge(found, chosen)
+    row = found.cells.loc[chosen]
+    if (launch_bound(found.cells) & found.cells["n_processes"].eq(1).fillna(False))[chosen]:
+        yield (
+            f"Its GPUs wait for launches for {row['launch_share']:.0%} of a step, and one process timed it: another's"
+            " pace may differ by up to half (workers=per_seed)."
+        )
 
 
 def _loss(by: float) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
+from orchestrator.collection.launches import launch_bound
 from orchestrator.collection.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
 from orchestrator.collection.timed import is_invalid
 from orchestrator.text import figures
@@ -27,6 +28,10 @@ _NOT_PAIRED = (
 _ONE_PROCESS = (
     "one process timed all seeds: by how much it is quicker or slower than others would be is in all of them alike, and"
     " not in their intervals (workers=per_seed has other processes for every seed)."
+)
+_LAUNCHES = (
+    "and one process may launch half as fast again as another: workers=per_seed with three seeds or more tells how they"
+    " differ, trainable.cuda_graph=on leaves few launches."
 )
 _ELSEWHERE = (
     "ran on other machines than the baseline, or on the same ones after a restart (same_machines): how machines of one"
@@ -59,7 +64,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
     ]
     if cells["speedup_paired"].eq(False).any():
         about.append(_NOT_PAIRED)
-    about += [*one_process(cells), *_elsewhere(cells)]
+    about += [*one_process(cells), *_launches(cells), *_elsewhere(cells)]
     if (most := cells["most_co_tenants"].max()) > 0:
         others = "another trial" if most == 1 else f"up to {most:.0f} other trials"
         about.append(f"Trials ran beside {others} on the node's other devices (co_tenants in trials.csv).")
@@ -72,6 +77,15 @@ def one_process(cells: pd.DataFrame) -> list[str]:
     """A sentence where intervals over seeds do not hold how processes differ."""
     count = int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum())
     return [f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
+
+
+def _launches(cells: pd.DataFrame) -> list[str]:
+    """A sentence where GPUs wait for their processes, whose pace is luck."""
+    shares = cells["launch_share"][launch_bound(cells)]
+    if shares.empty:
+        return []
+    where = f"In {figures.counted(len(shares), 'cell', 'cells')} GPUs wait for launches"
+    return [f"{where} ({'up to ' * (len(shares) > 1)}{figures.percent(shares.max())}% of a step), {_LAUNCHES}"]
 
 
 def _elsewhere(cells: pd.DataFrame) -> list[str]:

@@ -280,6 +280,20 @@ def test_how_many_processes_timed_the_seeds_of_a_cell(record_of: RecordOf) -> No
     assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1]
 
 
+def test_of_a_step_the_share_that_gpus_wait_for_launches(record_of: RecordOf) -> None:
+    def trial(gpus: int, seed: int, host_s: float, **other: Any) -> TrialRecord:
+        return record_of(gpus, seed, metrics=measured(100, 0.9) | {"step_s": 0.01, "step_host_s": host_s}, **other)
+
+    records = [
+        *(trial(1, 0, 0.002), trial(1, 1, 0.004)),
+        *(trial(2, 0, 0.002), trial(2, 1, 0.009, timing="shared")),  # whose timing does not count
+        trial(4, 0, 0.002, device="cpu"),  # a loop's own work, which is not luck
+        record_of(8, metrics=measured(100, 0.9)),
+    ]
+    shares = collect(records, scaling="weak")[1]["launch_share"]
+    assert list(shares[:2]) == pytest.approx([0.3, 0.2]) and shares[2:].isna().all()
+
+
 def test_all_attempts_were_paid_for(record_of: RecordOf) -> None:
     # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
     records = [

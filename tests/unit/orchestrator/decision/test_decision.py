@@ -217,6 +217,23 @@ def test_of_cells_that_are_as_fast_the_most_accurate_is_chosen(record_of: Record
     )
 
 
+def test_a_step_that_hangs_on_one_process_s_launches_says_so(record_of: RecordOf) -> None:
+    def changes(host_s: float, *processes: str) -> tuple[str, ...]:
+        step = {"step_s": 0.01, "step_host_s": host_s}
+        where = [{"device_model": "NVIDIA H200", "process": each} for each in processes]
+        records = [
+            record_of(gpus, seed, metrics=measured(100 * gpus, 0.9) | step, provenance=each)
+            for gpus in (1, 2)
+            for seed, each in enumerate(where)
+        ]
+        return decided(records).would_change
+
+    luck = "Its GPUs wait for launches for 40% of a step, and one process timed it: another's pace may differ"
+    assert any(line.startswith(luck) for line in changes(0.004, "7", "7", "7"))
+    assert not any("launches" in line for line in changes(0.004, "7", "8", "9"))
+    assert not any("launches" in line for line in changes(0.0009, "7", "7", "7"))
+
+
 def test_an_axis_ends_where_the_sweep_does_and_not_where_its_ok_cells_do(record_of: RecordOf) -> None:
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
     edge = "Its GPU count, 2, is the sweep's largest: a wider axis may hold a better cell."

@@ -2,6 +2,7 @@ import io
 import stat
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -211,6 +212,18 @@ def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
 
     assert "In 2 cells one process timed all seeds: by how much" in speedup_markdown(cells(lambda seed: "7"))
     assert "one process" not in speedup_markdown(cells(str))
+
+
+def test_steps_that_hang_on_launches_say_so(record_of: RecordOf) -> None:
+    def text(*waits_s: float, **other: Any) -> str:
+        measured = [{"samples_per_s": 100.0, "step_s": 0.01, "step_host_s": each} for each in waits_s]
+        records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
+        return speedup_markdown(collect(records, scaling="weak")[1])
+
+    assert "In 1 cell GPUs wait for launches (40% of a step), and one process" in text(0.0009, 0.004)
+    assert "In 2 cells GPUs wait for launches (up to 40% of a step), and one process" in text(0.001, 0.004)
+    assert "wait for launches" not in text(0.0009, 0.0)
+    assert "wait for launches" not in text(0.004, device="cpu", provenance={"device_model": "Xeon"})
 
 
 @pytest.mark.parametrize(
