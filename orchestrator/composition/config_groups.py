@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
@@ -15,7 +16,11 @@ class Groups:
 
     def __init__(self, overrides: Sequence[str]) -> None:
         self._search_path = [override for override in overrides if is_search_path(override)]
-        self.names = [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Of all groups; Hydra reads the primary config once more for them, which most sweeps need not wait for."""
+        return [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
         """The choices that a group offers, those of its folders as `folder/choice`.

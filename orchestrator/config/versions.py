@@ -23,8 +23,21 @@ class Versions:
     """The versions at one moment: each is read once, however many trials depend on it."""
 
     def __init__(self) -> None:
-        self.source = functools.cache(source_version)
+        self.source = functools.cache(self._source)
+        self._sources = functools.cache(_sources_version)
         self._files: dict[tuple[Any, Any], str] = {}
+
+    def _source(self, dotted_path: str) -> str:
+        """A hash of the Python sources of the package a `package.module:function` lives in, or of a module's folder.
+
+        The content and not a commit, so that editing a README reruns nothing. ValueError if there is no such package.
+        """
+        top = dotted_path.partition(":")[0].partition(".")[0]
+        spec = importlib.util.find_spec(top)
+        if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+            raise ValueError(f"trainable {dotted_path!r}: no package or module {top!r} is importable")
+        _check_name(dotted_path, spec)
+        return self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
 
     def data(self, data: Mapping[str, Any]) -> str:
         """As `data_version`."""
@@ -32,23 +45,15 @@ class Versions:
         return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
 
 
-def source_version(dotted_path: str) -> str:
-    """A hash of the Python sources of the package a `package.module:function` lives in, or of a module's folder.
-
-    The content and not a commit, so that editing a README reruns nothing. ValueError if there is no such package.
-    """
-    top = dotted_path.partition(":")[0].partition(".")[0]
-    spec = importlib.util.find_spec(top)
-    if spec is None or (spec.origin is None and not spec.submodule_search_locations):
-        raise ValueError(f"trainable {dotted_path!r}: no package or module {top!r} is importable")
-    _check_name(dotted_path, spec)
-    if spec.submodule_search_locations:
-        roots = [Path(location) for location in spec.submodule_search_locations]
+def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
+    """Of the package in these folders; without any, of the module whose file is `origin`."""
+    if folders:
+        roots = [Path(folder) for folder in folders]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
         return _outline(sources) if is_installed(roots[0]) else hash_files(sources)
-    assert spec.origin is not None
+    assert origin is not None
     # What a script imports from beside itself belongs to it; the neighbours of an installed module do not.
-    module = Path(spec.origin)
+    module = Path(origin)
     siblings = [module] if is_installed(module) else sorted(module.parent.glob("*.py"))
     return hash_files((path.relative_to(module.parent), path) for path in siblings)
 

@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from orchestrator.config import versions
-from orchestrator.config.versions import command_version, data_version, source_version
+from orchestrator.config.versions import Versions, command_version, data_version
 
 
 @pytest.fixture
@@ -19,11 +19,11 @@ def package(tmp_path, monkeypatch):
 
 
 def test_a_package_is_its_sources_and_is_not_imported(package):
-    before = source_version("mytraining.train:train")
+    before = Versions().source("mytraining.train:train")
     (package / "README.md").write_text("words")
-    assert source_version("mytraining.train:train") == before
+    assert Versions().source("mytraining.train:train") == before
     (package / "train.py").write_text("def train(config, context): return")
-    assert source_version("mytraining.train:train") != before
+    assert Versions().source("mytraining.train:train") != before
     assert "mytraining" not in sys.modules
 
 
@@ -32,9 +32,9 @@ def test_a_single_module_is_its_file(tmp_path, monkeypatch):
     script.write_text("def train(config, context): ...")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    before = source_version("mytrain:train")
+    before = Versions().source("mytrain:train")
     script.write_text("def train(config, context): return")
-    assert source_version("mytrain:train") != before
+    assert Versions().source("mytrain:train") != before
 
 
 @pytest.mark.parametrize(("folder", "belong"), [("mine", True), ("site-packages", False)])
@@ -44,14 +44,14 @@ def test_scripts_beside_a_module_belong_to_it_unless_an_installer_put_it_there(f
     (place / "lone_training.py").write_text("def train(config, context): ...")
     monkeypatch.syspath_prepend(place)
     importlib.invalidate_caches()
-    before = source_version("lone_training:train")
+    before = Versions().source("lone_training:train")
     (place / "neighbour.py").write_text("")
-    assert (source_version("lone_training:train") != before) is belong
+    assert (Versions().source("lone_training:train") != before) is belong
 
 
 def test_a_package_that_is_not_there():
     with pytest.raises(ValueError, match="no package or module 'nowhere'"):
-        source_version("nowhere.to_be:found")
+        Versions().source("nowhere.to_be:found")
 
 
 def test_data_files_count_by_content_not_by_path(tmp_path):
@@ -68,11 +68,11 @@ def test_data_known_by_name_and_data_that_is_absent(tmp_path):
 
 def test_a_name_that_the_module_never_mentions_is_refused_and_a_star_import_may_bring_any(package):
     with pytest.raises(ValueError, match="train.py has no 'trian'"):
-        source_version("mytraining.train:trian")
+        Versions().source("mytraining.train:trian")
     with pytest.raises(ValueError, match="there is no module 'mytraining.nowhere'"):
-        source_version("mytraining.nowhere:train")
+        Versions().source("mytraining.nowhere:train")
     (package / "models.py").write_text("from mytraining.train import *")
-    assert source_version("mytraining.models:train") == source_version("mytraining.train:train")
+    assert Versions().source("mytraining.models:train") == Versions().source("mytraining.train:train")
 
 
 def test_what_a_script_imports_from_beside_itself_belongs_to_it(tmp_path, monkeypatch):
@@ -80,13 +80,13 @@ def test_what_a_script_imports_from_beside_itself_belongs_to_it(tmp_path, monkey
     (tmp_path / "sibling_script.py").write_text("depth = 1")
     monkeypatch.syspath_prepend(tmp_path)
     importlib.invalidate_caches()
-    before = source_version("main_script:train")
+    before = Versions().source("main_script:train")
     (tmp_path / "sibling_script.py").write_text("depth = 2")
-    assert source_version("main_script:train") != before
+    assert Versions().source("main_script:train") != before
 
 
 def test_an_installed_package_is_known_without_reading_it():
-    assert source_version("torch.optim:Adagrad") == source_version("torch.nn:Linear")
+    assert Versions().source("torch.optim:Adagrad") == Versions().source("torch.nn:Linear")
 
 
 ARGV = "torchrun --nproc_per_node={gpus} train.py --lr {lr} --config net.yaml"
