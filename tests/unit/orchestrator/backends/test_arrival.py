@@ -1,5 +1,3 @@
-from types import SimpleNamespace
-
 import pytest
 
 from orchestrator.backends.arrival import ARRIVAL_S, arrived, can_run, first_shape, has_come, patience_s
@@ -7,6 +5,7 @@ from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.placement import Shape
 from tests.contract.trials import trial
+from tests.unit.orchestrator.requests import request
 
 HEAD = Node(name="head", cpus=0, gpus=0)
 WORKER = Node(name="worker", cpus=2, gpus=0)
@@ -26,8 +25,8 @@ class Clock:
 
 
 def ask(clock, nodes, stopping=lambda: False, labels=(), wait_s=0.0, device="auto"):
-    request = SimpleNamespace(address="10.0.0.1:6379", labels=dict(labels), wait_s=wait_s, device=device)
-    return arrived(nodes, request, stopping=stopping, clock=clock, sleep=clock.sleep)
+    asked = request(address="10.0.0.1:6379", labels=dict(labels), wait_s=wait_s, device=device)
+    return arrived(nodes, asked, stopping=stopping, clock=clock, sleep=clock.sleep)
 
 
 def test_a_head_without_cpus_can_run_nothing():
@@ -82,7 +81,7 @@ def test_gpus_that_are_asked_for_are_waited_for_where_that_may_help():
     clock = Clock()
     assert ask(clock, lambda: [WORKER], wait_s=60.0, device="cuda") == [WORKER] and clock.now_s == 160.0
     for wait_s, device in ((0.0, "cuda"), (60.0, "auto"), (60.0, "cpu")):
-        assert has_come([WORKER], SimpleNamespace(wait_s=wait_s, device=device))
+        assert has_come([WORKER], request(wait_s=wait_s, device=device))
 
 
 def test_room_for_the_smallest_gang_is_asked_for_first():

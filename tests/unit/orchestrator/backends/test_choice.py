@@ -9,6 +9,7 @@ import pytest
 from orchestrator.backends import choice
 from orchestrator.backends.choice import check_reachable
 from sweeps.mistakes import MistakesError
+from tests.unit.orchestrator.requests import request
 
 
 @pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
@@ -19,9 +20,9 @@ def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_und
         address = f"127.0.0.1:{silent.getsockname()[1]}"
         if key == "RAY_ADDRESS":
             monkeypatch.setenv(key, address)
-        request = SimpleNamespace(backend="ray", address=address if key == "cluster.address" else None)
+        asked = request(backend="ray", address=address if key == "cluster.address" else None)
         with pytest.raises(MistakesError, match=f"^{key}={address}: no cluster answers there"):
-            check_reachable(request)
+            check_reachable(asked)
 
 
 @pytest.mark.parametrize("address", ["ray://nowhere:10001", "http://127.0.0.1:8265"])
@@ -30,22 +31,22 @@ def test_what_is_no_heads_address_is_refused(address, monkeypatch):
     with pytest.raises(
         MistakesError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
     ):
-        check_reachable(SimpleNamespace(backend="ray", address=None))
-    check_reachable(SimpleNamespace(backend="inprocess", address=None))
+        check_reachable(request(backend="ray", address=None))
+    check_reachable(request(backend="inprocess", address=None))
 
 
 @pytest.mark.parametrize("address", [None, "auto", "10.0.0.1:6379"])
 def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
     with pytest.raises(MistakesError, match=r"connected to a Ray already.*ray\.shutdown\(\) first"):
-        check_reachable(SimpleNamespace(backend="ray", address=address))
-    check_reachable(SimpleNamespace(backend="inprocess", address=None))
+        check_reachable(request(backend="ray", address=address))
+    check_reachable(request(backend="inprocess", address=None))
 
 
 @pytest.mark.parametrize("address", [None, "auto"])
 def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
-    check_reachable(SimpleNamespace(backend="ray", address=address))
+    check_reachable(request(backend="ray", address=address))
 
 
 def test_a_cluster_that_lets_nobody_in_is_told_with_what_it_may_ask_for(monkeypatch):

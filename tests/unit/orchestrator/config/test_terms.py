@@ -1,9 +1,9 @@
-from types import SimpleNamespace
-from typing import Any
+from dataclasses import replace
 
 from orchestrator.config.terms import Terms
+from tests.unit.orchestrator.requests import request
 
-REQUEST: Any = SimpleNamespace(
+REQUEST = request(
     objective="cost",
     margin=0.02,
     target_accuracy=0.9,
@@ -25,12 +25,12 @@ def test_axes_are_those_that_the_trials_have():
 
 
 def test_null_is_a_value_where_the_sweep_has_it():
-    asked = SimpleNamespace(**{**vars(REQUEST), "axes": {"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]}})
+    asked = replace(REQUEST, axes={"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]})
     assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
 
 
 def test_what_another_sweep_left_out_or_zipped_is_not_known():
-    plain = SimpleNamespace(**{**vars(REQUEST), "exclude": []})
+    plain = replace(REQUEST, exclude=[])
     terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})
     assert set(terms.axes) == {"gpus", "trainable.precision"}
     assert (terms.excludes, terms.zips) == (True, True)

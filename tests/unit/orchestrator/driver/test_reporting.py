@@ -3,12 +3,12 @@ import json
 import os
 import random
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
 import pytest
 
+from orchestrator.config.request import Request
 from orchestrator.driver import reporting
 from orchestrator.driver.reporting import Known, Reported, report_on
 from orchestrator.journal.record import TrialRecord
@@ -16,32 +16,17 @@ from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.soundness import Finding
 from orchestrator.storage.layout import Layout
 from tests.unit.orchestrator.report import demo
+from tests.unit.orchestrator.requests import request as shipped_request
 
 RECORDS = demo.records()[::9]
 FEW = RECORDS[:4]
 """Enough where it matters that there are pictures, and not which."""
 
 
-def request(**changes: Any) -> Any:
-    given: dict[str, Any] = {
-        "scaling": "weak",
-        "baseline": None,
-        "reference_batch_size": 32,
-        "budget": {},
-        "price_per_gpu_hour": 2.0,
-        "objective": "time",
-        "margin": 0.01,
-        "target_accuracy": None,
-        "arguments": ("sweep=demo",),
-        "axes": {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]},
-        "html": True,
-        "claims": [],
-        "name": "demo",
-        "exclude": (),
-        "zip": (),
-        "published": None,
-    }
-    return SimpleNamespace(**given | changes)
+def request(**changes: Any) -> Request:
+    asked = {"gpus": [1, 2, 4, 8], "device_batch_size": [32, 128, 512], "lr_rule": ["none", "linear", "sqrt"]}
+    given: dict[str, Any] = {"name": "demo", "axes": asked, "arguments": ("sweep=demo",), "budget": {}}
+    return shipped_request(**given | {"price_per_gpu_hour": 2.0, "margin": 0.01} | changes)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from orchestrator.plan.prospects import Prospects
 from sweeps.feasibility import Node
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.sweep import Sweep, trials
+from tests.unit.orchestrator.requests import request
 from tests.unit.sweeps.test_sweep import setup
 
 NODES = (Node(name="a", cpus=1, gpus=1),)
@@ -65,11 +66,9 @@ def made(
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
     monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
-    request = SimpleNamespace(
-        phases=phased, search=None, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop
-    )
+    asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop)
     notes = Notes()
-    return Rounds(request, Plan.of(trials, {}, NODES, rerun), notes, Nothing(ends)), notes
+    return Rounds(asked_for, Plan.of(trials, {}, NODES, rerun), notes, Nothing(ends)), notes
 
 
 def test_probes_then_what_is_asked_for_then_what_was_spoiled_then_the_rest_is_skipped(monkeypatch):

@@ -1,7 +1,6 @@
 """Prospects from records: who is chosen, and who may yet be."""
 
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +9,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.prospects import Prospects
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.test_phases import BASE, CELLS, TRIALS
+from tests.unit.orchestrator.requests import request as shipped_request
 
 PROBED = {
     speed(each.axes): {
@@ -21,20 +21,9 @@ PROBED = {
 
 
 def request(**changes):
-    given = {
-        "objective": "time",
-        "target_accuracy": None,
-        "reference_batch_size": 8,
-        "margin": 0.01,
-        "scaling": "weak",
-        "baseline": None,
-        "price_per_gpu_hour": None,
-        "exclude": (),
-        "zip": (),
-        "arguments": (),
-        "axes": {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]},
-    }
-    return SimpleNamespace(**given | changes)
+    given = {"reference_batch_size": 8, "margin": 0.01, "budget": {}, "arguments": ()}
+    axes = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]}
+    return shipped_request(**given | {"axes": axes} | changes)
 
 
 @pytest.fixture

@@ -20,13 +20,7 @@ TRIALS = trials(Sweep(name="s", axes=AXES), lambda axes: setup())
 
 
 def request(cells=6, together=2):
-    return replace_in(plain_request(), search="optuna", search_cells=cells, search_together=together)
-
-
-def replace_in(namespace, **changes):
-    for key, value in changes.items():
-        setattr(namespace, key, value)
-    return namespace
+    return plain_request(search="optuna", search_cells=cells, search_together=together)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 import math
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +9,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
+from tests.unit.orchestrator.requests import request
 
 RecordOf = Callable[..., TrialRecord]
 
@@ -96,7 +96,7 @@ def test_in_what_they_were_asked_differently_is_told_before_the_cells(record_of:
 def test_what_cannot_be_compared_is_said(tmp_path: Any) -> None:
     def mistakes(compare_with: Any) -> Any:
         with pytest.raises(MistakesError) as caught:
-            compared(SimpleNamespace(compare_with=compare_with, results_dir=tmp_path / "mine"))  # type: ignore[arg-type]
+            compared(request(compare_with=compare_with, results_dir=tmp_path / "mine"))
         return caught.value.mistakes[0]
 
     assert mistakes(None).startswith("mode=compare needs compare.with=")

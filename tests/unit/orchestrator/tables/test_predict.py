@@ -1,14 +1,15 @@
 from collections.abc import Callable
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from orchestrator.collection.collector import collect
+from orchestrator.config.request import Request
 from orchestrator.journal.record import TrialRecord
 from orchestrator.tables import predict as predict_table
 from orchestrator.tables.predict import lines, predicted
 from sweeps.mistakes import MistakesError
+from tests.unit.orchestrator.requests import request as shipped_request
 
 RecordOf = Callable[..., TrialRecord]
 
@@ -24,9 +25,9 @@ def frames(record_of: RecordOf) -> Any:
     return collect([trial(g, s, rule) for g, rule in grid for s in (0, 1, 2)], scaling="weak", reference_batch_size=32)
 
 
-def request(**predict: Any) -> Any:
+def request(**predict: Any) -> Request:
     given = {"gpus": [3], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None} | predict
-    return SimpleNamespace(predict=given, results_dir=".", name="demo")
+    return shipped_request(predict=given, name="demo")
 
 
 def test_lines_are_cells_alike_but_for_gpus(frames: Any) -> None:
