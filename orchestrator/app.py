@@ -37,7 +37,7 @@ from orchestrator.driver.origin import versions
 from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:
-    from orchestrator.command_line.question import Question
+    from orchestrator.command_line.configured_sweep import ConfiguredSweep
 
 WRONG_REQUEST = 2
 """The exit status of a request that cannot be carried out; nothing was started."""
@@ -75,11 +75,11 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
         composition = composed(overrides)
         if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
             return alone(composition.config)
-        question = checked(composition)
-        if question.request.mode != "run":
-            return MODES[question.request.mode](question)
-        check_hydra(overrides, results_dir=question.request.results_dir)
-    return _through_hydra(given, lambda: question)
+        configured = checked(composition)
+        if configured.request.mode != "run":
+            return MODES[configured.request.mode](configured)
+        check_hydra(overrides, results_dir=configured.request.results_dir)
+    return _through_hydra(given, lambda: configured)
 
 
 def _dashed(arguments: Sequence[str]) -> Iterator[str]:
@@ -141,17 +141,17 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
     return [*flags, *overrides]
 
 
-def _asked_of_hydra(known: Compositions) -> Question:
-    """The question of the one sweep that Hydra runs now; what is known of it already is not composed again."""
+def _asked_of_hydra(known: Compositions) -> ConfiguredSweep:
+    """The one sweep that Hydra runs now; what is known of it already is not composed again."""
     now = HydraConfig.get().overrides
     own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
     return checked(known.get(meaning(own)) or Composition(own))
 
 
-def _through_hydra(arguments: Sequence[str], ask: Callable[[], Question] = lambda: _asked_of_hydra({})) -> int:
+def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] = lambda: _asked_of_hydra({})) -> int:
     """Hydra's own main: its flags, its output folder, its multirun; the worst exit status of the sweeps it ran.
 
-    `ask` gives the question of each.
+    `ask` gives each of them.
     """
     statuses = [0]
     unexpected: list[Exception] = []

@@ -179,7 +179,7 @@ def _cell(value: Any) -> Any:
     return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
 
 
-def asked_for(cell: Any) -> Any:
+def parsed_cell(cell: Any) -> Any:
     """The list or mapping that `_cell` made text of; any other value as it is."""
     if isinstance(cell, str) and cell.startswith(("[", "{")):
         with suppress(ValueError):  # text that only begins like one

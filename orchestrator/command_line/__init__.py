@@ -1,1 +1,1 @@
-"""From words on the command line to a question that can be answered."""
+"""From words on the command line to a configured sweep that can be carried out."""

@@ -11,19 +11,19 @@ from sweeps.mistakes import MistakesError
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from orchestrator.command_line.question import Question
+    from orchestrator.command_line.configured_sweep import ConfiguredSweep
 
 
-def _run(question: Question) -> int:
+def _run(configured: ConfiguredSweep) -> int:
     from orchestrator.backends.backend import NotStartedError
     from orchestrator.driver import driver
     from orchestrator.storage.lock import LockedError
 
     console = _console()
-    for remark in question.remarks:
+    for remark in configured.remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(question.request, question.asked(), question.trials_on, console, question.secrets)
+        return driver.run(configured.request, configured.asked(), configured.trials_on, console, configured.secrets)
     except LockedError as error:
         raise MistakesError([str(error)]) from error
     except NotStartedError as error:  # no trial has run, and the same command may
@@ -31,68 +31,68 @@ def _run(question: Question) -> int:
         return 1
 
 
-def _plan(question: Question) -> int:
+def _plan(configured: ConfiguredSweep) -> int:
     from orchestrator.plan.plan import plan_now
     from orchestrator.plan.printout import text_of
 
-    request = question.request
-    plan = plan_now(request, question.asked(), question.trials_on)
-    print(text_of(plan, request.plan_format, request.price_per_gpu_hour, question.remarks))
+    request = configured.request
+    plan = plan_now(request, configured.asked(), configured.trials_on)
+    print(text_of(plan, request.plan_format, request.price_per_gpu_hour, configured.remarks))
     return 0
 
 
-def _report(question: Question) -> int:
+def _report(configured: ConfiguredSweep) -> int:
     from orchestrator.driver import driver
 
-    return driver.report(question.request, _console())
+    return driver.report(configured.request, _console())
 
 
-def _predict(question: Question) -> int:
+def _predict(configured: ConfiguredSweep) -> int:
     from orchestrator.tables.predict import predicted
 
-    _console().print(predicted(question.request), markup=False, soft_wrap=True)
+    _console().print(predicted(configured.request), markup=False, soft_wrap=True)
     return 0
 
 
-def _compare(question: Question) -> int:
+def _compare(configured: ConfiguredSweep) -> int:
     from orchestrator.tables.compare import compared
 
-    _console().print(compared(question.request), markup=False, soft_wrap=True)
+    _console().print(compared(configured.request), markup=False, soft_wrap=True)
     return 0
 
 
-def _verify(question: Question) -> int:
+def _verify(configured: ConfiguredSweep) -> int:
     from orchestrator.verify import verify
 
-    return verify.show(question.request, question.asked(), question.trials_on)
+    return verify.show(configured.request, configured.asked(), configured.trials_on)
 
 
-def _launch(question: Question) -> int:
+def _launch(configured: ConfiguredSweep) -> int:
     from orchestrator.launch.launch import text_of
 
-    request = question.request
-    print(text_of(question.config, request.name, request.arguments), end="")
+    request = configured.request
+    print(text_of(configured.config, request.name, request.arguments), end="")
     return 0
 
 
-def _writing(mode: Callable[[Question], int]) -> Callable[[Question], int]:
+def _writing(mode: Callable[[ConfiguredSweep], int]) -> Callable[[ConfiguredSweep], int]:
     """The mode, which tells of a disk that takes no more and ends with status 1."""
 
-    def carried_out(question: Question) -> int:
+    def carried_out(configured: ConfiguredSweep) -> int:
         from orchestrator.storage import disk
 
         try:
-            return mode(question)
+            return mode(configured)
         except OSError as error:
-            if not disk.is_at_fault(error, question.request.results_dir):
+            if not disk.is_at_fault(error, configured.request.results_dir):
                 raise
-            print(disk.advice(error, question.request.results_dir), file=sys.stderr)
+            print(disk.advice(error, configured.request.results_dir), file=sys.stderr)
             return 1
 
     return carried_out
 
 
-MODES: Mapping[str, Callable[[Question], int]] = {
+MODES: Mapping[str, Callable[[ConfiguredSweep], int]] = {
     "run": _writing(_run),
     "plan": _plan,
     "report": _writing(_report),

@@ -36,14 +36,14 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         whose = f"with {' '.join(own)}: " if own else ""
         try:
             composition = composed(sweep)
-            question = checked(composition)
+            configured = checked(composition)
         except MistakesError as error:
             mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
             continue
         found[meaning(sweep)] = composition
-        request = question.request
+        request = configured.request
         place = request.store or str(request.results_dir)
-        now = question.asked()
+        now = configured.asked()
         first, before = asked.setdefault(place, (own, now))
         if request.mode == "run" and not request.allow_changed and now != before:
             mistakes.append(

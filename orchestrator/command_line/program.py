@@ -25,13 +25,13 @@ def sweep(
     """
     given = with_search_path(rewritten(overrides), folder)
     with initialised(), _silence(quiet):
-        question = checked(composed(given, sections=sections))
-        if question.request.mode not in ("run", "report"):
+        configured = checked(composed(given, sections=sections))
+        if configured.request.mode not in ("run", "report"):
             raise MistakesError(
-                [f"mode={question.request.mode}: a program can run a sweep, or report on one; plan_sweep plans it"]
+                [f"mode={configured.request.mode}: a program can run a sweep, or report on one; plan_sweep plans it"]
             )
-        status = MODES[question.request.mode](question)
-    return status, question.request.results_dir
+        status = MODES[configured.request.mode](configured)
+    return status, configured.request.results_dir
 
 
 def planned(
@@ -43,9 +43,9 @@ def planned(
 
     given = [*with_search_path(rewritten(overrides), folder), "mode=plan"]
     with initialised():
-        question = checked(composed(given, sections=sections))
-        plan = plan_now(question.request, question.asked(), question.trials_on)
-    return printout.rows(plan), question.remarks
+        configured = checked(composed(given, sections=sections))
+        plan = plan_now(configured.request, configured.asked(), configured.trials_on)
+    return printout.rows(plan), configured.remarks
 
 
 @contextmanager

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.collector import asked_for
+from orchestrator.collection.collector import parsed_cell
 from orchestrator.config.terms import Terms
 from orchestrator.decision.command import command, narrowed_to
 from orchestrator.decision.contenders import Contenders
@@ -40,7 +40,7 @@ def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
     had = {
         axis: cell[column] for axis, column in terms.axes.items() if axis in terms.nullable or pd.notna(cell[column])
     }
-    return {axis: asked_for(_plain(value)) for axis, value in had.items()}
+    return {axis: parsed_cell(_plain(value)) for axis, value in had.items()}
 
 
 def _setting(

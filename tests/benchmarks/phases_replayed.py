@@ -49,8 +49,8 @@ _DISTURBANCES = ("foreign_cpu", "foreign_gpu_processes", "throttled_periods", "s
 def question_of(words: Sequence[str]) -> tuple[Request, list[TrialSpec]]:
     """As the command line asks it."""
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-        question = checked(Composition(words))
-        return question.request, question.trials_on((this_machine(),))
+        configured = checked(Composition(words))
+        return configured.request, configured.trials_on((this_machine(),))
 
 
 def key(axes: Mapping[str, Any]) -> str:

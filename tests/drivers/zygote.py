@@ -32,7 +32,7 @@ IMPORTED = (
 )
 
 
-_questions: dict[tuple[str, ...], Any] = {}
+_configured: dict[tuple[str, ...], Any] = {}
 
 
 def main() -> None:
@@ -51,10 +51,10 @@ def main() -> None:
                 tell(Path(status), os.waitpid(pid, 0)[1])
             elif line := requests.readline():
                 request = json.loads(line)
-                question = prepared(request) if request["results"] else None
+                configured = prepared(request) if request["results"] else None
                 pid = os.fork()
                 if not pid:
-                    return drive(request, question)
+                    return drive(request, configured)
                 ended = os.pidfd_open(pid)
                 children[ended] = (pid, request["status"])
                 waiting.register(ended, select.POLLIN)
@@ -78,30 +78,30 @@ def tell(path: Path, status: int) -> None:
 
 
 def prepared(request: dict[str, Any]) -> Any:
-    """The question that these arguments ask, composed once, with other results."""
+    """The sweep of these arguments, composed once, with other results."""
     from orchestrator.command_line.all_mistakes import checked
     from orchestrator.composition.composition import Composition
     from orchestrator.composition.overrides import rewritten
     from orchestrator.composition.search_path import initialised
 
     key = tuple(request["arguments"])
-    if key not in _questions:
+    if key not in _configured:
         os.chdir(request["folder"])
         sys.path[:0] = paths(request["environment"])
         with initialised():
-            _questions[key] = checked(Composition(rewritten(request["arguments"])))
-            _questions[key].asked()
-    question = _questions[key]
-    question.request = replace(question.request, results_dir=Path(request["results"]))
-    return question
+            _configured[key] = checked(Composition(rewritten(request["arguments"])))
+            _configured[key].asked()
+    configured = _configured[key]
+    configured.request = replace(configured.request, results_dir=Path(request["results"]))
+    return configured
 
 
 def paths(environment: dict[str, str]) -> list[str]:
     return [path for path in environment.get("PYTHONPATH", "").split(":") if path and path not in sys.path]
 
 
-def drive(request: dict[str, Any], question: Any) -> None:
-    """What `python -m orchestrator` does, as if this process had just been started; a question is composed already."""
+def drive(request: dict[str, Any], configured: Any) -> None:
+    """What `python -m orchestrator` does, as if it had just been started; what is `configured` is composed already."""
     for number, name in ((0, os.devnull), (1, request["out"]), (2, request["err"])):
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)
@@ -117,10 +117,10 @@ def drive(request: dict[str, Any], question: Any) -> None:
     from orchestrator.driver.interrupt import SIGNALS, end_at_once
     from orchestrator.storage import crash_point
 
-    for number in SIGNALS if question else ():  # as the program itself begins
+    for number in SIGNALS if configured else ():  # as the program itself begins
         signal.signal(number, end_at_once)
     crash_point.arm()
-    sys.exit(MODES[question.request.mode](question) if question else orchestrator())
+    sys.exit(MODES[configured.request.mode](configured) if configured else orchestrator())
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import hydra
 import pytest
 from rich.console import Console
 
-from orchestrator.command_line.question import Question
+from orchestrator.command_line.configured_sweep import ConfiguredSweep
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
 from orchestrator.driver import driver
@@ -34,7 +34,7 @@ def name_of(fault: int | str) -> str:
 
 
 @pytest.fixture(scope="module")
-def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
+def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredSweep]:
     """A sweep whose trainable, in a folder of its own as a user's would be, counts its executions."""
     folder = tmp_path_factory.mktemp("own")
     shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
@@ -43,14 +43,14 @@ def question(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Question]:
         yield _question()
 
 
-def _question() -> Question:
+def _question() -> ConfiguredSweep:
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
         overrides = (
             *("sweep=batch_scaling", "backend=inprocess", "trainable=function", "retries=1", "report.html=false"),
             *("trainable._target_=counted_training:train", "trusted_modules=[counted_training]", "trainable.lr=0.1"),
             *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]"),
         )
-        return Question(Composition(overrides))
+        return ConfiguredSweep(Composition(overrides))
 
 
 class NoWatcher:
@@ -71,11 +71,11 @@ def without_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(driver, "Watcher", NoWatcher)
 
 
-def run(question: Question, folder: Path) -> tuple[int, str]:
+def run(configured: ConfiguredSweep, folder: Path) -> tuple[int, str]:
     """Exit status and message, as the command line has them."""
-    request = replace(question.request, results_dir=folder)
+    request = replace(configured.request, results_dir=folder)
     try:
-        return driver.run(request, question.asked(), question.trials_on, Console(file=io.StringIO())), ""
+        return driver.run(request, configured.asked(), configured.trials_on, Console(file=io.StringIO())), ""
     except OSError as error:
         assert disk.is_at_fault(error, folder), error
         return 1, disk.advice(error, folder)
@@ -93,46 +93,48 @@ def ends(folder: Path) -> set[str]:
     return set(terminal(replay(journal).records)) if journal.exists() else set()
 
 
-def violations(question: Question, folder: Path, *, tables: bool = True) -> list[str]:
+def violations(configured: ConfiguredSweep, folder: Path, *, tables: bool = True) -> list[str]:
     """As mode=verify finds them; without the `tables` in a tenth of the time, most of which is making them again."""
-    request, layout = replace(question.request, results_dir=folder), Layout(folder)
+    request, layout = replace(configured.request, results_dir=folder), Layout(folder)
     if tables:
-        planned = [trial.trial_id for trial in question.trials_on(())]
-        return list(verify(request, layout, planned, question.asked()).violations)
+        planned = [trial.trial_id for trial in configured.trials_on(())]
+        return list(verify(request, layout, planned, configured.asked()).violations)
     records = replay(layout.journal).records
     return [*verify_journal.read(records).violations, *verify_files.of_ended_trials(layout, records)]
 
 
-def try_fault(question: Question, folder: Path, fault: int | str, at: int | None, *, for_good: bool) -> FailingDisk:
+def try_fault(
+    configured: ConfiguredSweep, folder: Path, fault: int | str, at: int | None, *, for_good: bool
+) -> FailingDisk:
     """One run with the fault, and one without it."""
     failing = FailingDisk(folder, fault, at, for_good=for_good)
     with pytest.MonkeyPatch.context() as patched:
         failing.install(patched)
-        status, told = run(question, folder)
+        status, told = run(configured, folder)
     acknowledged, begun = ends(folder), len(executions())
     assert status != 0, "one seed breaks, and so the best there is is 1"
     if told:
         assert "cannot be" in told and ("the same command continues" in told or status == 2), told
     else:  # it came to its end all the same: then all of it must be there
-        assert violations(question, folder) == [] and len(acknowledged) == TRIALS, (at, fault)
-    assert run(question, folder) == (1, "")
-    assert violations(question, folder, tables=(at or 0) % 8 == 0) == []
+        assert violations(configured, folder) == [] and len(acknowledged) == TRIALS, (at, fault)
+    assert run(configured, folder) == (1, "")
+    assert violations(configured, folder, tables=(at or 0) % 8 == 0) == []
     assert acknowledged <= ends(folder) and len(ends(folder)) == TRIALS
     assert not acknowledged & set(executions()[begun:]), "an acknowledged trial ran again"
     return failing
 
 
-def operations(question: Question, folder: Path) -> int:
-    whole = try_fault(question, folder / "whole", SHORT, None, for_good=False)
+def operations(configured: ConfiguredSweep, folder: Path) -> int:
+    whole = try_fault(configured, folder / "whole", SHORT, None, for_good=False)
     assert whole.failed == 0
     return whole.count
 
 
-def test_some_operations_fail(question: Question, tmp_path: Path) -> None:
-    count = operations(question, tmp_path)
+def test_some_operations_fail(configured: ConfiguredSweep, tmp_path: Path) -> None:
+    count = operations(configured, tmp_path)
     for at in range(3, count + 1, max(1, count // 2)):
         fault = FAULTS[at % len(FAULTS)]
-        failing = try_fault(question, tmp_path / str(at), fault, at, for_good=bool(at % 2))
+        failing = try_fault(configured, tmp_path / str(at), fault, at, for_good=bool(at % 2))
         assert failing.failed or fault == SHORT
 
 
@@ -142,10 +144,10 @@ def test_some_operations_fail(question: Question, tmp_path: Path) -> None:
 @pytest.mark.parametrize("for_good", [False, True], ids=["once", "for_good"])
 @pytest.mark.parametrize("fault", FAULTS, ids=name_of)
 def test_every_operation_fails(
-    question: Question, tmp_path: Path, fault: int | str, for_good: bool, piece: int
+    configured: ConfiguredSweep, tmp_path: Path, fault: int | str, for_good: bool, piece: int
 ) -> None:
-    tried = range(1 + piece, operations(question, tmp_path) + 1, PIECES)
-    failing = [try_fault(question, tmp_path / str(at), fault, at, for_good=for_good) for at in tried]
+    tried = range(1 + piece, operations(configured, tmp_path) + 1, PIECES)
+    failing = [try_fault(configured, tmp_path / str(at), fault, at, for_good=for_good) for at in tried]
     failed = sum(bool(each.failed) for each in failing)
     reached = sum(each.count >= at for at, each in zip(tried, failing, strict=True))
     print(

@@ -5,7 +5,7 @@ import json
 import hydra
 import pytest
 
-from orchestrator.command_line.question import Question
+from orchestrator.command_line.configured_sweep import ConfiguredSweep
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import config_dir
@@ -135,7 +135,7 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
     monkeypatch.setattr(supervised_check, "absent", lambda data: ())
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
-        question = Question(Composition(rewritten(list(CURVES))))
+        question = ConfiguredSweep(Composition(rewritten(list(CURVES))))
         trials = question.trials_on([Node(name="server", cpus=64, gpus=4)])
         write_made_up(tmp_path / "brought", question.asked(), trials)
     assert len(trials) == 15

@@ -43,8 +43,8 @@ def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, mo
             composed.append(overrides)
             super().__init__(overrides, sections)
 
-    def breaks_the_code(question):
-        carried_out.append(question.request.margin)
+    def breaks_the_code(configured):
+        carried_out.append(configured.request.margin)
         code.write_text("def train(config, context:")
         return 0
 
@@ -64,7 +64,7 @@ def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, mo
 def test_of_several_sweeps_the_worst_status_counts(tmp_path, monkeypatch):
     statuses = iter((0, 1, 0))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(app, "MODES", {**MODES, "plan": lambda question: next(statuses)})
+    monkeypatch.setattr(app, "MODES", {**MODES, "plan": lambda configured: next(statuses)})
     assert main(["-m", "sweep=batch_scaling", "mode=plan", "report.margin=0.1,0.2,0.3"]) == 1
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from orchestrator.collection.collector import collect_for
 from orchestrator.collection.loss_curves import loss_curves
+from orchestrator.command_line.configured_sweep import ConfiguredSweep
 from orchestrator.command_line.known_keys import key_mistakes
-from orchestrator.command_line.question import Question
 from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.overrides import rewritten
@@ -64,7 +64,7 @@ def data_is_there(monkeypatch):
 
 
 def question(sweep, *arguments):
-    return Question(Composition(rewritten([f"sweep={sweep}", *arguments])))
+    return ConfiguredSweep(Composition(rewritten([f"sweep={sweep}", *arguments])))
 
 
 def at_scale(sweep, scale):
@@ -147,7 +147,7 @@ def commands():
 @pytest.mark.parametrize("arguments", sorted(set(commands())), ids=" ".join)
 def test_every_command_of_the_readme_and_of_the_gpu_session_is_a_sweep(arguments, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
-    asked = Question(Composition(rewritten(list(arguments))))
+    asked = ConfiguredSweep(Composition(rewritten(list(arguments))))
     assert sound_trials(asked, SERVER)
 
 

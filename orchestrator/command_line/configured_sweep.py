@@ -1,4 +1,4 @@
-"""A composed config as the question it asks: what to do, and with which trials on given nodes."""
+"""A composed config as a sweep: what to do, and with which trials on given nodes."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from sweeps.sweep import STANDARD_AXES, Sweep, trials
 from sweeps.trial import TrialSpec
 
 
-class Question:
+class ConfiguredSweep:
     """Reads a composition; MistakesError if it names no sweep at all."""
 
     def __init__(self, composition: Composition) -> None:
