@@ -66,6 +66,7 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
         x=batch,
         y="speedup",
         colour="gpus",
+        among=sorted(cells["gpus"].unique()),
         facets=[*varying(cells), "lr_rule"],
         tooltip=_speed_tooltip(cells),
         guides=lambda drawn: [((float(drawn[batch].min()), float(drawn[batch].max())), (1.0, 1.0))],

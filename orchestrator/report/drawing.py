@@ -105,7 +105,7 @@ def picture_files(picture: Picture) -> dict[str, bytes]:
             hspace=0.5 + 0.6 * room_inches if rows > 1 else None,
         )
         figure.suptitle(picture.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
-        signs = [sign(picture, place) for place in range(len(picture.legend))]
+        signs = [sign(picture, place) for place in picture.looks]
         figure.legend(signs, list(picture.legend), loc="lower center", ncols=columns, handlelength=2.6)
         return {".svg": _svg(figure), ".png": _png(figure)}
 

@@ -15,6 +15,7 @@ from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.curve_pictures import loss
 from orchestrator.report.document import document
 from orchestrator.report.drawing import picture_files
+from orchestrator.report.glance import tiles
 from orchestrator.report.loss_of_efficiency import why_not_linear
 from orchestrator.report.memory_picture import memory
 from orchestrator.report.page import Page, Words, rendered
@@ -76,6 +77,7 @@ def page_of(data: ReportData, pictures: Sequence[Picture]) -> Page:
         sweep=data.sweep,
         facts=_facts(data),
         recommendation=found,
+        tiles=tiles(found, on_cpu=_on_cpu(material.cells)) if found else [],
         certainty=certainty(found) if found else [],
         behind=at_most_behind(found) if found else "",
         gpu_counts=_words(counts) if found and (counts := gpu_count_table(found)) else None,
@@ -103,7 +105,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     counts = trials["status"].value_counts()
     ok = int(counts.get(Status.OK.value, 0))
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
-    on_cpu = " (gpus counts worker processes)" if set(cells["device"].dropna()) == {"cpu"} else ""
+    on_cpu = " (gpus counts worker processes)" if _on_cpu(cells) else ""
     finished = trials["finished_at"].replace("", None).dropna()
     return [
         ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
@@ -112,6 +114,10 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
         ("timings valid", f"{is_valid(trials['timing_valid']).sum()} of {ok}"),
         ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
     ]
+
+
+def _on_cpu(cells: pd.DataFrame) -> bool:
+    return set(cells["device"].dropna()) == {"cpu"}
 
 
 def _seeds(cells: pd.DataFrame) -> str:

@@ -53,7 +53,8 @@ def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, tooltips:
         _plain(element, sheet, prefix, linked)
     box = root.get("viewBox", "")
     root.attrib.clear()
-    root.attrib.update({"viewBox": box, "role": "img", "aria-label": label, "class": "drawn"})
+    read = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
+    root.attrib.update({"viewBox": box, **read, "class": "drawn"})
     return ET.tostring(root, encoding="unicode")
 
 

@@ -33,6 +33,8 @@ class Lines:
     y: str
     colour: str
     """What the legend names."""
+    among: Sequence[Any] = ()
+    """All its values in the sweep, where not all of them have lines: each looks as it does in the other pictures."""
     facets: Sequence[str]
     """What makes a panel of its own."""
     tooltip: Callable[[Row], str]
@@ -64,12 +66,15 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
         remarks = [*remarks, f"{many} only the baseline, and no panel."]
     if len(groups) > MOST_PANELS:
         remarks = [*remarks, f"{MOST_PANELS} of {len(groups)} panels are drawn; the data hold all."]
-    panels = [_panel(title, group, kept, legend, lines) for title, group in groups[:MOST_PANELS]]
+    places = _places(kept, lines.among)
+    looks = {value: (place, label) for value, place, label in zip(kept, places, legend, strict=True)}
+    panels = [_panel(title, group, looks, lines) for title, group in groups[:MOST_PANELS]]
     columns = [*lines.facets, lines.colour, lines.x, lines.y]
     columns += [name for name in (f"{lines.y}_lo", f"{lines.y}_hi", "n_ok", "timing_valid", "cell_id") if name in cells]
     return replace(
         picture,
         legend=legend,
+        places=places,
         panels=panels,
         remarks=[*picture.remarks, *remarks, *_cut_off(picture.y, drawn, lines.y)],
         data=ordered[list(dict.fromkeys(columns))].to_dict("records"),  # type: ignore[arg-type]
@@ -132,12 +137,18 @@ def number(value: Any) -> float:
     return float(value) if value is not None and not pd.isna(value) else math.nan
 
 
-def _panel(title: str, group: pd.DataFrame, kept: Sequence[Any], legend: Sequence[str], lines: Lines) -> Panel:
+def _places(kept: Sequence[Any], among: Sequence[Any]) -> tuple[int, ...]:
+    """In the palette; by the order in the legend where there are more values than looks."""
+    known = list(among) if len(among) <= MOST_SERIES and set(kept) <= set(among) else list(kept)
+    return tuple(known.index(value) for value in kept)
+
+
+def _panel(title: str, group: pd.DataFrame, looks: Mapping[Any, tuple[int, str]], lines: Lines) -> Panel:
     series = []
-    for place, value in enumerate(kept):
+    for value, (place, label) in looks.items():
         rows = group[group[lines.colour] == value].sort_values(lines.x, kind="stable").to_dict("records")
         if rows:
-            series.append(_series(legend[place], place, rows, lines))
+            series.append(_series(label, place, rows, lines))
     return Panel(title=title, series=series, guides=lines.guides(group))
 
 

@@ -17,6 +17,7 @@ from orchestrator.journal.soundness import Finding
 from orchestrator.report import palette
 from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.drawing import bars_svg, panel_svg, swatch_svg
+from orchestrator.report.glance import Tile
 from orchestrator.report.inline_svg import StyleSheet, inlined
 from orchestrator.report.picture import Panel, Picture
 from orchestrator.report.sortable_table import Cell, Column, SortableTable
@@ -44,6 +45,7 @@ class Page:
     sweep: str
     facts: Sequence[tuple[str, str]]
     recommendation: Recommendation | None
+    tiles: Sequence[Tile]
     certainty: Sequence[tuple[str, str]]
     behind: str
     """How much may be lost by the choice, in a sentence."""
@@ -112,7 +114,7 @@ def _digest(text: str) -> str:
 def _shown(picture: Picture, sheet: StyleSheet) -> _Shown:
     signs = [
         Markup(inlined(swatch_svg(picture, place), sheet, prefix=f"{picture.name}-l{place}", label="", tooltips={}))
-        for place in range(len(picture.legend))
+        for place in picture.looks
     ]
     return _Shown(
         picture=picture,

@@ -24,7 +24,7 @@ class Series:
 
     label: str
     place: int
-    """In the picture's legend: it settles colour, marker and dashes, so that a label looks the same in every panel."""
+    """In the palette: it settles colour, marker and dashes, so that a label looks the same in every panel."""
     x: Points
     y: Points
     lo: Points = ()
@@ -81,6 +81,8 @@ class Picture:
     x: Axis = Axis(label="")
     y: Axis = Axis(label="")
     legend: tuple[str, ...] = ()
+    places: tuple[int, ...] = ()
+    """Which colour, marker and dashes each entry of the legend has; empty: the first for the first, and so on."""
     panels: Sequence[Panel] = ()
     bars: Sequence[Bar] = ()
     """Instead of panels."""
@@ -90,6 +92,11 @@ class Picture:
     """Why there is nothing to draw."""
     remarks: Sequence[str] = ()
     """What a reader has to know who looks at it: what is not drawn, what is clipped."""
+
+    @property
+    def looks(self) -> tuple[int, ...]:
+        """A place in the palette for each entry of the legend."""
+        return self.places or tuple(range(len(self.legend)))
 
     @property
     def is_drawn(self) -> bool:

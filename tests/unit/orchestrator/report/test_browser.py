@@ -17,7 +17,7 @@ from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")
 
-DRAWN = {"speedup", "efficiency", "accuracy", "time_to_target", "loss", "memory"}
+DRAWN = {"speedup", "speedup_by_batch", "efficiency", "accuracy", "time_to_target", "loss", "memory"}
 
 pytestmark = [
     pytest.mark.slow,

@@ -59,6 +59,15 @@ def test_speedup_by_batch_has_a_line_a_gpu_count_and_no_baseline(cells: pd.DataF
     assert len(picture.data) == (cells["speedup"].notna() & (cells["gpus"] > 1)).sum()
 
 
+def test_a_number_of_gpus_looks_the_same_in_every_picture(cells: pd.DataFrame) -> None:
+    (by_batch,) = speedup_by_batch(cells)
+    with_memory = memory(cells.assign(peak_memory_gb=1.0))
+    looks = dict(zip(with_memory.legend, with_memory.looks, strict=True))
+    assert looks == {"GPUs: 1": 0, "GPUs: 2": 1, "GPUs: 4": 2, "GPUs: 8": 3}
+    assert dict(zip(by_batch.legend, by_batch.looks, strict=True)) == {each: looks[each] for each in by_batch.legend}
+    assert [series.place for series in by_batch.panels[0].series] == [1, 2, 3]
+
+
 @pytest.mark.parametrize("left", [{"device_batch_size": [32, 512]}, {"gpus": [1]}])
 def test_two_batches_or_nothing_scaled_make_no_picture_by_batch(
     cells: pd.DataFrame, left: dict[str, list[int]]
