@@ -66,10 +66,10 @@ class Asked:
 class Process:
     """One that trains in its window, or is stopped."""
 
-    def __init__(self, asked: Asked, *, earlier: int, core: int) -> None:
+    def __init__(self, asked: Asked, *, earlier: int, cores: set[int]) -> None:
         spawn = get_context("spawn")
         self._steps, self._in_window = spawn.Value("Q", 0, lock=False), spawn.Event()
-        given = (asked, earlier, core, self._steps, self._in_window)
+        given = (asked, earlier, cores, self._steps, self._in_window)
         self._process = spawn.Process(target=_train, args=given, daemon=True)
         self._process.start()
 
@@ -99,9 +99,9 @@ class Process:
         os.kill(self._process.pid, number)
 
 
-def _train(asked: Asked, earlier: int, core: int, steps: Any, in_window: Any) -> None:
+def _train(asked: Asked, earlier: int, cores: set[int], steps: Any, in_window: Any) -> None:
     """Some trials as short as can be, and one whose window does not end."""
-    os.sched_setaffinity(0, {core})
+    os.sched_setaffinity(0, cores)
     from orchestrator.telemetry.readings import WINDOW
     from orchestrator.telemetry.sampler import Sampler, Sampling
     from trainables import rank
@@ -130,7 +130,7 @@ class Pair:
     """A kept and a new process on one core: a round."""
 
     def __init__(self, asked: Asked, core: int) -> None:
-        self.kept, self.new = Process(asked, earlier=EARLIER, core=core), Process(asked, earlier=0, core=core)
+        self.kept, self.new = (Process(asked, earlier=earlier, cores={core}) for earlier in (EARLIER, 0))
         self._logs: list[float] = []
 
     def reach_window(self) -> None:

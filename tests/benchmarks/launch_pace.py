@@ -1,0 +1,79 @@
+"""How far apart are processes that take the same launch-bound steps: by the process, by its core, by the moment?
+
+    python -m tests.benchmarks.launch_pace [--device cuda] [--batch 128] [--processes 12] [--slices 12] [--out FILE]
+
+All processes train the same model at once, and take turns: one works for half a second while the others are stopped.
+Every second one is held on a core of its own, spread over the machine; the others run where the system puts them. Told
+are, on logarithms and as shares of the pace, how far processes are apart once their slices are averaged, how far a
+process' slices are apart, and how much faster the held ones are, with a 95% interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from tests.benchmarks.ready import WATCHED, require
+
+require(*WATCHED, "scikit-learn")
+
+import numpy as np  # noqa: E402
+
+from orchestrator.statistics.means import ratio  # noqa: E402
+from tests.benchmarks.figures import machine, tell  # noqa: E402
+from tests.benchmarks.warm_slices import Asked, Process  # noqa: E402
+
+
+def places(processes: int) -> list[set[int]]:
+    """The cores that each process may use."""
+    cores = sorted(os.sched_getaffinity(0))
+    held = np.linspace(0, len(cores) - 1, (processes + 1) // 2).round().astype(int)
+    return [{cores[held[number // 2]]} if number % 2 == 0 else set(cores) for number in range(processes)]
+
+
+def paces(asked: Asked, where: list[set[int]], slices: int) -> np.ndarray:
+    """Steps a second, processes × slices."""
+    processes: list[Process] = []
+    try:
+        for cores in where:
+            processes.append(Process(asked, earlier=0, cores=cores))
+        for process in processes:
+            process.reach_window()
+        turns = [[process.slice() for process in processes] for _ in range(slices)]
+    finally:
+        for process in processes:
+            process.end()
+    return np.array(turns).T
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--batch", type=int, default=128)
+    parser.add_argument("--processes", type=int, default=12)
+    parser.add_argument("--slices", type=int, default=12)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    where = places(given.processes)
+    found = paces(Asked(device=given.device, batch=given.batch), where, given.slices)
+    logs = np.log(found)
+    means, is_held = logs.mean(axis=1), np.array([len(cores) == 1 for cores in where])
+    drift = logs.mean(axis=0)
+    faster = ratio(np.exp(means[is_held]), np.exp(means[~is_held]), paired=False)
+    figures = {
+        "between_processes_sd": float(means.std(ddof=1)),
+        "fastest_over_slowest": float(np.exp(means.max() - means.min())),
+        "between_moments_sd": float(drift.std(ddof=1)),
+        "rest_sd": float((logs - means[:, None] - drift[None] + logs.mean()).std(ddof=1)),
+        "held_over_free": [float(faster.point), float(faster.lo), float(faster.hi)],
+        "cores": [sorted(cores) if len(cores) == 1 else None for cores in where],
+        "steps_per_s": found.tolist(),
+        "batch": given.batch,
+    }
+    tell(figures | machine(given.device), given.out, long="steps_per_s")
+
+
+if __name__ == "__main__":
+    main()
