@@ -77,7 +77,7 @@ def page_of(data: ReportData, pictures: Sequence[Picture]) -> Page:
         sweep=data.sweep,
         facts=_facts(data),
         recommendation=found,
-        tiles=tiles(found, on_cpu=_on_cpu(material.cells)) if found else [],
+        tiles=tiles(found, on_cpu=_on_cpu(data.cells)) if found else [],
         certainty=certainty(found) if found else [],
         behind=at_most_behind(found) if found else "",
         gpu_counts=_words(counts) if found and (counts := gpu_count_table(found)) else None,
