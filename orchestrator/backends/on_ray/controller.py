@@ -23,7 +23,7 @@ BUNDLES_S = 0.02
 """How often Ray is asked whether it has a gang's bundles."""
 
 
-class Gang(Trainable):  # type: ignore[misc]
+class GangTrainable(Trainable):  # type: ignore[misc]
     """What a trial is to Tune: a name. Its processes are a `Supervisor`'s."""
 
 
@@ -35,7 +35,7 @@ class GangController(TuneController):  # type: ignore[misc]
 
     def __init__(self, *given: Any, search_alg: TrialQueue, **named: Any) -> None:
         """What is given is Tune's own."""
-        super().__init__(*given, search_alg=search_alg, resource_manager_factory=Bundles, **named)
+        super().__init__(*given, search_alg=search_alg, resource_manager_factory=PolledPlacementGroups, **named)
         self._supervisor = ray.remote(Supervisor)
         self._actor_cache = KeptGangs(search_alg.gangs_needed)
         search_alg.is_kept = self._actor_cache.has_cached_object
@@ -77,8 +77,8 @@ class GangController(TuneController):  # type: ignore[misc]
         return found
 
 
-class Bundles(PlacementGroupResourceManager):  # type: ignore[misc]
-    """Ray's placement groups, asked after: Tune would start a process in each, to hear that it is there."""
+class PolledPlacementGroups(PlacementGroupResourceManager):  # type: ignore[misc]
+    """Ray's placement groups, polled: Tune would start a process in each, to hear that it is there."""
 
     def request_resources(self, resource_request: PlacementGroupFactory) -> None:
         """Have Ray reserve the bundles."""

@@ -16,7 +16,7 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.backends.on_ray.attempt import Starting
-from orchestrator.backends.on_ray.controller import Gang
+from orchestrator.backends.on_ray.controller import GangTrainable
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 from orchestrator.backends.on_ray.extensions import Extensions
@@ -61,7 +61,7 @@ class Experiment:
             HeadWatch(),
         ):
             tune.run(
-                Gang,
+                GangTrainable,
                 name=extensions.name(results_dir),
                 storage_path=extensions.storage_path or scratch,
                 search_alg=queue,

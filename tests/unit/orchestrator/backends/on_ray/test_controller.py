@@ -1,4 +1,4 @@
-"""What a gang's start does without: Tune's imports in the supervisor, and a process in each group of bundles."""
+"""What a gang's start does without: Tune's imports in the supervisor, and a process in each group of groups."""
 
 import subprocess
 import sys
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from orchestrator.backends.on_ray import controller
-from orchestrator.backends.on_ray.controller import Bundles
+from orchestrator.backends.on_ray.controller import PolledPlacementGroups
 
 
 def test_a_supervisor_imports_nothing_that_takes_long() -> None:
@@ -36,29 +36,31 @@ def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
 
 
 @pytest.fixture
-def bundles(monkeypatch: pytest.MonkeyPatch) -> Bundles:
-    monkeypatch.setattr(Bundles, "__del__", lambda self: None, raising=False)
-    return Bundles(update_interval_s=-1)
+def groups(monkeypatch: pytest.MonkeyPatch) -> PolledPlacementGroups:
+    monkeypatch.setattr(PolledPlacementGroups, "__del__", lambda self: None, raising=False)
+    return PolledPlacementGroups(update_interval_s=-1)
 
 
-def test_a_gang_has_its_bundles_when_ray_says_so(bundles: Bundles, states: dict[str, str]) -> None:
+def test_a_gang_has_its_bundles_when_ray_says_so(groups: PolledPlacementGroups, states: dict[str, str]) -> None:
     request = Request("one")
     states["one"] = "PENDING"
-    bundles.request_resources(request)
-    assert not bundles.has_resources_ready(request) and bundles.get_resource_futures() == []
+    groups.request_resources(request)
+    assert not groups.has_resources_ready(request) and groups.get_resource_futures() == []
     states["one"] = "CREATED"
-    assert bundles.has_resources_ready(request)
-    assert bundles.acquire_resources(request).placement_group == "one"
-    assert not bundles.has_resources_ready(request)
+    assert groups.has_resources_ready(request)
+    assert groups.acquire_resources(request).placement_group == "one"
+    assert not groups.has_resources_ready(request)
 
 
-def test_of_two_groups_the_one_that_waits_is_given_up_first(bundles: Bundles, states: dict[str, str]) -> None:
+def test_of_two_groups_the_one_that_waits_is_given_up_first(
+    groups: PolledPlacementGroups, states: dict[str, str]
+) -> None:
     request = Request("here", "pending")
     states.update({"here": "CREATED", "pending": "PENDING"})
-    bundles.request_resources(request)
-    bundles.request_resources(request)
-    assert bundles.has_resources_ready(request)
-    bundles.cancel_resource_request(request)
+    groups.request_resources(request)
+    groups.request_resources(request)
+    assert groups.has_resources_ready(request)
+    groups.cancel_resource_request(request)
     assert set(states) == {"here"}
-    bundles.cancel_resource_request(request)
-    assert not states and not bundles.has_resources_ready(request)
+    groups.cancel_resource_request(request)
+    assert not states and not groups.has_resources_ready(request)
