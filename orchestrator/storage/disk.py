@@ -8,6 +8,8 @@ from pathlib import Path
 
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
 _TO_DO = {
     errno.ENOSPC: "free some space there, or move the results to a larger disk",
     errno.EDQUOT: "free some of your quota there, or move the results to another disk",
@@ -36,8 +38,9 @@ def advice(error: OSError, results_dir: Path) -> str:
         state = "was moved or deleted, or its disk is no longer there: bring it back, and the same command continues"
         return f"stopped: {place} cannot be written ({error.strerror or error}). {results_dir} {state}."
     to_do = _TO_DO.get(error.errno or 0, "look at the permissions of the results directory")
+    room = f"{_free(results_dir)}: " if error.errno in _FULL else ""
     return (
-        f"stopped: {place} cannot be written ({error.strerror or error}). {_free(results_dir)}: {to_do}. "
+        f"stopped: {place} cannot be written ({error.strerror or error}). {room}{to_do}. "
         "What is in the journal is safe, and the same command continues."
     )
 
@@ -47,4 +50,4 @@ def _free(folder: Path) -> str:
         space = shutil.disk_usage(folder)
     except OSError:
         return str(folder)
-    return f"{folder} has {space.free / 2**30:.1f} of {space.total / 2**30:.1f} GB free"
+    return f"{folder} has {space.free / 1e9:.3g} of {space.total / 1e9:.3g} GB free"

@@ -1,8 +1,10 @@
 import errno
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from orchestrator.storage import disk
 from orchestrator.storage.disk import advice, is_at_fault
 
 
@@ -23,9 +25,18 @@ def test_the_disk_is_at_fault_for_its_own_errors_and_for_whatever_keeps_results_
     assert is_at_fault(error, tmp_path / "results") is at_fault
 
 
-def test_advice_names_the_file_the_room_that_is_left_and_the_way_on(tmp_path: Path) -> None:
-    told = advice(OSError(errno.EROFS, "Read-only file system", str(tmp_path / "journal.jsonl")), tmp_path)
-    assert told.startswith(
-        f"stopped: {tmp_path}/journal.jsonl cannot be written (Read-only file system). {tmp_path} has "
-    )
-    assert "GB free: the file system takes no writes" in told and told.endswith("the same command continues.")
+@pytest.mark.parametrize(
+    ("code", "then"),
+    [
+        (errno.ENOSPC, "{} has 0.000524 of 0.00105 GB free: free some space there"),
+        (errno.EROFS, "the file system takes no writes"),
+        (errno.EACCES, "look at the permissions"),
+    ],
+)
+def test_advice_names_the_file_the_room_that_is_left_where_that_matters_and_the_way_on(
+    code: int, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(disk.shutil, "disk_usage", lambda place: SimpleNamespace(total=2**20, free=2**19))
+    text = advice(OSError(code, "why", str(tmp_path / "journal.jsonl")), tmp_path)
+    assert text.startswith(f"stopped: {tmp_path}/journal.jsonl cannot be written (why). {then.format(tmp_path)}")
+    assert text.endswith("the same command continues.")
