@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from tests.drivers.place import Place
-
 
 def ended(place, *arguments):
     process = place.start("sweep=traced", *arguments)
@@ -15,8 +13,7 @@ def ended(place, *arguments):
 
 
 @pytest.mark.slow
-def test_what_a_budget_leaves_out_runs_with_a_larger_one(tmp_path):
-    place = Place(tmp_path, "report.html=false")
+def test_what_a_budget_leaves_out_runs_with_a_larger_one(place):
     status, out = ended(place, "trainable.pause_s=0.05", "sweep.budget.gpu_hours=0.00003")
     assert status == 1
     ran = len(place.ran())

@@ -3,14 +3,6 @@
 import json
 
 import pandas as pd
-import pytest
-
-from tests.drivers.place import Place
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path, "report.html=false")
 
 
 def test_a_sweep_ends_in_tables_and_the_same_command_runs_nothing_again(place):

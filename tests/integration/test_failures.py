@@ -3,13 +3,6 @@
 import pandas as pd
 import pytest
 
-from tests.drivers.place import Place
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path, "report.html=false")
-
 
 def test_failures_are_rows_and_rerun_is_explicit(place):
     status, out, _ = place.run("sweep=traced", "trainable.breaks=1", "trainable.diverges=2")

@@ -6,12 +6,7 @@ import time
 
 import pytest
 
-from tests.drivers.place import Place, wait_for
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path, "report.html=false")
+from tests.drivers.place import wait_for
 
 
 def test_a_second_driver_leaves_at_once_and_names_the_first(place):

@@ -5,7 +5,7 @@ import psutil
 import pytest
 
 from tests.drivers.command import orchestrate
-from tests.drivers.place import Place, wait_for
+from tests.drivers.place import wait_for
 from tests.drivers.ray_head import free_port, ray_head
 
 COLUMNS = """
@@ -57,8 +57,7 @@ def on_ray(place, *arguments):
 
 
 @pytest.mark.slow
-def test_kill_9_of_the_driver_on_ray(tmp_path):
-    place = Place(tmp_path, "report.html=false")
+def test_kill_9_of_the_driver_on_ray(place):
     finished = set()
     for _ in range(2):
         before = len(place.ran())
@@ -89,8 +88,7 @@ def cluster(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["config", "environment"])
-def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, cluster, how):
-    place = Place(tmp_path, "report.html=false")
+def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, place, cluster, how):
     (tmp_path / ".env").write_text("SECRET=1")
     search = f"hydra.searchpath=[file://{tmp_path}/my]"
     given = {"RAY_ADDRESS": cluster} if how == "environment" else {}
@@ -114,9 +112,9 @@ def without_cpus():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("mode", ["run", "plan"])
 def test_a_cluster_without_anything_to_run_on_is_refused(tmp_path, without_cpus, mode):
-    Place(tmp_path, "report.html=false")
     search = f"hydra.searchpath=[file://{tmp_path}/my]"
     address = f"cluster.address={without_cpus}"
     ended = orchestrate(tmp_path, "sweep=traced", search, "resources.device=cpu", address, f"mode={mode}")

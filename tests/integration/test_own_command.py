@@ -5,8 +5,6 @@ import json
 import pandas as pd
 import pytest
 
-from tests.drivers.place import Place
-
 TRAIN = """
 import argparse, json, sys
 parser = argparse.ArgumentParser()
@@ -29,9 +27,9 @@ AXES = ("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[32,64,128]", "swee
 
 
 @pytest.fixture
-def place(tmp_path):
-    (tmp_path / "train.py").write_text(TRAIN)
-    return Place(tmp_path, "report.html=false")
+def place(place):
+    (place.folder / "train.py").write_text(TRAIN)
+    return place
 
 
 def test_a_sweep_of_a_command(place):

@@ -4,8 +4,6 @@ import json
 
 import pytest
 
-from tests.drivers.place import Place
-
 SEEDS = "sweep.axes.seed=[0,1,2,3]"
 BATCHES = "sweep.axes.device_batch_size=[8,16,64,256]"
 
@@ -16,8 +14,7 @@ def told(place):
 
 
 @pytest.mark.slow
-def test_further_seeds_are_run_only_where_they_can_change_the_answer(tmp_path):
-    place = Place(tmp_path, "report.html=false")
+def test_further_seeds_are_run_only_where_they_can_change_the_answer(place):
     status, out, err = place.run("sweep=traced", SEEDS, BATCHES, "sweep.phases=[probe,train]")
     assert status == 0, out + err
     ends = told(place)

@@ -5,12 +5,7 @@ import pytest
 
 from orchestrator.journal.journal import replay
 from orchestrator.journal.line import encode
-from tests.drivers.place import TRAINING, Place
-
-
-@pytest.fixture
-def place(tmp_path):
-    return Place(tmp_path, "report.html=false")
+from tests.drivers.place import TRAINING
 
 
 @pytest.mark.parametrize(

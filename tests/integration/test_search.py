@@ -2,15 +2,12 @@
 
 import pytest
 
-from tests.drivers.place import Place
-
 GRID = ("sweep=traced", "sweep.axes.device_batch_size=[8,16,32,64,128]", "sweep.axes.seed=[0,1]")
 
 
 @pytest.mark.slow
-def test_a_search_goes_on_from_the_journal(tmp_path):
+def test_a_search_goes_on_from_the_journal(place):
     pytest.importorskip("optuna")
-    place = Place(tmp_path, "report.html=false")
     for cells in (3, 5):
         status, out, err = place.run(*GRID, "sweep.search=optuna", f"sweep.search_cells={cells}")
         assert status == 0, out + err
