@@ -20,7 +20,7 @@ from sweeps.trial import TrialSpec
 _NUMBER = re.compile(r"\d+(\.\d+)?")
 
 if TYPE_CHECKING:
-    from orchestrator.driver.reported import Reported
+    from orchestrator.driver.reporting import Reported
     from orchestrator.journal.soundness import Finding
 
 

@@ -19,14 +19,14 @@ from orchestrator.config.terms import Terms
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claims import needs_curves, verdicts
 from orchestrator.decision.decision import decide
-from orchestrator.decision.recommendation import not_made
+from orchestrator.decision.recommendation import Recommendation, not_made
 from orchestrator.decision.verdict import Verdict
-from orchestrator.driver.reported import CLAIMS, Further, Reported
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
 from orchestrator.storage import disk
 from orchestrator.storage.durable import write_durably, write_whole
 from orchestrator.storage.layout import Layout
+from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.curve_distance import distance_table
 from orchestrator.tables.files import write_curves, write_latex, write_tables
@@ -34,9 +34,13 @@ from orchestrator.tables.published import published_markdown, published_table
 from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.recommendation_json import recommendation_json
 from orchestrator.tables.scaling import scaling
+from orchestrator.tables.speedup import speedup_markdown
+from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 Made = TypeVar("Made")
+
+CLAIMS = "claims.md"
 
 _WITH_CURVE = (Status.OK, Status.DIVERGED)
 """Ends that leave a curve."""
@@ -60,6 +64,56 @@ class _Curves:
     by_cell: LossCurves
     findings: Sequence[Finding]
     """What of them is not sound."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Further:
+    """What a sweep has beside the figures of its cells."""
+
+    file: str
+    text: str
+    """Markdown."""
+    tables: Sequence[TextTable]
+    """The same for the page and the terminal; none where it only says why there is nothing."""
+    printed: bool = True
+    """Whether it is among what a sweep prints at its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reported:
+    """What was made of the ends."""
+
+    cells: pd.DataFrame
+    recommendation: Recommendation
+    decision: str
+    """The recommendation as Markdown."""
+    findings: Sequence[Finding]
+    judged: Sequence[Verdict] | None
+    """The sweep's claims; None where they could not be judged."""
+    further: Sequence[Further]
+    """The claims, the figures that others published beside these, the scaling laws: where there are any."""
+    has_page: bool
+    """Whether report.html is of these ends."""
+    troubles: Sequence[str]
+    """What could not be made, and where to read why."""
+
+    def markdown(self) -> list[str]:
+        """The tables for people, as in the files, the recommendation first."""
+        first = [each.text for each in self.further if each.file == CLAIMS]
+        last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
+        tables = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
+        return [table for table in tables if table]
+
+    def tables(self) -> list[TextTable]:
+        """Those of `further` that are printed."""
+        return [table for each in self.further if each.printed for table in each.tables]
+
+    def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
+        """Sentences of the claims that let the sweep fail."""
+        failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[fail_on]
+        if self.judged is None:
+            return ("the claims could not be judged",) if failing else ()
+        return tuple(each.claim.sentence for each in self.judged if each.verdict in failing)
 
 
 def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:
