@@ -15,7 +15,7 @@ from hydra._internal.utils import get_args_parser
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 
-from orchestrator.command_line.all_mistakes import checked, composed
+from orchestrator.command_line.checking import checked, composed
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.multirun import Compositions, check_each
 from orchestrator.command_line.objective import objective_of

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from orchestrator.command_line.all_mistakes import checked, composed
+from orchestrator.command_line.checking import checked, composed
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.expansion import expanded, meaning
 from sweeps.mistakes import MistakesError

@@ -8,7 +8,7 @@ from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
 from typing import Any
 
-from orchestrator.command_line.all_mistakes import checked, composed
+from orchestrator.command_line.checking import checked, composed
 from orchestrator.command_line.modes import MODES
 from orchestrator.composition.overrides import rewritten
 from orchestrator.composition.search_path import initialised, with_search_path

@@ -27,7 +27,7 @@ sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder o
 import hydra  # noqa: E402
 
 from orchestrator.collection.collector import cell_axes, collect_for  # noqa: E402
-from orchestrator.command_line.all_mistakes import checked  # noqa: E402
+from orchestrator.command_line.checking import checked  # noqa: E402
 from orchestrator.composition.composition import Composition  # noqa: E402
 from orchestrator.composition.search_path import config_dir  # noqa: E402
 from orchestrator.config.request import Request  # noqa: E402

@@ -79,7 +79,7 @@ def tell(path: Path, status: int) -> None:
 
 def prepared(request: dict[str, Any]) -> Any:
     """The sweep of these arguments, composed once, with other results."""
-    from orchestrator.command_line.all_mistakes import checked
+    from orchestrator.command_line.checking import checked
     from orchestrator.composition.composition import Composition
     from orchestrator.composition.overrides import rewritten
     from orchestrator.composition.search_path import initialised

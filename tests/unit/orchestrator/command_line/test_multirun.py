@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator import app
 from orchestrator.app import main
-from orchestrator.command_line import all_mistakes
+from orchestrator.command_line import checking
 from orchestrator.command_line.modes import MODES
 from orchestrator.command_line.multirun import MANY, check_each
 from orchestrator.composition.composition import Composition
@@ -52,7 +52,7 @@ def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, mo
     code.write_text("def train(config, context): pass")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.setattr(all_mistakes, "Composition", Counted)
+    monkeypatch.setattr(checking, "Composition", Counted)
     monkeypatch.setattr(app, "Composition", Counted)
     monkeypatch.setattr(app, "MODES", {**MODES, "plan": breaks_the_code})
     own = ("trainable._target_=breakable_training:train", "trusted_modules=[breakable_training]")
