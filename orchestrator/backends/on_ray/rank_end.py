@@ -49,16 +49,28 @@ def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: 
         return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
     if isinstance(error, OutOfMemoryError):
         return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
-    if "node has died" in account or "preempted" in account:
-        return RankEnd.lost(rank, "its node was lost", account, cause=Cause.NODE)
+    if _is_of_the_node(account):
+        return RankEnd.lost(rank, in_short(account), account, cause=Cause.NODE)
     crash = _crash(log, began_at)
     if crash:
         return RankEnd.lost(rank, crash.splitlines()[0], crash)
     if oom_killed:
         return RankEnd.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
+    return RankEnd.lost(rank, in_short(account), account)
+
+
+def in_short(account: str) -> str:
+    """Ray's account of a process that is gone, without all that might be the reason."""
+    if _is_of_the_node(account):
+        return "its node was lost"
+    last = account.strip().splitlines()[-1] if account.strip() else "no reason known"
     if "End of file" in last:  # all that Ray sees of a process that goes without a word
-        return RankEnd.lost(rank, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer", account)
-    return RankEnd.lost(rank, last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH], account)
+        return "killed from outside, as by SIGKILL or the kernel's out-of-memory killer"
+    return last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH]
+
+
+def _is_of_the_node(account: str) -> bool:
+    return any(words in account for words in ("node has died", "node has crashed", "preempted"))
 
 
 def _crash(log: Path, began_at: int) -> str:

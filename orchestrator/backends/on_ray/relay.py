@@ -14,6 +14,7 @@ from ray.tune.experiment import Trial
 from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.backends.on_ray.attempt import Attempt
 from orchestrator.backends.on_ray.metrics import Metrics
+from orchestrator.backends.on_ray.rank_end import in_short
 from orchestrator.backends.quarantine import Quarantine
 from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.status import Status
@@ -95,14 +96,12 @@ def _with_quarantine(outcome: Outcome) -> Outcome:
 
 def _broken(error_file: str | None, wall_s: float) -> Outcome:
     trace = Path(error_file).read_text() if error_file else ""
-    lines = trace.strip().splitlines() or ["no reason known"]
-    if _UNHEARD in trace:
-        lines.append(f"{lines[-1]} If the cluster was started without a token, set RAY_AUTH_MODE=disabled")
+    hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNHEARD in trace else ""
     # The supervisor computes nothing: what ends it is its node, or Ray.
     return Outcome(
         status=Status.FAILED,
         cause=Cause.NODE,
-        note=f"the gang's supervisor failed: {lines[-1]}",
+        note=f"the gang's supervisor failed: {in_short(trace)}{hint}",
         trace=trace,
         wall_s=wall_s,
     )
