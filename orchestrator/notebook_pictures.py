@@ -36,7 +36,7 @@ class NotebookPictures(Mapping[str, NotebookPicture]):
 
     @staticmethod
     def of(layout: Layout) -> NotebookPictures:
-        """Those of the last report; FileNotFoundError where a sweep has none (`report.html=false`)."""
+        """The pictures of the last report; FileNotFoundError where a sweep has none (`report.html=false`)."""
         if not layout.document.is_file():
             raise FileNotFoundError(f"there is no {layout.document}: no trial has ended yet, or report.html=false")
         found = [(each["name"], each["title"]) for each in _IN_DOCUMENT.finditer(layout.document.read_text())]

@@ -170,7 +170,7 @@ class Agenda:
 
     @property
     def threads(self) -> set[int]:
-        """Of each rank, over all trials so far."""
+        """The numbers of threads that ranks have, over all trials so far."""
         return {shape.gang.cpus_per_rank for shape in self._shapes}
 
     def upcoming(self) -> Upcoming | None:

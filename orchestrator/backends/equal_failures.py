@@ -64,7 +64,7 @@ class EqualFailures:
 
     @property
     def reason(self) -> str:
-        """Of them all, once they are doubted."""
+        """The reason for which all of them failed, once they are doubted."""
         return next(iter(self._failed.values()))[0]
 
     def hold(self, trials: Sequence[TrialSpec]) -> None:
@@ -80,7 +80,7 @@ class EqualFailures:
         return [trial for trial in held if trial.gang in gangs]
 
     def witnesses(self) -> list[TrialSpec]:
-        """Those held back to try before all others, few: once they have failed, too, each value of each axis has."""
+        """The few trials held back that are tried first: once they have failed, too, every value of every axis has."""
         seen = {value for _, trial in self._failed.values() for value in _values(trial)}
         unseen, found = {value for trial in self._held for value in _values(trial)} - seen, list[TrialSpec]()
         while unseen:

@@ -46,7 +46,7 @@ class Quarantine:
 
 
 def of_node(devices: Iterable[str], node_id: str) -> set[str]:
-    """Those of one node, by their own names."""
+    """The devices of one node, by their own names."""
     return {name for owner, _, name in (device.partition("/") for device in devices) if owner == node_id}
 
 

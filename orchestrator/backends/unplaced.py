@@ -51,7 +51,7 @@ class Unplaced:
         return now_s - self._last_node_s >= patience_s(self._wait_s)
 
     def in_vain(self, waiting: Sequence[TrialSpec], now_s: float, *, running: bool) -> list[TrialSpec]:
-        """Of all that wait those that have done so long enough, and do no more; `running`: whether others run."""
+        """The trials that have waited long enough, and wait no more; `running`: whether others run."""
         if can_run(self._nodes):
             self._reasons = {gang: why_infeasible(gang, self._nodes) for gang in {trial.gang for trial in waiting}}
             known = {} if running else self._since_s

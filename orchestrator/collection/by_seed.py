@@ -45,7 +45,7 @@ class Differences:
 
     @staticmethod
     def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
-        """Of the ok trials; `others` has the `cell_id` that each cell is compared with."""
+        """The differences of these ok trials; `others` has the `cell_id` that each cell is compared with."""
         seeds = ok[["cell_id", "seed", column]]
         pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
             seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
@@ -58,18 +58,18 @@ class Differences:
 
     @property
     def same_seeds(self) -> npt.NDArray[np.bool_]:
-        """Of each cell, whether the comparison is paired."""
+        """For each cell, whether the comparison is paired."""
         n = Moments.of(self.paired).n
         return np.asarray((n == self.own.n) & (n == self.other.n))
 
     def interval(self) -> Interval:
-        """Of each cell; Welch's where the seeds are not the same."""
+        """The interval of each cell's difference; Welch's where the seeds are not the same."""
         by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
         ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
         return Interval(**ends)
 
     def tested(self) -> list[Difference]:
-        """Of each cell, as the tests of equivalence see it; not bootstrapped, because they need a standard error."""
+        """Each cell's difference, as tests of equivalence take it; not bootstrapped, as they need a standard error."""
         pairs, same = Moments.of(self.paired), self.same_seeds
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = self.own.variance / self.own.n, self.other.variance / self.other.n

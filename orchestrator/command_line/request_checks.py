@@ -21,7 +21,7 @@ from sweeps.rerun import form_mistakes
 
 
 def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Of its single values, and of those that have to fit one another."""
+    """A line for each wrong value, and for values that do not fit one another."""
     yield from value_mistakes(config, {"mode": (*MODES, *WITHOUT_SWEEP), **OF_REQUEST})
     yield from form_mistakes(config["rerun"])
     name = config["sweep"].get("name")

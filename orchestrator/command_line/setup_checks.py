@@ -15,7 +15,7 @@ from sweeps.mistakes import unknown
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Of how the sweep is written down, before its axes can be looked at as axes."""
+    """A line for each mistake in how the sweep is written down, before its axes are looked at as axes."""
     for entry in config["sweep"]["exclude"]:
         if not isinstance(entry, Mapping):
             yield f"sweep.exclude takes combinations like {{gpus: 2, lr_rule: linear}}, not {entry!r}"
@@ -32,7 +32,7 @@ def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
 
 
 def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
-    """Of the part of the config that says what a trial is; `runs_checks`: also what the trainable's own code says."""
+    """A line for each mistake in what a trial is; `runs_checks`: also those that the trainable's own code finds."""
     yield from value_mistakes(config, OF_SETUP)
     yield from _budget(config)
     target = value_at(config, "trainable._target_")
@@ -64,7 +64,7 @@ def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[st
 
 
 def _unset(value: Any, key: str = "") -> Iterator[str]:
-    """A line for every key that waits for a value of the user's, but for those of which more can be said."""
+    """A line for every key that waits for a value of the user's, except those with a message of their own."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _unset(item, f"{key}.{name}" if key else str(name))
@@ -93,14 +93,14 @@ def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Ite
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Of a config in which nothing is wrong; what the trainable itself says is asked last."""
+    """Remarks on a config in which nothing is wrong; those of the trainable itself come last."""
     yield from _ignored(config, axes)
     if own := value_at(config, "trainable._remarks_"):
         yield from pkgutil.resolve_name(own)(config)
 
 
 def _ignored(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Axes of several values that the trainable says it ignores: their trials are alike, but for chance."""
+    """Axes of several values that the trainable says it ignores: their trials differ by chance alone."""
     ignores = value_at(config, "trainable._ignores_") or ()
     several = [axis for axis, values in axes.items() if not isinstance(values, str) and len(values or ()) > 1]
     found = [axis for axis in several if axis in ignores or axis.partition(".")[0] in ignores]

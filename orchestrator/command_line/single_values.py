@@ -71,7 +71,7 @@ OF_REQUEST: Values = {
     "plan.format": ("table", "json"),
     "objective.best": ("max", "min"),
 }
-"""Keys that say what to do, but for the mode."""
+"""Keys that say what to do, except the mode."""
 
 OF_SETUP: Values = {
     "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),

@@ -13,7 +13,7 @@ _NAMES_GPUS = ("{gpus}", "{global_batch_size}", "SWEEP_")
 
 
 def sweep_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Of a sweep in which nothing is wrong."""
+    """Remarks on a sweep in which nothing is wrong."""
     batches = {trial.batch.global_batch_size for trial in trials}
     if len(batches) > 1 and value_at(config, "report.objective") != NO_OBJECTIVE:
         yield from _without_reference(config, trials, batches)

@@ -56,7 +56,7 @@ class Composition:
 
     @property
     def arguments(self) -> list[str]:
-        """A command line that composes the same, but for sections that a program gave as a whole."""
+        """A command line that composes the same, except sections that a program gave as a whole."""
         return [*primary_arguments(), *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
 
     def axes(self) -> Axes:

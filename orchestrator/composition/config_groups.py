@@ -19,7 +19,7 @@ class Groups:
 
     @cached_property
     def names(self) -> list[str]:
-        """Of all groups; Hydra reads the primary config once more for them, which most sweeps need not wait for."""
+        """The names of all groups; Hydra reads the primary config once more, which most sweeps need not wait for."""
         return [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:

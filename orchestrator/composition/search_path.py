@@ -66,7 +66,7 @@ def folder_of(place: str) -> Path | None:
 
 
 def folders(overrides: Sequence[str]) -> list[Path]:
-    """Those of the user's own configs that the overrides name."""
+    """The folders of the user's own configs that the overrides name."""
     return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
 
 

@@ -35,7 +35,7 @@ class Attempts:
         return self.number(trial)
 
     def number(self, trial: TrialSpec) -> int:
-        """Of the last attempt; 0 where none has begun."""
+        """The number of the last attempt; 0 where none has begun."""
         return self._numbers.get(trial.trial_id, 0)
 
     def failed(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any] | None:

@@ -105,7 +105,7 @@ class Reported:
         return [table for table in tables if table]
 
     def tables(self) -> list[TextTable]:
-        """Those of `further` that are printed."""
+        """The tables of `further` that are printed."""
         return [table for each in self.further if each.printed for table in each.tables]
 
     def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:

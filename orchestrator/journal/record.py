@@ -62,7 +62,7 @@ class TrialRecord:
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """Those of all ranks, as `machine`; records of earlier versions tell the first rank's only."""
+        """The machines of all ranks, as `machine`; records of earlier versions have the first rank's only."""
         all_of_them = self.provenance.get("machines")
         if isinstance(all_of_them, str) and all_of_them:
             return tuple(all_of_them.split())

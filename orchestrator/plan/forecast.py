@@ -47,6 +47,6 @@ class Forecast:
 
     @property
     def gpu_hours(self) -> float:
-        """Of the trials whose duration is known."""
+        """GPU-hours of the trials whose duration is known."""
         known = ((stay.trial.gpus_held, self.expected_s(stay.trial)) for stay in self.stays)
         return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600

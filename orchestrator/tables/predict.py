@@ -55,7 +55,7 @@ def predicted(request: Request) -> str:
 
 
 def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
-    """One for each group of ok cells that are alike but for GPUs and the freed side of the batch."""
+    """One for each group of ok cells that are alike except for GPUs and the freed side of the batch."""
     fixed = FIXED_SIDE[str(cells["scaling"].iloc[0])]
     axes = further_axes(cells)
     key = ["device", fixed, "lr_rule", "lr_multiplier", *axes]

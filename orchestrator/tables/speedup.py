@@ -174,7 +174,7 @@ def _without_baseline(cells: pd.DataFrame) -> list[str]:
     if not empty.any() or empty.all():
         return []
     many = figures.counted(int(empty.sum()), "cell has", "cells have")
-    return [f"{many} no speed-up: there is no ok cell to compare with that is alike but for its gpus.", ""]
+    return [f"{many} no speed-up: there is no ok cell to compare with that is alike except for its gpus.", ""]
 
 
 def _empty(cells: pd.DataFrame) -> list[str]:

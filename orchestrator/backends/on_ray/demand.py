@@ -63,7 +63,7 @@ def room(
 
     A gang that fits the nodes there are asks for others: for a single one where one there is could hold it, and for the
     whole of such a one where it is exclusive. One that does not fit takes what is free into account,
-    but for nodes that are `ailing`: Ray would count their lost GPUs, too, and hold the node for nobody.
+    except on nodes that are `ailing`: Ray would count their lost GPUs, too, and hold the node for nobody.
     """
     gang = shape.gang
     each = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]

@@ -27,7 +27,7 @@ class DrainNotice:
         self._ask_at = 0.0
 
     def of(self, nodes: Collection[str]) -> frozenset[str]:
-        """Those of these nodes that are leaving, where it is time to ask."""
+        """Which of these nodes are leaving; none where it is not time to ask again."""
         if time.monotonic() < self._ask_at:
             return frozenset()
         self._ask_at = time.monotonic() + LOOK_EVERY_S

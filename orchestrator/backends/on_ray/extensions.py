@@ -47,7 +47,7 @@ class Extensions:
         return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)
 
     def name(self, results_dir: Path) -> str:
-        """Of Tune's experiment: where it is kept, another one for every run of the sweep."""
+        """The name of Tune's experiment; where it is kept, another one for every run of the sweep."""
         return f"{results_dir.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}" if self.storage_path else "sweep"
 
 

@@ -46,7 +46,7 @@ def preloading(environment: Mapping[str, str], code: str) -> dict[str, str]:
 
 
 def ask_for(modules: Sequence[str], threads: int) -> None:
-    """Of this driver's processes that start from now on: import these, for ranks of so many threads."""
+    """Have this driver's processes import these modules as they start from now on, for ranks of so many threads."""
     request = json.dumps({"modules": list(modules), "threads": threads})
     internal_kv._internal_kv_put(_key(get_runtime_context().get_job_id()), request.encode(), True, namespace=SPACE)
 

@@ -31,7 +31,7 @@ class KeptGangs(_ObjectCache):  # type: ignore[misc]
         return True
 
     def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
-        """Those that are to end now: Tune asks after every turn of the queue."""
+        """The gangs that are to end now; Tune asks after every turn of the queue."""
         new, self._new = self._new, []
         unneeded = force_all or not self._needed()
         waiting = [key for key, count in self._max_num_objects.items() if count > 0]

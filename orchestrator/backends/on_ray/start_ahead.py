@@ -54,7 +54,7 @@ class StartAhead:
         self._asked_s: dict[str, float] = {}
 
     def prepare_for(self, trainable: str, threads: Collection[int]) -> None:
-        """Of the ranks to come; where they differ in their threads nothing can start before it is known for which."""
+        """Know the ranks to come; where they differ in their threads nothing can start before it is known for which."""
         self._wanted = self._wanted and len(threads) == 1
         modules = [trainable.partition(":")[0]] if trainable.startswith(OWN_CODE) else []
         asked = (modules, max(threads))

@@ -32,7 +32,7 @@ class AgendaScheduler(FIFOScheduler):  # type: ignore[misc]
         return str(super().on_trial_result(tune_controller, trial, result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> None:
-        """Of a short trial this is all that is heard, and others are compared with it."""
+        """Take account of the last rows: a short trial has no others, and other trials are compared with it."""
         self._why_hopeless(trial, trial.rows)
         super().on_trial_complete(tune_controller, trial, result)
 

@@ -45,7 +45,7 @@ Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both c
 
 Why 2 cells are not linear is not known: the trials do not tell the parts of a step.
 
-1 cell has no speed-up: there is no ok cell to compare with that is alike but for its gpus.
+1 cell has no speed-up: there is no ok cell to compare with that is alike except for its gpus.
 
 Empty in summary.csv: epoch_s (not reported), time_to_target_s (no target, or not reached), energy_j (not measured), \
 gpu_util (not measured), power_w (not measured), peak_memory_gb (not measured), cost (no price, or no GPUs).
