@@ -12,7 +12,7 @@ from orchestrator.collection.by_seed import Differences, by_cell
 from orchestrator.collection.launches import launch_share
 from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
 from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
-from orchestrator.collection.timed import counts, only_sound
+from orchestrator.collection.timed import counts, is_invalid, only_sound
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Interval, logs
 from orchestrator.telemetry.timing_gate import Fault
@@ -178,7 +178,10 @@ def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
 
 def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     """What there is to say about each cell, worst first."""
-    valid_at_baseline = cells["timing_valid"].reindex(cells["baseline_cell_id"]).to_numpy(dtype=object)
+    spoiled_by_baseline = (
+        ~is_invalid(cells["timing_valid"])
+        & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
+    )
     parts = (
         _seed_notes(trials).reindex(cells.index).fillna(""),
         np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
@@ -191,10 +194,7 @@ def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
-        [
-            "the baseline's timing is not valid" if valid is False and cell != baseline else ""
-            for valid, cell, baseline in zip(valid_at_baseline, cells.index, cells["baseline_cell_id"], strict=True)
-        ],
+        np.where(spoiled_by_baseline, "the baseline's timing is not valid", ""),
     )
     return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
 

@@ -9,7 +9,7 @@ import pandas as pd
 from orchestrator.collection.timed import is_valid
 from orchestrator.decision.verdict import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.text import figures
-from orchestrator.text.rows import short_names, varying
+from orchestrator.text.cell_in_words import in_words, telling
 
 WHY = "Nothing is recommended, as asked: report.objective=none."
 
@@ -39,12 +39,9 @@ def _of_scaling(cells: pd.DataFrame) -> str:
         return ""
     valid = is_valid(scaled["timing_valid"])
     scaled = scaled[valid] if valid.any() else scaled
-    rows = scaled.to_dict("records")
-    place = int(scaled["speedup"].to_numpy().argmax())
-    row = rows[place]
+    row = scaled.to_dict("records")[int(scaled["speedup"].to_numpy().argmax())]
     speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
-    where = short_names(rows, varying(cells))[place]
-    cell = where if where.startswith("gpus=") else f"gpus={row['gpus']:g}, {where}"
     best = "The largest speed-up is" if row["speedup"] > 1 else "No cell gains by more GPUs: the best is"
+    ideal, cell = f"{figures.percent(row['efficiency'])}% of the ideal", in_words(row, telling(scaled))
     doubt = "" if valid.any() else " (its timing is not valid)"
-    return f"{best} {speed}, {figures.percent(row['efficiency'])}% of the ideal, with {cell}{doubt}."
+    return f"{best} {speed}, {ideal}, by {cell}{doubt}."

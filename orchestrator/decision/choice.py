@@ -43,7 +43,8 @@ SHOWN = 0.05
 class Choice:
     """The outcome of a contest. Arrays are by cell."""
 
-    chosen: int | None
+    favourite: int | None
+    """The cell that the rule takes, recommended or not yet (`Contenders.chosen`); None where none passes."""
     level: Means
     """Of the logarithms of the objective."""
     shortfall: Means
@@ -57,11 +58,11 @@ class Choice:
     tied: int = 0
     """How many cells within the margin are within TIE of the least objective."""
     by_accuracy: bool = False
-    """Whether the chosen one is the most accurate of those; else it is of those that are SURE to be as good as any."""
+    """Whether the favourite is the most accurate of those; else it is of those that are SURE to be as good as any."""
     all_tie: bool = False
     """Whether those are all that are within the margin, and several."""
     behind: float = math.nan
-    """By what part of the best's objective the chosen cell's is at most above it, with probability LOSS_QUANTILE; the
+    """By what part of the best's objective the favourite's is at most above it, with probability LOSS_QUANTILE; the
     best one is of those within the margin. NaN where one seed a cell tells nothing."""
 
 
@@ -89,7 +90,7 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     standing = passes & ~np.isnan(level.point)
     if not standing.any():
         return Choice(
-            chosen=None,
+            favourite=None,
             level=level,
             shortfall=shortfall,
             middle=middle,
@@ -104,9 +105,9 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     tied = points <= points.min() + math.log1p(TIE)
     loss = -Moments.of(contest.accuracy).mean if compared.any() else np.zeros(len(points))
     unsure = np.where(compared.any(), ~(p_best >= SURE), False)
-    chosen = int(np.lexsort((points, loss, unsure, ~tied))[0])
+    favourite = int(np.lexsort((points, loss, unsure, ~tied))[0])
     return Choice(
-        chosen=chosen,
+        favourite=favourite,
         level=level,
         shortfall=shortfall,
         middle=middle,
@@ -114,9 +115,9 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
         p_best=p_best,
         passes=passes,
         tied=int(tied.sum()),
-        by_accuracy=bool(loss[chosen] == loss[tied].min()),
+        by_accuracy=bool(loss[favourite] == loss[tied].min()),
         all_tie=bool(tied.sum() > 1 and tied.sum() == standing.sum()),
-        behind=math.nan if np.isnan(p_best[chosen]) else _at_most(times[:, chosen] - least.min(axis=1)),
+        behind=math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least.min(axis=1)),
     )
 
 

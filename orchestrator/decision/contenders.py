@@ -12,7 +12,7 @@ import pandas as pd
 from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.collector import cell_axes, collect_for
 from orchestrator.collection.measure import Measure, measured
-from orchestrator.collection.timed import only_sound
+from orchestrator.collection.timed import is_valid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
 from orchestrator.decision.choice import TIE, Choice, choose
@@ -24,7 +24,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Array, Interval, Moments, logs
 from orchestrator.statistics.pooling import Likeness
-from orchestrator.text.rows import name, varying
+from orchestrator.text.cell_in_words import in_words, telling
 from sweeps.lr_rule import plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -67,6 +67,7 @@ class Contenders:
     seeds: Sequence[Sequence[int]]
     """Of each cell, whatever became of them."""
     names: Sequence[str]
+    """In words."""
     measure: Measure
     contest: Contest
     choice: Choice
@@ -85,17 +86,24 @@ class Contenders:
 
     @property
     def chosen(self) -> int | None:
-        """The row of the cell to recommend: none either where a cell seems better whose timing is not valid."""
-        return None if self.seem_better else self.choice.chosen
+        """The row of the cell to recommend: the favourite, unless nobody knows whether it is the fastest, because its
+        own timing is not valid, or that of a cell which seems better.
+        """
+        return None if self.seem_better or not self.are_timed else self.choice.favourite
+
+    @property
+    def are_timed(self) -> bool:
+        """Whether the candidates' timings are valid: where any cell's is, the others are no candidates."""
+        return bool(is_valid(self.candidates["timing_valid"]).all())
 
     @property
     def seem_better(self) -> list[Spoiled]:
         """Of the spoiled those that have less of the objective than the choice and do not miss the margin, as far as
         is known; the best first. What one cannot trust of them is no reason to trust a slower cell.
         """
-        if self.choice.chosen is None:
+        if self.choice.favourite is None:
             return []
-        limit = math.exp(self.choice.level.point[self.choice.chosen] - math.log1p(TIE))
+        limit = math.exp(self.choice.level.point[self.choice.favourite] - math.log1p(TIE))
         baseline = self.contest.baseline
         least = -math.inf if baseline is None else float(self.cells["val_accuracy"][baseline]) - self.contest.margin
         return [each for each in self.spoiled if each.objective < limit and not each.val_accuracy < least]
@@ -141,8 +149,8 @@ class Contenders:
             margin=terms.margin,
             likeness=_likeness(own, terms),
         )
-        differing = varying(cells)
-        names = [name(row, differing) for row in own.to_dict("records")]
+        columns = telling(cells)
+        names = [in_words(row, columns) for row in own.to_dict("records")]
         totals = {each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")}
         points = _points(own, names, totals["time"].means(), totals["cost"].means())
         seeds = trials.groupby("cell_id")["seed"].agg(list)
@@ -155,7 +163,7 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=left_out,
-            spoiled=spoiled(cells[~kept], trials, differing),
+            spoiled=spoiled(cells[~kept], trials, columns),
             commonest_end=commonest_end(trials),
             points=points,
             front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),

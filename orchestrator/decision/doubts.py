@@ -6,7 +6,6 @@ import math
 
 import numpy as np
 
-from orchestrator.collection.timed import is_valid
 from orchestrator.decision.choice import BY_DRAWS, TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import FEWEST_SEEDS, is_sure
@@ -19,7 +18,6 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     p_best, p_within = float(found.choice.p_best[chosen]), float(found.choice.p_within[chosen])
     fewest = int(found.candidates["n_ok"].min())
     compared = not math.isnan(found.choice.shortfall.point[chosen])
-    invalid = not is_valid(found.candidates["timing_valid"]).all()
     chance_unknown = math.isnan(p_best) and fewest < 2
     reasons = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
     reasons += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
@@ -29,7 +27,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
         reasons.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
     missed = ["no trial reached the target accuracy"] * found.measure.target_missed
-    return reasons + missed + ["no timing is valid"] * invalid + same * _seeds_are_alike(found)
+    return reasons + missed + same * _seeds_are_alike(found)
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:

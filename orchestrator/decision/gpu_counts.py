@@ -6,6 +6,7 @@ import numpy as np
 
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import GpuCount
+from orchestrator.text.cell_in_words import gpus_in_words
 from sweeps.status import Status
 
 
@@ -20,13 +21,13 @@ def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
 
 
 def _best(found: Contenders, gpus: float) -> GpuCount:
-    choice = found.choice
+    choice, name = found.choice, gpus_in_words(gpus, on_cpu="cpu" in set(found.tried["device"]))
     known = ~np.isnan(choice.level.point) & (found.cells["gpus"].to_numpy(dtype="float64") == gpus)
     kept = np.flatnonzero(known & choice.passes).tolist()
     if not kept:
-        return GpuCount(gpus=gpus, best=None, why_none=_why_none(found, gpus, known=bool(known.any())))
-    row = choice.chosen if choice.chosen in kept else min(kept, key=lambda each: float(choice.level.point[each]))
-    return GpuCount(gpus=gpus, best=found.points[row])
+        return GpuCount(gpus=gpus, name=name, best=None, why_none=_why_none(found, gpus, known=bool(known.any())))
+    row = choice.favourite if choice.favourite in kept else min(kept, key=lambda each: float(choice.level.point[each]))
+    return GpuCount(gpus=gpus, name=name, best=found.points[row])
 
 
 def _why_none(found: Contenders, gpus: float, *, known: bool) -> str:

@@ -6,7 +6,9 @@ import math
 
 from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.decision.contenders import Contenders
+from orchestrator.decision.left_out import remedy_of
 from orchestrator.decision.words import difference, objective
+from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
 from orchestrator.text.units import suited
 
@@ -14,12 +16,12 @@ _MOST_NAMED = 2
 """Cells that a sentence names beside the first."""
 
 
-def recommended(found: Contenders, chosen: int) -> list[str]:
+def recommended(found: Contenders, chosen: int, verb: str = "Use") -> list[str]:
     """The cell, what it takes and what it loses, in sentences."""
     loss, baseline = found.choice.shortfall.point[chosen], found.contest.baseline
     if baseline is None:
         return _without_accuracy(found, chosen)
-    lead = f"Use {found.names[chosen]}: {found.measure.name} {objective(found, chosen)}"
+    lead = f"{verb} {found.names[chosen]}: {found.measure.name} {objective(found, chosen)}"
     if baseline == chosen:
         return [f"{lead}, the baseline itself{_paid(found, chosen)}."]
     known = not math.isnan(found.choice.level.point[baseline])
@@ -31,8 +33,8 @@ def recommended(found: Contenders, chosen: int) -> list[str]:
 
 def nothing(found: Contenders) -> list[str]:
     """Why no cell is recommended, in sentences."""
-    if found.choice.chosen is not None:
-        return _too_early(found, found.choice.chosen)
+    if found.choice.favourite is not None:
+        return (_too_early if found.seem_better else _untimed)(found, found.choice.favourite)
     why = "; ".join(found.left_out) or "no trial has ended"
     if len(found.candidates):
         baseline = found.names[found.contest.baseline or 0]
@@ -48,17 +50,29 @@ def nothing(found: Contenders) -> list[str]:
     return [f"No recommendation by {found.measure.name}: {why}."]
 
 
-def _too_early(found: Contenders, chosen: int) -> list[str]:
+def _untimed(found: Contenders, favourite: int) -> list[str]:
+    """Why no timing is valid and how to know, and only then which cell seems the best."""
+    cell = found.cells.loc[favourite]
+    left_out = [f"Not considered: {'; '.join(found.left_out)}."] if found.left_out else []
+    why, remedy = str(cell["note"]).rstrip("."), remedy_of(Fault(str(cell["timing_fault"])))
+    return [
+        f"No recommendation yet: no timing is valid ({why}). To know, {remedy}.",
+        *recommended(found, favourite, "So far the best seems to be"),
+        *left_out,
+    ]
+
+
+def _too_early(found: Contenders, favourite: int) -> list[str]:
     """Which cells seem better than the best one with a valid timing, and how to know."""
     first, *others = found.seem_better
     unit = suited(found.measure.unit, first.objective)
-    own = unit.text(math.exp(found.choice.level.point[chosen]))
+    own = unit.text(math.exp(found.choice.level.point[favourite]))
     lead = (
-        f"No recommendation yet: {first.name} seems the best, with {found.measure.name} {unit.text(first.objective)}"
-        f" against {own} of {found.names[chosen]}, but its timing is not valid ({first.note}). To know,"
-        f" {first.remedy}."
+        f"No recommendation yet: the best seems to be {first.name}, with {found.measure.name}"
+        f" {unit.text(first.objective)} against {own} of {found.names[favourite]}, but its timing is not valid"
+        f" ({first.note}). To know, {remedy_of(first.fault, first.cell_id)}."
     )
-    named = [f"{each.name} ({unit.text(each.objective)})" for each in others[:_MOST_NAMED]]
+    named = [f"{each.name}, {unit.text(each.objective)}" for each in others[:_MOST_NAMED]]
     named += [f"{len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
     further = [f"Others seem better without a valid timing, too: {'; '.join(named)}."] if named else []
     return [lead, *further, f"Not considered: {'; '.join(found.left_out)}."]
@@ -84,7 +98,7 @@ def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
 def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
     """What is known of a sweep whose trials report no validation accuracy: only what is least."""
     row = found.cells.to_dict("records")[chosen]
-    least = f"Least {found.measure.name}: {found.names[chosen]}, {objective(found, chosen)}{_paid(found, chosen)}"
+    least = f"Least {found.measure.name}, {objective(found, chosen)}: {found.names[chosen]}{_paid(found, chosen)}"
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
         least += f", at {figures.times(speedup)}× its baseline's throughput"

@@ -14,7 +14,7 @@ from orchestrator.collection.timed import is_valid
 from orchestrator.statistics.means import Moments, logs
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
-from orchestrator.text.rows import name
+from orchestrator.text.cell_in_words import in_words
 from sweeps.status import Status
 
 _LONGEST_NOTE = 200
@@ -34,16 +34,16 @@ class Spoiled:
     note: str
     """Why its timing is not valid."""
 
-    @property
-    def remedy(self) -> str:
-        """How to come by a valid timing of it."""
-        if self.fault is Fault.TOO_SHORT:
-            return "give the trials a longer budget (budget.epochs), or trainable.window_s where there is that key"
-        if self.fault is Fault.SHARED:
-            return "let each trial have its devices to itself (resources.timing=auto)"
-        if self.fault is Fault.SEVERAL_MODELS:
-            return "choose one device model (cluster.gpu_type)"
-        return f"run it again (rerun={self.cell_id}), or with further seeds, while nothing else uses the machine"
+
+def remedy_of(fault: Fault, rerun: str = "all") -> str:
+    """How to come by a valid timing; `rerun` is the cell that a repetition mends."""
+    if fault is Fault.TOO_SHORT:
+        return "give the trials a longer budget (budget.epochs), or trainable.window_s where there is that key"
+    if fault is Fault.SHARED:
+        return "let each trial have its devices to itself (resources.timing=auto)"
+    if fault is Fault.SEVERAL_MODELS:
+        return "choose one device model (cluster.gpu_type)"
+    return f"run it again (rerun={rerun}), or with further seeds, while nothing else uses the machine"
 
 
 def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
@@ -66,8 +66,8 @@ def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
     return (cells["status"] == Status.OK.value) & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
 
 
-def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Spoiled]:
-    """Of cells that may not be chosen those that have a figure all the same."""
+def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -> list[Spoiled]:
+    """Of cells that may not be chosen those that have a figure all the same; `columns` tell them apart."""
     cells = cells[_known(cells, trials)]
     if cells.empty:
         return []
@@ -77,7 +77,7 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str])
     found = [
         Spoiled(
             cell_id=row["cell_id"],
-            name=name(row, differing),
+            name=in_words(row, columns),
             objective=value,
             val_accuracy=row["val_accuracy"],
             fault=Fault(row["timing_fault"]),

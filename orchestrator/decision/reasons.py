@@ -34,7 +34,7 @@ def reasons(found: Contenders) -> Iterator[str]:
         )
     else:
         yield f"Of {count} cells it has the least {found.measure.name}{among}."
-    if compared and choice.chosen is not None and choice.shortfall.point[choice.chosen] < -margin:
+    if compared and choice.favourite is not None and choice.shortfall.point[choice.favourite] < -margin:
         yield (
             f"Its own seeds came out more than {margin:g} lower; {BY_LIKE_CELLS}, it is more likely than not within"
             " the margin."
@@ -57,7 +57,8 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
     if math.isnan(level[row]):
         return f"its {measure} is not known, or its timing is not valid"
     if chosen is None and choice.passes[row]:
-        return f"{found.seem_better[0].name} seems better, and its timing is not valid"
+        better = found.seem_better
+        return f"the best seems to be {better[0].name}, whose timing is not valid" if better else "no timing is valid"
     if chosen is None or not choice.passes[row]:
         within = float(choice.p_within[row])
         chance = f", within the margin with probability {probability(within)}{like_cells(found, row)}"

@@ -50,6 +50,8 @@ class GpuCount:
     """What a number of GPUs is worth: the best cell that has so many."""
 
     gpus: float
+    name: str
+    """`2 GPUs`, or `2 processes`."""
     best: TradeOff | None
     """By the objective, among those within the margin."""
     why_none: str = ""

@@ -28,7 +28,7 @@ def objective(found: Contenders, row: int) -> str:
 
 def unit_of(found: Contenders) -> Unit:
     """In which the objective is told: the same wherever it is, by the chosen cell and the baseline."""
-    rows = [row for row in (found.choice.chosen, found.contest.baseline) if row is not None]
+    rows = [row for row in (found.choice.favourite, found.contest.baseline) if row is not None]
     return suited(found.measure.unit, *np.exp(found.choice.level.point[rows]))
 
 

@@ -32,7 +32,7 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     rivals = [i for i in np.argsort(-choice.p_best).tolist() if i != chosen and choice.p_best[i] >= NOTICED]
     for i in rivals[:_MOST]:
         chance = probability(float(choice.p_best[i]))
-        yield f"{found.names[i]} is {BEST} with probability {chance}: {objective(found, i)}{_loss(loss[i])}."
+        yield f"With probability {chance} {BEST} is {found.names[i]}: {objective(found, i)}{_loss(loss[i])}."
     yield from _at_the_edge(found, chosen)
     row = found.cells.loc[chosen]
     if (launch_bound(found.cells) & found.cells["n_processes"].eq(1).fillna(False))[chosen]:

@@ -124,7 +124,7 @@ def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left:
     from orchestrator.plan.outlook import Outlook
 
     found = Contenders.among(request, ok)
-    chosen, baseline = found.choice.chosen, found.contest.baseline
+    chosen, baseline = found.choice.favourite, found.contest.baseline
     ids = [str(cell) for cell in found.cells["cell_id"]]
     outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
     rows = outlook.open(chosen)

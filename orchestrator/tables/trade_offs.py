@@ -20,8 +20,7 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
     if first_s is None:
         return None
     names = [
-        _called(found, count.best) if count.best else f"gpus={count.gpus:g}: {count.why_none}"
-        for count in found.gpu_counts
+        _called(found, count.best) if count.best else f"{count.name}: {count.why_none}" for count in found.gpu_counts
     ]
     time, *others = _columns(found, bests).items()
     faster = ("times as fast", [_as_fast(first_s, point.time_s) if point else "" for point in bests])

@@ -95,10 +95,10 @@ def chosen(contest: Contest) -> Mapping[str, tuple[int, Choice]]:
     pooled, alone = (
         choose(each, np.random.default_rng(0), DRAWS) for each in (contest, replace(contest, likeness=None))
     )
-    assert pooled.chosen is not None and alone.chosen is not None  # the baseline is within its own margin
+    assert pooled.favourite is not None and alone.favourite is not None  # the baseline is within its own margin
     return {
-        "as it is": (pooled.chosen, pooled),
-        "by each cell's mean alone": (alone.chosen, alone),
+        "as it is": (pooled.favourite, pooled),
+        "by each cell's mean alone": (alone.favourite, alone),
         "of those within 2% of the least the likeliest to be best": (likeliest(pooled), pooled),
     }
 

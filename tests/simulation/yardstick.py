@@ -112,7 +112,7 @@ def recommendations(
     for _ in range(sims):
         asked, regret, truly = contest(noise, seeds, generator, draw)
         found = choose(asked, generator, DRAWS)
-        chosen, behind = found.chosen, found.behind
+        chosen, behind = found.favourite, found.behind
         right = truly[chosen] and regret[chosen] <= 0.02
         holds = regret[chosen] <= behind + 1e-9
         rows.append((regret[chosen], truly[chosen], found.p_within[chosen], found.p_best[chosen], right, holds, behind))
@@ -155,8 +155,8 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
             left_out = np.arange(MOST_SEEDS) >= ran[:, None]
             values = [np.where(left_out, np.nan, each)[:, : ran.max()] for each in (objective, accuracy)]
             found = choose(measured(world, *values), generator, DRAWS)
-            asked, needed = further_seeds(_contenders(found, ran), found.chosen)
-            chosen = found.chosen
+            asked, needed = further_seeds(_contenders(found, ran), found.favourite)
+            chosen = found.favourite
             sure = found.p_best[chosen] >= SURE and found.p_within[chosen] >= SURE
             rows.setdefault(number, []).append((regret[chosen], truly[chosen], ran.sum(), bool(asked), sure))
             ran[asked] = np.minimum(needed, MOST_SEEDS)
@@ -203,7 +203,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
             f"least time where within with p ≥ {least}": np.where(p >= least, level, np.inf)
             for least in (0.3, 0.4, 0.5, 0.6, 0.7)
         }
-        picks["the rule that is used"] = -(np.arange(len(level)) == found.chosen).astype(float)
+        picks["the rule that is used"] = -(np.arange(len(level)) == found.favourite).astype(float)
         tied = level <= level[found.passes].min() + np.log1p(TIE)
         picks["of those within 2% of the least the likeliest to be best"] = -found.p_best * (found.passes & tied)
         picks["the likeliest to be best, where within with p ≥ 0.5"] = -found.p_best * found.passes

@@ -359,3 +359,13 @@ def test_a_target_that_a_spoiled_seed_reached_is_reached(record_of: RecordOf) ->
     ]
     row = collect(records, scaling="weak")[1].iloc[0]
     assert (row["n_reached"], row["time_to_target_s"]) == (2, pytest.approx(4))
+
+
+def test_a_baseline_that_was_disturbed_is_told_where_the_cells_own_timing_is_valid(record_of: RecordOf) -> None:
+    busy = {"foreign_cpu": 0.3}
+    base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
+    quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
+    spoiled = [record_of(4, s, metrics=measured(400, 0.9) | busy) for s in range(2)]
+    notes = list(collect([*base, *quiet, *spoiled], scaling="weak")[1]["note"])
+    reason = "others took 30% of the cores' time"
+    assert notes == [reason, "the baseline's timing is not valid", reason]

@@ -29,7 +29,7 @@ def chosen_of(*arguments, **named):
 def test_the_fastest_within_the_margin_is_chosen():
     # The third is fastest, and loses .05 with every seed: shown. The second loses nothing.
     found = chosen_of([[10, 10], [5, 5], [2, 2]], [[0.9, 0.91], [0.9, 0.91], [0.85, 0.86]])
-    assert found.chosen == 1
+    assert found.favourite == 1
     assert list(found.p_within) == [1, 1, 0]
     assert list(found.p_best) == [0, 1, 0]
     assert not found.all_tie
@@ -40,19 +40,19 @@ def test_the_probability_of_being_within_the_margin_is_students():
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.02)
     expected = student_t.cdf(0.01 / (0.01 / math.sqrt(3)), 2)
     assert found.p_within[1] == pytest.approx(expected, abs=0.01)
-    assert found.chosen == 1
+    assert found.favourite == 1
 
 
 def test_a_mean_beyond_the_margin_is_not_recommended_even_if_nothing_is_shown():
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
     assert 0.05 < found.p_within[1] < 0.5
-    assert found.chosen == 0
+    assert found.favourite == 0
 
 
 def test_how_far_the_chosen_one_may_be_behind_the_best():
     # The second is within the margin with some 20%: then the first takes twice as long as it has to, else nothing.
     found = chosen_of([[2, 2, 2], [1, 1, 1]], [[0.9, 0.91, 0.92], [0.9, 0.9, 0.9]], margin=0.005)
-    assert found.chosen == 0 and found.p_within[1] > 0.05
+    assert found.favourite == 0 and found.p_within[1] > 0.05
     assert found.behind == pytest.approx(1.0)
     # Where the slower is surely behind, nothing is lost; of one seed nothing is known.
     assert chosen_of([[10, 10], [5, 5]], [[0.9, 0.91], [0.9, 0.91]]).behind == 0
@@ -81,12 +81,12 @@ def test_cells_that_do_the_same_share_the_probability_of_being_best():
 
 def test_where_the_objective_tells_nothing_accuracy_chooses():
     found = chosen_of([[1.0, 1.0], [1.0, 1.0]], [[0.9, 0.9], [0.92, 0.93]])
-    assert found.all_tie and found.chosen == 1
+    assert found.all_tie and found.favourite == 1
 
 
 def test_one_seed_gives_a_choice_without_probabilities():
     found = chosen_of([[10], [5], [2]], [[0.9], [0.895], [0.7]])
-    assert found.chosen == 1
+    assert found.favourite == 1
     assert np.isnan(found.p_best).all() and math.isnan(found.p_within[1])
 
 
@@ -98,7 +98,7 @@ def test_unequal_seeds_are_compared_unpaired():
 
 
 def test_nothing_to_choose_from():
-    assert chosen_of([[NAN, NAN]], [[0.9, 0.9]]).chosen is None
+    assert chosen_of([[NAN, NAN]], [[0.9, 0.9]]).favourite is None
 
 
 def test_seeds_to_tell_a_difference():
@@ -134,4 +134,4 @@ def test_nothing_is_pooled_where_an_error_is_unknown():
     likeness = Likeness(batch=32.0 * 2 ** np.arange(6), recipe=np.zeros(6, dtype=int))
     one_seed = contest(np.ones((6, 1)), 0.9 - 0.01 * np.arange(6)[:, None])
     found = choose(replace(one_seed, likeness=likeness), np.random.default_rng(0))
-    assert np.isnan(found.p_within[1:]).all() and found.chosen == 0
+    assert np.isnan(found.p_within[1:]).all() and found.favourite == 0

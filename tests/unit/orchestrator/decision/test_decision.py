@@ -12,9 +12,9 @@ from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measure
 GOLDEN = """\
 # Recommendation: demo
 
-**Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, against 60.0 s of the baseline \
-(gpus=1, device_batch_size=32, lr_rule=none); 60.0 GPU-seconds, against 60.0; validation accuracy the same as the \
-baseline's (0.01 lower is allowed).**
+**Use 2 GPUs with a batch of 32 each (64 in all), learning rate not scaled: time for the fixed budget 30.0 s, against \
+60.0 s of the baseline (1 GPU with a batch of 32, learning rate not scaled); 60.0 GPU-seconds, against 60.0; \
+validation accuracy the same as the baseline's (0.01 lower is allowed).**
 
 Probability that it is the best cell or within 2% of the best: over 99%. Probability that its validation accuracy is \
 within the margin: over 99%.
@@ -23,16 +23,16 @@ With 95% probability its time for the fixed budget is no more than that of the b
 
 The best cell of each number of GPUs, of those whose accuracy is within the margin (means over seeds):
 
-| cell                                                | time [s]   | times as fast   | validation accuracy   | cost \
-[GPU-seconds]   |
-|:----------------------------------------------------|:-----------|:----------------|:----------------------|:-----\
-----------------|
-| gpus=1, device_batch_size=32, lr_rule=none          | 60.0       | 1.00×           | 0.910                 | 60.0 \
-                |
-| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0       | 2.00×           | 0.910                 | 60.0 \
-                |
-| gpus=4: no cell keeps the margin                    |            |                 |                       |      \
-                |
+| cell                                                                          | time [s]   | times as fast   | \
+validation accuracy   | cost [GPU-seconds]   |
+|:------------------------------------------------------------------------------|:-----------|:----------------|:-----\
+-----------------|:---------------------|
+| 1 GPU with a batch of 32, learning rate not scaled                            | 60.0       | 1.00×           | \
+0.910                 | 60.0                 |
+| 2 GPUs with a batch of 32 each (64 in all), learning rate not scaled (chosen) | 30.0       | 2.00×           | \
+0.910                 | 60.0                 |
+| 4 GPUs: no cell keeps the margin                                              |            |                 |      \
+                 |                      |
 
 Why:
 
@@ -44,15 +44,19 @@ margin.
 
 What would change it:
 
-- report.margin=0.05 would let in gpus=4, device_batch_size=32, lr_rule=none: 20.0 s, validation accuracy 0.0500 lower \
-than the baseline's (within 0.01 with probability below 1%).
+- report.margin=0.05 would let in 4 GPUs with a batch of 32 each (128 in all), learning rate not scaled: 20.0 s, \
+validation accuracy 0.0500 lower than the baseline's (within 0.01 with probability below 1%).
 
 No other cell beats one of these in time, validation accuracy and cost at once (means over seeds):
 
-| cell                                                | time [s]   | validation accuracy   | cost [GPU-seconds]   |
-|:----------------------------------------------------|:-----------|:----------------------|:---------------------|
-| gpus=4, device_batch_size=32, lr_rule=none          | 20.0       | 0.860                 | 80.0                 |
-| gpus=2, device_batch_size=32, lr_rule=none (chosen) | 30.0       | 0.910                 | 60.0                 |
+| cell                                                                          | time [s]   | validation accuracy   \
+| cost [GPU-seconds]   |
+|:------------------------------------------------------------------------------|:-----------|:----------------------|\
+:---------------------|
+| 4 GPUs with a batch of 32 each (128 in all), learning rate not scaled         | 20.0       | 0.860                 \
+| 80.0                 |
+| 2 GPUs with a batch of 32 each (64 in all), learning rate not scaled (chosen) | 30.0       | 0.910                 \
+| 60.0                 |
 """
 
 
@@ -76,7 +80,10 @@ def test_golden_values(records: list[TrialRecord]) -> None:
 
 def test_a_cost_in_ones_own_currency_is_told_as_a_cost(records: list[TrialRecord]) -> None:
     both = decided(records, price_per_gpu_hour=3.0).lead
-    assert "30.0 s, against 60.0 s of the baseline (gpus=1, device_batch_size=32, lr_rule=none); cost 0.0500, " in both
+    assert (
+        "30.0 s, against 60.0 s of the baseline (1 GPU with a batch of 32, learning rate not scaled); cost 0.0500, "
+        in both
+    )
     assert "; cost 0.0500, against 0.0500; validation accuracy the same" in both
     alone = decided([each for each in records if each.gpus == 1], price_per_gpu_hour=3.0).lead
     assert alone.endswith("60.0 s, the baseline itself, at cost 0.0500.")
@@ -132,7 +139,7 @@ def test_without_a_price_the_cost_is_what_gpus_are_held_and_the_time_beside_it(r
 
 def test_whole_gpus_beside_fractions_of_one_are_told_as_a_config_has_them(record_of: RecordOf) -> None:
     found = decided([record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (0.5, 1) for s in range(3)])
-    assert found.sentence.startswith("Use gpus=1, ") and "gpus=1.0" not in recommendation_markdown(found, "demo")
+    assert found.sentence.startswith("Use 1 GPU with ") and "1.0 GPU" not in recommendation_markdown(found, "demo")
 
 
 def test_energy_that_was_not_measured_recommends_nothing(records: list[TrialRecord]) -> None:
@@ -201,7 +208,7 @@ def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: 
     found = decided(records)
     assert found.cell_id == "2-32-none" and found.provisional
     assert found.more_seeds == found.commands == ()
-    told = "Up to 30 seeds would not tell it from gpus=1, device_batch_size=32, lr_rule=none: take either."
+    told = "Up to 30 seeds would not tell it from 1 GPU with a batch of 32: take either."
     assert told in found.would_change
 
 

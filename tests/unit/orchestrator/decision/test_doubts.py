@@ -28,7 +28,7 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
     found = decided(records)
     assert (found.cell_id, found.provisional) == ("2-32-none", True)
     assert found.sentence == (
-        "Least time for the fixed budget: gpus=2, device_batch_size=32, lr_rule=none, 40.0 s, for 80.0 GPU-seconds, at"
+        "Least time for the fixed budget, 40.0 s: 2 GPUs with a batch of 32 each (64 in all), for 80.0 GPU-seconds, at"
         " 1.50× its baseline's throughput. Whether it trains as well as the others is not known: no trial reported a"
         " validation accuracy."
     )
@@ -45,7 +45,7 @@ def test_the_fastest_is_not_taken_for_the_most_accurate_where_only_a_test_set_te
         record_of(g, metrics={"samples_per_s": 100.0 * g, "samples": 6000, "accuracy": 0.9 - g / 10}) for g in (1, 2)
     ]
     told = decided(records).sentence
-    assert "On the test set its accuracy is 0.700; the highest is 0.800 (gpus=1, device_batch_size=32, " in told
+    assert "On the test set its accuracy is 0.700; the highest is 0.800 (1 GPU with a batch of 32)." in told
 
 
 def test_of_one_cell_no_chance_of_being_the_best_is_told(records: list[TrialRecord]) -> None:
@@ -62,7 +62,7 @@ def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
         for g, given in drops.items()
         for s, drop in enumerate(given)
     ]
-    told = "Up to 30 seeds would not tell whether the accuracy of gpus=4, device_batch_size=32, lr_rule=none keeps the"
+    told = "Up to 30 seeds would not tell whether the accuracy of 4 GPUs with a batch of 32 each (128 in all) keeps the"
     assert f"{told} margin of 0.01: it is too near it." in decided(records).would_change
 
 
@@ -96,7 +96,7 @@ def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of
         for seed in range(3)
     ]
     chosen, other = decided(records).shortlist
-    assert chosen.name.startswith("gpus=2,")
+    assert chosen.name.startswith("2 GPUs ")
     assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which has no more"
 
 
@@ -106,20 +106,20 @@ def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of
         (
             {1: 50, 2: 100, 4: 101},
             {1: 0.9, 2: 0.905, 4: 0.902},
-            "64% (86% for gpus=4, device_batch_size=32, lr_rule=none, which came out less accurate, and no more than 2%"
-            " ahead).",
+            "64% (86% for 4 GPUs with a batch of 32 each (128 in all), which came out less accurate, and no more than"
+            " 2% ahead).",
         ),
         ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, "87%."),
         (
             {1: 50, 2: 100, 4: 103},
             {1: 0.9, 2: 0.9, 4: 0.8905},
-            "58% (61% for gpus=2, device_batch_size=32, lr_rule=none, which came out 3.0% behind); the probability that"
+            "58% (61% for 2 GPUs with a batch of 32 each (64 in all), which came out 3.0% behind); the probability that"
             " its accuracy is within the margin is 60%.",
         ),
         (
             {1: 50, 2: 100, 4: 400},
             {1: 0.9, 2: 0.8905, 4: 0.8895},
-            "36% (40% for gpus=4, device_batch_size=32, lr_rule=none, which is more likely than not to miss the"
+            "36% (40% for 4 GPUs with a batch of 32 each (128 in all), which is more likely than not to miss the"
             " margin); the probability that its accuracy is within the margin is 60%.",
         ),
     ],

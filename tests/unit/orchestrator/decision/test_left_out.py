@@ -20,9 +20,9 @@ def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_va
     slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
     found = decided([*fast, *slow])
     assert (found.cell_id, found.name, found.provisional, found.more_seeds) == (None, "", True, ())
-    first, second = (f"gpus={gpus}, device_batch_size=32, lr_rule=none" for gpus in (1, 2))
+    first, second = ("1 GPU with a batch of 32", "2 GPUs with a batch of 32 each (64 in all)")
     assert found.lead == (
-        f"No recommendation yet: {first} seems the best, with time for the fixed budget 15.0 s against 60.0 s of"
+        f"No recommendation yet: the best seems to be {first}, with time for the fixed budget 15.0 s against 60.0 s of"
         f" {second}, but its timing is not valid (timed window below 2 s or 50 steps). To know, give the trials a"
         " longer budget (budget.epochs), or trainable.window_s where there is that key."
     )
@@ -33,7 +33,7 @@ def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_va
         (2, ""),
     ]
     assert {each.cell_id: each.why_not for each in found.shortlist}["2-32-none"] == (
-        f"{first} seems better, and its timing is not valid"
+        f"the best seems to be {first}, whose timing is not valid"
     )
 
 
@@ -49,7 +49,7 @@ def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
     spoiled = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
     found = decided([*slow, *spoiled])
     assert found.cell_id == chosen and found.lead.startswith(
-        "Use gpus=2" if chosen else "No recommendation yet: gpus=4"
+        "Use 2 GPUs" if chosen else "No recommendation yet: the best seems to be 4 GPUs"
     )
 
 
@@ -73,7 +73,7 @@ def test_the_remedy_is_one_against_what_spoiled_the_timing(
     given = {**fields, "metrics": measured(200, 0.9) | fields.get("metrics", {})}
     found = decided([*valid, *(record_of(g, s, **given) for g in (2, 4, 8, 16) for s in range(3))])
     assert found.cell_id is None and f"To know, {remedy}" in found.lead
-    named = "; ".join(f"gpus={gpus}, device_batch_size=32, lr_rule=none (30.0 s)" for gpus in (4, 8))
+    named = "; ".join(f"{gpus} GPUs with a batch of 32 each ({32 * gpus} in all), 30.0 s" for gpus in (4, 8))
     assert found.further[0] == f"Others seem better without a valid timing, too: {named}; 1 more."
 
 
@@ -82,7 +82,7 @@ def test_cells_that_could_not_be_chosen_are_told_where_none_is(record_of: Record
     bad = [record_of(2, s, metrics=measured(200, 0.5), provenance={"device_model": "GPU 0"}) for s in range(3)]
     assert decided([*good, *bad]).sentence == (
         "No recommendation: the validation accuracy of every cell that could be chosen is likely to be more than 0.01"
-        " below that of the baseline (gpus=1, device_batch_size=32, lr_rule=none, device=GPU 0 + GPU 1 + GPU 2)."
+        " below that of the baseline (1 × GPU 0 + GPU 1 + GPU 2 with a batch of 32)."
         " Not considered: 1 cell has no valid timing."
     )
 
@@ -91,8 +91,34 @@ def test_invalid_timings_stand_back_behind_valid_ones(record_of: RecordOf) -> No
     records = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     shared = [record_of(2, s, timing="shared", metrics=measured(101, 0.9)) for s in range(3)]
     assert decided(records + shared).cell_id == "1-32-none"
-    alone = decided(shared)
-    assert alone.cell_id == "2-32-none" and "no timing is valid" in alone.sentence
+
+
+def test_where_no_timing_is_valid_that_is_said_first_and_then_what_seems_the_best(record_of: RecordOf) -> None:
+    """A shared laptop: all seems well, and every second of it was measured beside somebody else's work."""
+    busy = {"foreign_cpu": 0.3}
+    records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000, **busy)) for g in (1, 2) for s in range(3)]
+    found = decided([*records, record_of(4, 0, Status.OOM, note="memory")])
+    assert (found.cell_id, found.provisional, found.doubts, found.commands) == (None, True, (), ())
+    assert found.lead == (
+        "No recommendation yet: no timing is valid (others took 30% of the cores' time). To know, run it again"
+        " (rerun=all), or with further seeds, while nothing else uses the machine."
+    )
+    assert found.further == (
+        "So far the best seems to be 2 GPUs with a batch of 32 each (64 in all): time for the fixed budget 30.0 s,"
+        " against 60.0 s of the baseline (1 GPU with a batch of 32); 60.0 GPU-seconds, against 60.0; validation"
+        " accuracy the same as the baseline's (0.01 lower is allowed).",
+        "Not considered: 1 cell is not ok.",
+    )
+    assert {each.why_not for each in found.shortlist} == {"no timing is valid"}
+    assert "(chosen)" not in recommendation_markdown(found, "demo")
+
+
+def test_one_valid_timing_does_not_make_less_of_the_others(record_of: RecordOf) -> None:
+    """Whether or not a slow cell's timing is valid, a fast cell without one is what seems the best."""
+    fast = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]
+    for timing in ("shared", "device"):
+        found = decided([*(record_of(1, s, timing=timing, metrics=measured(100, 0.9)) for s in range(3)), *fast])
+        assert found.cell_id is None and "the best seems to be 2 GPUs" in found.sentence
 
 
 def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: RecordOf) -> None:
@@ -102,8 +128,8 @@ def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: R
     found = decided(shared + good + bad)
     assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
     assert found.sentence == (
-        "Use gpus=2, device_batch_size=32, lr_rule=none: time for the fixed budget 30.0 s, for 60.0 GPU-seconds;"
-        " validation accuracy the same as that of the baseline (gpus=1, device_batch_size=32, lr_rule=none) (0.01 lower"
+        "Use 2 GPUs with a batch of 32 each (64 in all): time for the fixed budget 30.0 s, for 60.0 GPU-seconds;"
+        " validation accuracy the same as that of the baseline (1 GPU with a batch of 32) (0.01 lower"
         " is allowed)."
     )
     assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]

@@ -91,7 +91,7 @@ def test_the_chances_are_those_of_sweeps_played_to_their_end(mean: float) -> Non
         played = accuracy.copy()
         played[1, 2] = generator.normal(true, sigma)
         end = Contest(objective=seconds, accuracy=played, baseline=0, margin=0.01)
-        chosen += choose(end, generator, 1_000).chosen == 1
+        chosen += choose(end, generator, 1_000).favourite == 1
     assert math.isinf(own.freedom[1])
     assert Outlook(contest=now, left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
 

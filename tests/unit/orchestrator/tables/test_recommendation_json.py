@@ -92,7 +92,8 @@ def test_the_alternatives_say_why_they_are_not_the_one(records: list[TrialRecord
         ),
     }
     assert found["baseline"]["why_not"] == (
-        "its time for the fixed budget is 100% above that of gpus=2, device_batch_size=32, lr_rule=none"
+        "its time for the fixed budget is 100% above that of 2 GPUs with a batch of 32 each (64 in all), learning rate"
+        " not scaled"
     )
     assert found["not_considered"] == ["1 cell is not ok"]
 
@@ -135,12 +136,16 @@ def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: Recor
         assert all(row in re.sub(" +", " ", text) for row in rows)
 
 
-def test_timings_that_are_not_valid_are_a_warning(records: list[TrialRecord]) -> None:
+def test_without_a_valid_timing_nothing_is_recommended_to_programs_either(records: list[TrialRecord]) -> None:
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    spoiled = (trials.assign(timing_valid=False), cells.assign(timing_valid=False, note="shared device"))
+    spoiled = (
+        trials.assign(timing_valid=False),
+        cells.assign(timing_valid=False, timing_fault="shared", note="shared device"),
+    )
     found = told(decide(*spoiled, Terms(axes={"gpus": "gpus"})))
-    assert found["warnings"] == ["no timing is valid", "shared device"]
-    assert found["recommended"]["timing_valid"] is False
+    assert found["recommended"] is None and found["provisional"]
+    assert found["sentence"].startswith("No recommendation yet: no timing is valid (shared device). To know, ")
+    assert {each["timing_valid"] for each in [found["baseline"], *found["alternatives"]]} == {False}
 
 
 @pytest.mark.parametrize("objective", ["energy", NO_OBJECTIVE])

@@ -1,0 +1,51 @@
+"""A cell as a reader would say it: `2 GPUs with a batch of 256 each (512 in all), learning rate scaled linearly`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.text import figures
+from orchestrator.text.rows import Row, axis, varying
+from sweeps.lr_rule import RULES
+
+_UNSCALED = "none"
+
+
+def telling(cells: pd.DataFrame) -> list[str]:
+    """The columns that say which cell of a sweep is meant; the rule only where any of them scales the rate."""
+    rule = ["lr_rule"] if (cells["lr_rule"] != _UNSCALED).any() else []
+    return ["gpus", "device_batch_size", *rule, *varying(cells)]
+
+
+def in_words(row: Row, columns: Sequence[str]) -> str:
+    """A cell by its values in these columns, as of `telling`; axes that nobody has words for as `name=value`."""
+    left: dict[str, Any] = {column: row[column] for column in columns}
+    gpus, device = left.pop("gpus"), left.pop("device", "cpu")
+    what = gpus_in_words(gpus, on_cpu=row["device"] == "cpu") if device == "cpu" else f"{gpus:g} × {device}"
+    batch = f" with {_batch(row, left.pop('device_batch_size'))}"
+    rate = _rate(left.pop("lr_rule", None), left.pop("lr_multiplier", None))
+    named = [f"{axis(column)}={figures.asked(value)}" for column, value in left.items()]
+    return ", ".join(filter(None, [what + batch, rate, *named]))
+
+
+def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
+    """`1 GPU`, `0.25 GPUs`; without GPUs the worker processes that take their place, `2 processes`."""
+    one, many = ("process", "processes") if on_cpu else ("GPU", "GPUs")
+    return f"{gpus:g} {one if gpus == 1 else many}"
+
+
+def _batch(row: Row, device_batch_size: Any) -> str:
+    each, whole = figures.fact(device_batch_size), figures.fact(row["global_batch_size"])
+    in_all = "" if whole == each else f" ({whole} in all)"
+    return f"a batch of {each}{' each' if row['gpus'] > 1 else ''}{in_all}"
+
+
+def _rate(rule: str | None, multiplier: float | None) -> str:
+    """What becomes of the reference learning rate."""
+    if rule is None and multiplier is None:
+        return ""
+    scaled = "" if rule is None else f" {RULES[rule].in_words}" if rule in RULES else f" by lr_rule={rule}"
+    return f"learning rate{scaled}{'' if multiplier is None else f' × {multiplier:g}'}"

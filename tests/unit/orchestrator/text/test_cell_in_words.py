@@ -1,0 +1,68 @@
+"""Cells as a reader would say them."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from orchestrator.text.cell_in_words import gpus_in_words, in_words, telling
+from sweeps.lr_rule import RULES
+
+CELL = {"gpus": 2, "device": "NVIDIA H200", "device_batch_size": 256, "global_batch_size": 512, "lr_rule": "linear"}
+ALL = ["gpus", "device_batch_size", "lr_rule"]
+
+
+@pytest.mark.parametrize(
+    ("fields", "further", "told"),
+    [
+        ({}, [], "2 GPUs with a batch of 256 each (512 in all), learning rate scaled linearly"),
+        ({"gpus": 1.0, "global_batch_size": 256.0}, [], "1 GPU with a batch of 256, learning rate scaled linearly"),
+        (
+            {"global_batch_size": 1024},
+            [],
+            "2 GPUs with a batch of 256 each (1024 in all), learning rate scaled linearly",
+        ),
+        ({"gpus": 0.25, "global_batch_size": 256}, [], "0.25 GPUs with a batch of 256, learning rate scaled linearly"),
+        ({"device": "cpu"}, [], "2 processes with a batch of 256 each (512 in all), learning rate scaled linearly"),
+        ({}, ["device"], "2 × NVIDIA H200 with a batch of 256 each (512 in all), learning rate scaled linearly"),
+        (
+            {"device": "cpu", "gpus": 1, "global_batch_size": 256},
+            ["device"],
+            "1 process with a batch of 256, learning rate scaled linearly",
+        ),
+        (
+            {"lr_rule": "of a later version", "lr_multiplier": 0.5},
+            ["lr_multiplier"],
+            "2 GPUs with a batch of 256 each (512 in all), learning rate by lr_rule=of a later version × 0.5",
+        ),
+        (
+            {"optimizer.momentum": 0.9, "axes.note": None},
+            ["optimizer.momentum", "axes.note"],
+            "2 GPUs with a batch of 256 each (512 in all), learning rate scaled linearly, optimizer.momentum=0.9,"
+            " note=null",
+        ),
+    ],
+)
+def test_what_has_words_is_told_in_words_and_all_else_as_a_config_has_it(
+    fields: dict[str, Any], further: list[str], told: str
+) -> None:
+    assert in_words(CELL | fields, [*ALL, *further]) == told
+
+
+def test_every_rule_is_told_from_every_other() -> None:
+    told = {in_words(CELL | {"lr_rule": rule}, ALL) for rule in RULES}
+    assert len(told) == len(RULES)
+
+
+def test_the_rate_is_no_word_of_a_sweep_that_never_scales_it() -> None:
+    cells = pd.DataFrame([CELL, CELL]).assign(lr_multiplier=1.0)
+    assert telling(cells) == ["gpus", "device_batch_size", "lr_rule"]
+    assert telling(cells.assign(lr_rule="none")) == ["gpus", "device_batch_size"]
+    assert telling(cells.assign(lr_rule="none", lr_multiplier=[1, 2])) == ["gpus", "device_batch_size", "lr_multiplier"]
+    assert in_words(CELL | {"lr_multiplier": 2}, ["gpus", "device_batch_size", "lr_multiplier"]).endswith(
+        ", learning rate × 2"
+    )
+
+
+def test_gpus_are_counted_in_words() -> None:
+    assert [gpus_in_words(1), gpus_in_words(0.5), gpus_in_words(2, on_cpu=True)] == ["1 GPU", "0.5 GPUs", "2 processes"]
