@@ -71,6 +71,9 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
     if key.startswith("sweep/") and not groups.options(key):
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
+    if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
+        axis = key if key.startswith("sweep.axes.") else f"sweep.axes.{key}"
+        return f"{override!r}: values of an axis stand in brackets, '{axis}=[{value}]'; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: a group is left out by ~{key}"
     if options and value not in options:

@@ -23,6 +23,15 @@ def test_a_text_in_braces_is_to_be_quoted_twice(override, told, capsys):
     assert told in err and ("quote it" in err) == bool(told), err
 
 
+@pytest.mark.parametrize(
+    ("override", "meant"),
+    [("sweep.axes.gpus=1,2", "sweep.axes.gpus=[1,2]"), ("model=mlp,small_cnn", "sweep.axes.model=[mlp,small_cnn]")],
+)
+def test_values_without_brackets_are_told_with_them(override, meant, capsys):
+    assert main(["sweep=batch_scaling", override, "mode=plan"]) == 2
+    assert f"values of an axis stand in brackets, '{meant}'; with -m" in capsys.readouterr().err
+
+
 def test_spaces_around_the_sign_are_told_as_such(capsys):
     assert main(["sweep=batch_scaling", "sweep.axes.gpus = [1]", "mode=plan"]) == 2
     assert capsys.readouterr().err.endswith("; there are no spaces around =\n")
