@@ -10,6 +10,9 @@ from typing import Any
 LENGTH = 16
 """Hex digits of an identity: 64 bits, a chance of 3e-10 of any collision among 10⁵ trials."""
 
+SHOWN = 8
+"""Of these, where people read a trial's: `rerun=[3fa2c1d4]` runs it again."""
+
 
 def digest(value: Any) -> str:
     """A hash of JSON values that does not depend on the order of keys, nor on 1 or 1.0."""

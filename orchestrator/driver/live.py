@@ -14,14 +14,12 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.journal.outcome import Outcome
+from sweeps.identity import SHOWN
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 IDLE_S = 20
 """Seconds without a running trial, after which somebody who waits would like to know why."""
-
-ID_DIGITS = 8
-"""Of a trial's id, which tell it from the others of a sweep: `rerun=[3fa2c1d4]` runs it again."""
 
 
 class Display:
@@ -112,7 +110,7 @@ class Display:
     def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
         done = sum(self._ended.values())
         count = f"[{done:{len(str(self._total))}}/{self._total}]"
-        name = (trial.probes or trial.trial_id)[:ID_DIGITS]
+        name = _name(trial)
         line = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {name}  {trial.label}"
         figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
         shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
@@ -121,6 +119,7 @@ class Display:
 
     def _table(self) -> Table:
         table = Table(title=self._counts(), title_justify="left")
+        table.add_column("trial")
         table.add_column("running", overflow="fold")  # the seed, say, is at the end of what a narrow screen cuts off
         for heading in ("epoch", "loss", "val accuracy", "s"):
             table.add_column(heading)
@@ -128,7 +127,7 @@ class Display:
             row = self._latest.get(trial.trial_id, {})
             figures = (_figure(row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
             axes = trial.label.removeprefix(f"{trial.sweep}/")  # the same for all, and the room is scarce
-            table.add_row(Text(axes), *figures, f"{time.monotonic() - began:.0f}")
+            table.add_row(_name(trial), Text(axes), *figures, f"{time.monotonic() - began:.0f}")
         return table
 
     def _counts(self) -> str:
@@ -145,6 +144,11 @@ class Display:
         """Seconds until the end at the pace so far; None before the first trial is over."""
         done = sum(self._ended.values())
         return (time.monotonic() - self._began) / done * (self._total - done) if done else None
+
+
+def _name(trial: TrialSpec) -> str:
+    """A probe's is that of the trial that it is of."""
+    return (trial.probes or trial.trial_id)[:SHOWN]
 
 
 def _figure(value: object) -> str:

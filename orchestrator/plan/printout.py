@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.plan.plan import Plan
 from orchestrator.text.units import suited
 from sweeps.feasibility import Node
+from sweeps.identity import SHOWN
 from sweeps.number import is_number
 from sweeps.simulation import Stay
 from sweeps.trial import TrialSpec
@@ -47,7 +48,14 @@ def as_json(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
     """The plan as a table for people."""
-    shown = [{"state": row["state"], **row["axes"]} | {key: row[key] for key in _SHOWN} for row in rows(plan)]
+    names_trials = plan.finished or plan.again  # what has run may be asked for again
+    shown = [
+        {"state": row["state"]}
+        | ({"trial": row["trial_id"][:SHOWN]} if names_trials else {})
+        | row["axes"]
+        | {key: row[key] for key in _SHOWN}
+        for row in rows(plan)
+    ]
     return "\n".join(
         [
             *_aligned(_telling([_readable(row) for row in shown])),

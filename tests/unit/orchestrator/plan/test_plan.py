@@ -110,8 +110,10 @@ def test_as_text_it_has_only_columns_that_say_something():
     assert len(rows) == 4 and all(len(row) == len(heading) for row in rows)
     heading = printout.as_text(plan(ended(TRIALS[0], Status.OOM)), None).splitlines()[0]
     assert heading.split()[-1:] == ["note"]
-    heading = printout.as_text(plan(ended(TRIALS[0])), None).splitlines()[0]
+    heading, _, *rows = printout.as_text(plan(ended(TRIALS[0])), None).splitlines()
     assert heading.split()[-2:] == ["start_s", "expected_s"]
+    assert heading.split()[:2] == ["state", "trial"] and any(TRIALS[0].trial_id[:8] in row for row in rows)
+    assert printout.as_text(plan(ended(TRIALS[0]), rerun="all"), None).split()[:2] == ["state", "trial"]
 
 
 def test_a_plan_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch):
