@@ -22,7 +22,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.decision.contest import DRAWS, Contest, Means, levels, pooled_shortfalls, shortfalls
+from orchestrator.decision.contest import (
+    DRAWS,
+    Contest,
+    Means,
+    accuracy_differences,
+    log_objectives,
+    pooled_differences,
+)
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.means import Array, Moments
 
@@ -45,12 +52,11 @@ class Choice:
 
     favourite: int | None
     """The cell that the rule takes, recommended or not yet (`Contenders.chosen`); None where none passes."""
-    level: Means
-    """Of the logarithms of the objective."""
-    shortfall: Means
-    """Of the differences in accuracy from the baseline; points are NaN where accuracy was not compared."""
-    middle: Array
-    """Of the same with what like cells tell, medians: a cell passes from this margin on."""
+    log_objective: Means
+    accuracy_difference: Means
+    """From the baseline, above 0 where a cell is more accurate; points are NaN where accuracy was not compared."""
+    pooled_difference: Array
+    """The same with what like cells tell, medians: a cell passes from this margin on."""
     p_within: Array
     p_best: Array
     passes: Array
@@ -75,25 +81,25 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     probabilities where no cell has a second seed. Of 20,000 `draws` a probability is known to ± 0.7%, of 2,000 to
     ± 2.2%.
     """
-    level, shortfall = levels(contest.objective), shortfalls(contest)
+    level, difference = log_objectives(contest.objective), accuracy_differences(contest)
     times = level.draws(generator, draws)
-    compared = ~np.isnan(shortfall.point)
-    pooled = pooled_shortfalls(contest, shortfall, generator, len(times))
-    losses = shortfall.draws(generator, len(times)) if pooled is None else pooled
-    middle = shortfall.point.copy()
+    compared = ~np.isnan(difference.point)
+    pooled = pooled_differences(contest, difference, generator, len(times))
+    losses = difference.draws(generator, len(times)) if pooled is None else pooled
+    pooled_median = difference.point.copy()
     if pooled is not None:
-        middle[compared] = np.median(pooled[:, compared], axis=0)
+        pooled_median[compared] = np.median(pooled[:, compared], axis=0)
     within = np.where(compared, losses >= -contest.margin, True)
-    unknown = compared & np.isnan(shortfall.error)
+    unknown = compared & np.isnan(difference.error)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
-    passes = np.where(compared, np.where(unknown, shortfall.point >= -contest.margin, p_within >= 0.5), True)
+    passes = np.where(compared, np.where(unknown, difference.point >= -contest.margin, p_within >= 0.5), True)
     standing = passes & ~np.isnan(level.point)
     if not standing.any():
         return Choice(
             favourite=None,
-            level=level,
-            shortfall=shortfall,
-            middle=middle,
+            log_objective=level,
+            accuracy_difference=difference,
+            pooled_difference=pooled_median,
             p_within=p_within,
             p_best=np.full(len(standing), np.nan),
             passes=passes,
@@ -108,9 +114,9 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     favourite = int(np.lexsort((points, loss, unsure, ~tied))[0])
     return Choice(
         favourite=favourite,
-        level=level,
-        shortfall=shortfall,
-        middle=middle,
+        log_objective=level,
+        accuracy_difference=difference,
+        pooled_difference=pooled_median,
         p_within=p_within,
         p_best=p_best,
         passes=passes,

@@ -103,7 +103,7 @@ class Contenders:
         """
         if self.choice.favourite is None:
             return []
-        limit = math.exp(self.choice.level.point[self.choice.favourite] - math.log1p(TIE))
+        limit = math.exp(self.choice.log_objective.point[self.choice.favourite] - math.log1p(TIE))
         baseline = self.contest.baseline
         least = -math.inf if baseline is None else float(self.cells["val_accuracy"][baseline]) - self.contest.margin
         return [each for each in self.spoiled if each.objective < limit and not each.val_accuracy < least]
@@ -111,7 +111,7 @@ class Contenders:
     @property
     def candidates(self) -> pd.DataFrame:
         """The cells that may be chosen."""
-        return self.cells[~np.isnan(self.choice.level.point)]
+        return self.cells[~np.isnan(self.choice.log_objective.point)]
 
     def p_best(self, row: int) -> float:
         """That no cell within the margin is more than TIE better; NaN where it is the best of one."""

@@ -63,19 +63,19 @@ class Means:
         return self.point + np.where(known, self.error, 0.0) * generator.standard_t(freedom, shape)
 
 
-def levels(objective: Array) -> Means:
-    """Of the logarithms of the cells' objectives."""
+def log_objectives(objective: Array) -> Means:
+    """Estimates of the logarithms of the cells' objectives."""
     values = logs(objective)
     return _means(Moments.of(values), _own_variances(values))
 
 
 def accuracies(contest: Contest) -> Means:
-    """Of the cells' own accuracies, whatever the baseline's."""
+    """Estimates of the cells' own accuracies, whatever the baseline's."""
     return _means(Moments.of(contest.accuracy), _own_variances(contest.accuracy))
 
 
-def shortfalls(contest: Contest) -> Means:
-    """Of each cell less the baseline, whose own error is in all of them."""
+def accuracy_differences(contest: Contest) -> Means:
+    """Estimates of each cell's accuracy less the baseline's, whose own error is in all of them."""
     accuracy, base = contest.accuracy, contest.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
@@ -94,10 +94,10 @@ def shortfalls(contest: Contest) -> Means:
     )
 
 
-def pooled_shortfalls(contest: Contest, shortfall: Means, generator: np.random.Generator, draws: int) -> Array | None:
+def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
     """Draws, shape (draws, cells), pooled over like cells; None where that has nothing to say, as of unknown errors."""
-    compared = ~np.isnan(shortfall.point)
-    if contest.likeness and contest.baseline is not None and not np.isnan(shortfall.error[compared]).any():
+    compared = ~np.isnan(difference.point)
+    if contest.likeness and contest.baseline is not None and not np.isnan(difference.error[compared]).any():
         own = accuracies(contest)
         alike = Likeness(batch=contest.likeness.batch[compared], recipe=contest.likeness.recipe[compared])
         freedom = float(np.median(own.freedom[compared])) if compared.any() else math.inf
@@ -105,7 +105,7 @@ def pooled_shortfalls(contest: Contest, shortfall: Means, generator: np.random.G
         if truths is not None:
             found = np.full((draws, len(compared)), np.nan)
             found[:, compared] = truths
-            itself = compared & (shortfall.error == 0) & (shortfall.point == 0)
+            itself = compared & (difference.error == 0) & (difference.point == 0)
             return np.where(itself, 0.0, found - found[:, [contest.baseline]])
     return None
 

@@ -17,7 +17,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     """What makes the recommendation provisional."""
     p_best, p_within = float(found.choice.p_best[chosen]), float(found.choice.p_within[chosen])
     fewest = int(found.candidates["n_ok"].min())
-    compared = not math.isnan(found.choice.shortfall.point[chosen])
+    compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
     reasons = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
     reasons += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
@@ -39,14 +39,17 @@ def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
 
 def _likelier(found: Contenders, chosen: int) -> str:
     """The cell that is the best with a higher probability, if there is one, and why it is not the one to use."""
-    level, choice = found.choice.level.point, found.choice
+    level, choice = found.choice.log_objective.point, found.choice
     rival = int(np.nan_to_num(choice.p_best).argmax())
     if not choice.p_best[rival] > choice.p_best[chosen] + BY_DRAWS:
         return ""
     further = float(level[rival] - level[chosen])
     if not choice.passes[rival]:
         why = "is more likely than not to miss the margin"
-    elif further <= math.log1p(TIE) and choice.shortfall.point[rival] < choice.shortfall.point[chosen]:
+    elif (
+        further <= math.log1p(TIE)
+        and choice.accuracy_difference.point[rival] < choice.accuracy_difference.point[chosen]
+    ):
         why = f"came out less accurate, and no more than {TIE:.0%} ahead"
     else:
         why = f"came out {math.expm1(further):.1%} behind"

@@ -26,7 +26,7 @@ def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
     """The chosen cell, its baseline, and the cells that may yet beat it, as far as they want more seeds; and how many
     seeds each is to have: all as many, to be paired by seed.
     """
-    choice, compared = found.choice, not math.isnan(found.choice.shortfall.point[chosen])
+    choice, compared = found.choice, not math.isnan(found.choice.accuracy_difference.point[chosen])
     sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
     few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
     if sure and not few:
@@ -45,7 +45,7 @@ def unsettled(found: Contenders, chosen: int) -> list[str]:
     open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
     alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
     near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
-    compared = not math.isnan(found.choice.shortfall.point[chosen])
+    compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
     if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
         near = ["its accuracy", *near]
     tied = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
@@ -55,8 +55,8 @@ def unsettled(found: Contenders, chosen: int) -> list[str]:
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
     """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
-    p_best, level = found.choice.p_best, found.choice.level.point
-    misses = found.choice.shortfall.point < -found.contest.margin
+    p_best, level = found.choice.p_best, found.choice.log_objective.point
+    misses = found.choice.accuracy_difference.point < -found.contest.margin
     open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
     others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
     return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
@@ -64,7 +64,7 @@ def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
 
 def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
     """Seeds that tell these two apart: by the objective, or, of a rival that has clearly less, by its accuracy."""
-    level = found.choice.level
+    level = found.choice.log_objective
     if _is_faster(found, chosen, rival):
         return _settles_margin(found, rival)
     variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
@@ -73,13 +73,13 @@ def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
 
 def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
     """Whether all that keeps a rival from being chosen is its accuracy."""
-    level, loss = found.choice.level.point, found.choice.shortfall.point
+    level, loss = found.choice.log_objective.point, found.choice.accuracy_difference.point
     return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
 
 
 def _settles_margin(found: Contenders, row: int) -> int | None:
     """Seeds that tell whether the cell is within the margin; 0 of the baseline, which is."""
-    loss = found.choice.shortfall
+    loss = found.choice.accuracy_difference
     if row == found.contest.baseline:
         return 0
     return _seeds(float(loss.point[row]) + found.contest.margin, float(loss.error[row] ** 2 * loss.n[row]))

@@ -22,11 +22,15 @@ def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
 
 def _best(found: Contenders, gpus: float) -> GpuCount:
     choice, name = found.choice, gpus_in_words(gpus, on_cpu="cpu" in set(found.tried["device"]))
-    known = ~np.isnan(choice.level.point) & (found.cells["gpus"].to_numpy(dtype="float64") == gpus)
+    known = ~np.isnan(choice.log_objective.point) & (found.cells["gpus"].to_numpy(dtype="float64") == gpus)
     kept = np.flatnonzero(known & choice.passes).tolist()
     if not kept:
         return GpuCount(gpus=gpus, name=name, best=None, why_none=_why_none(found, gpus, known=bool(known.any())))
-    row = choice.favourite if choice.favourite in kept else min(kept, key=lambda each: float(choice.level.point[each]))
+    row = (
+        choice.favourite
+        if choice.favourite in kept
+        else min(kept, key=lambda each: float(choice.log_objective.point[each]))
+    )
     return GpuCount(gpus=gpus, name=name, best=found.points[row])
 
 

@@ -18,13 +18,13 @@ _MOST_NAMED = 2
 
 def recommended(found: Contenders, chosen: int, verb: str = "Use") -> list[str]:
     """The cell, what it takes and what it loses, in sentences."""
-    loss, baseline = found.choice.shortfall.point[chosen], found.contest.baseline
+    loss, baseline = found.choice.accuracy_difference.point[chosen], found.contest.baseline
     if baseline is None:
         return _without_accuracy(found, chosen)
     lead = f"{verb} {found.names[chosen]}: {found.measure.name} {objective(found, chosen)}"
     if baseline == chosen:
         return [f"{lead}, the baseline itself{_paid(found, chosen)}."]
-    known = not math.isnan(found.choice.level.point[baseline])
+    known = not math.isnan(found.choice.log_objective.point[baseline])
     lead += f", against {objective(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
     of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
     paid = _paid(found, chosen, baseline if known else None)
@@ -66,7 +66,7 @@ def _too_early(found: Contenders, favourite: int) -> list[str]:
     """Which cells seem better than the best one with a valid timing, and how to know."""
     first, *others = found.seem_better
     unit = suited(found.measure.unit, first.objective)
-    own = unit.text(math.exp(found.choice.level.point[favourite]))
+    own = unit.text(math.exp(found.choice.log_objective.point[favourite]))
     lead = (
         f"No recommendation yet: the best seems to be {first.name}, with {found.measure.name}"
         f" {unit.text(first.objective)} against {own} of {found.names[favourite]}, but its timing is not valid"

@@ -34,7 +34,7 @@ def reasons(found: Contenders) -> Iterator[str]:
         )
     else:
         yield f"Of {count} cells it has the least {found.measure.name}{among}."
-    if compared and choice.favourite is not None and choice.shortfall.point[choice.favourite] < -margin:
+    if compared and choice.favourite is not None and choice.accuracy_difference.point[choice.favourite] < -margin:
         yield (
             f"Its own seeds came out more than {margin:g} lower; {BY_LIKE_CELLS}, it is more likely than not within"
             " the margin."
@@ -51,7 +51,7 @@ def reasons(found: Contenders) -> Iterator[str]:
 
 def why_not(found: Contenders, chosen: int | None, row: int) -> str:
     """Why a cell is not the one to use; nothing of the chosen one."""
-    level, choice, measure = found.choice.level.point, found.choice, found.measure.name
+    level, choice, measure = found.choice.log_objective.point, found.choice, found.measure.name
     if row == chosen:
         return ""
     if math.isnan(level[row]):
@@ -63,10 +63,10 @@ def why_not(found: Contenders, chosen: int | None, row: int) -> str:
         within = float(choice.p_within[row])
         chance = f", within the margin with probability {probability(within)}{like_cells(found, row)}"
         allowed = f"{found.contest.margin:g} lower is allowed{'' if math.isnan(within) else chance}"
-        return f"{difference(choice.shortfall.point[row])} ({allowed})"
+        return f"{difference(choice.accuracy_difference.point[row])} ({allowed})"
     if level[row] - level[chosen] > math.log1p(TIE):
         return f"its {measure} is {math.expm1(level[row] - level[chosen]):.0%} above that of {found.names[chosen]}"
-    if choice.by_accuracy and choice.shortfall.point[chosen] > choice.shortfall.point[row]:
+    if choice.by_accuracy and choice.accuracy_difference.point[chosen] > choice.accuracy_difference.point[row]:
         why = "is more accurate"
     elif level[chosen] <= level[row] and choice.by_accuracy:
         why = "has no more"

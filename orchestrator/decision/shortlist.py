@@ -25,7 +25,7 @@ _OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accur
 
 def shortlist(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
     """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
-    chosen, level = found.chosen, found.choice.level.point
+    chosen, level = found.chosen, found.choice.log_objective.point
     on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in found.front]))
     noticed = on_front | (found.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
@@ -70,7 +70,7 @@ def _figures(found: Contenders) -> dict[str, tuple[Interval, str]]:
     """Of every cell, with their units, by name."""
     totals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
     of_summary = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
-    return totals | of_summary | {"val_accuracy_difference": (found.choice.shortfall.intervals(), "1")}
+    return totals | of_summary | {"val_accuracy_difference": (found.choice.accuracy_difference.intervals(), "1")}
 
 
 def _of_summary(cells: pd.DataFrame, column: str) -> Interval:

@@ -23,13 +23,13 @@ def probability(value: float) -> str:
 
 def objective(found: Contenders, row: int) -> str:
     """What the cell takes, with the unit."""
-    return unit_of(found).text(math.exp(found.choice.level.point[row]))
+    return unit_of(found).text(math.exp(found.choice.log_objective.point[row]))
 
 
 def unit_of(found: Contenders) -> Unit:
     """In which the objective is told: the same wherever it is, by the chosen cell and the baseline."""
     rows = [row for row in (found.choice.favourite, found.contest.baseline) if row is not None]
-    return suited(found.measure.unit, *np.exp(found.choice.level.point[rows]))
+    return suited(found.measure.unit, *np.exp(found.choice.log_objective.point[rows]))
 
 
 def difference(by: float, of: str = "the baseline's") -> str:
@@ -45,6 +45,6 @@ def like_cells(found: Contenders, row: int, lets_in: float = math.inf) -> str:
 
     Or, the other way round, a margin that lets it in, and that its own mean does not keep.
     """
-    own, pooled = found.choice.shortfall.point[row], found.choice.middle[row]
+    own, pooled = found.choice.accuracy_difference.point[row], found.choice.pooled_difference[row]
     unlike = own >= -found.contest.margin > pooled or -own > lets_in + 1e-9
     return f", {BY_LIKE_CELLS}" if unlike else ""

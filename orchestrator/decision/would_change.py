@@ -19,10 +19,12 @@ _MOST = 3
 
 def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     """Margins that let a better cell in, cells that may prove better, axes that may go on."""
-    level, loss, choice = found.choice.level.point, found.choice.shortfall.point, found.choice
-    better = [i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and choice.middle[i] < 0]
-    for i in sorted(better, key=lambda i: -choice.middle[i])[:_MOST]:
-        within, margin = float(choice.p_within[i]), _rounded_up(-choice.middle[i])
+    level, loss, choice = found.choice.log_objective.point, found.choice.accuracy_difference.point, found.choice
+    better = [
+        i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and choice.pooled_difference[i] < 0
+    ]
+    for i in sorted(better, key=lambda i: -choice.pooled_difference[i])[:_MOST]:
+        within, margin = float(choice.p_within[i]), _rounded_up(-choice.pooled_difference[i])
         why = like_cells(found, i, float(margin))
         chance = f" (within {found.contest.margin:g} with probability {probability(within)}{why})"
         yield (

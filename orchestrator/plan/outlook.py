@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, levels
+from orchestrator.decision.contest import NORMAL, Contest, Means, accuracies, log_objectives
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
 from orchestrator.statistics.means import Array, Moments
 
@@ -92,7 +92,7 @@ class Outlook:
 
     @cached_property
     def _levels(self) -> Means:
-        return levels(self.contest.objective)
+        return log_objectives(self.contest.objective)
 
     @cached_property
     def _accuracies(self) -> Means:

@@ -116,6 +116,6 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     measured = not any(map(math.isnan, accuracy))
     return {
         str(cell): (float(level), own) if measured else (float(level),)
-        for cell, level, own in zip(found.cells["cell_id"], found.choice.level.point, accuracy, strict=True)
+        for cell, level, own in zip(found.cells["cell_id"], found.choice.log_objective.point, accuracy, strict=True)
         if not math.isnan(level)  # the baseline is there without, too
     }

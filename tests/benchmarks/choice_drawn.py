@@ -86,7 +86,7 @@ def truth() -> Truth:
 
 def likeliest(found: Choice) -> int:
     """Of the cells within TIE of the least that may be chosen."""
-    level = np.where(found.passes, found.level.point, np.inf)
+    level = np.where(found.passes, found.log_objective.point, np.inf)
     return int(np.where(level <= level.min() + np.log1p(TIE), found.p_best, -1.0).argmax())
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from scipy.stats import t as student_t
 
 from orchestrator.decision.choice import TIE, Choice, choose
-from orchestrator.decision.contest import Contest, pooled_shortfalls, shortfalls
+from orchestrator.decision.contest import Contest, accuracy_differences, pooled_differences
 from orchestrator.decision.further_seeds import further_seeds
 from orchestrator.decision.recommendation import SURE
 from orchestrator.statistics.bootstrap import mean_interval
@@ -43,7 +43,7 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
     hits = []
     for values in noise.draw(generator, sims, cells, seeds):
         contest = Contest(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
-        found = shortfalls(contest)
+        found = accuracy_differences(contest)
         half = student_t.ppf(0.975, found.freedom) * found.error
         hits.append(np.mean(np.abs(found.point[1:]) <= half[1:]))
     return float(np.mean(hits))
@@ -198,7 +198,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
     for _ in range(sims):
         asked, regret, truly = contest(noise, seeds, generator)
         found = choose(asked, generator, DRAWS)
-        level, p = found.level.point, found.p_within
+        level, p = found.log_objective.point, found.p_within
         picks = {
             f"least time where within with p ≥ {least}": np.where(p >= least, level, np.inf)
             for least in (0.3, 0.4, 0.5, 0.6, 0.7)
@@ -208,7 +208,7 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
         picks["of those within 2% of the least the likeliest to be best"] = -found.p_best * (found.passes & tied)
         picks["the likeliest to be best, where within with p ≥ 0.5"] = -found.p_best * found.passes
         picks["of those within 2% of the least the most accurate, pooled"] = np.where(
-            found.passes & tied, -found.middle, np.inf
+            found.passes & tied, -found.pooled_difference, np.inf
         )
         picks["least time / p"] = np.where(p >= 0.05, level - np.log(np.maximum(p, 1e-9)), np.inf)
         picks["least expected opportunity cost, a miss as training twice"] = _opportunity_cost(asked, found, generator)
@@ -228,9 +228,9 @@ def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -
 
 
 def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Generator) -> np.ndarray:
-    times = found.level.draws(generator, DRAWS)
-    pooled = pooled_shortfalls(asked, found.shortfall, generator, DRAWS)
-    within = (found.shortfall.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
+    times = found.log_objective.draws(generator, DRAWS)
+    pooled = pooled_differences(asked, found.accuracy_difference, generator, DRAWS)
+    within = (found.accuracy_difference.draws(generator, DRAWS) if pooled is None else pooled) >= -MARGIN
     least = np.where(within, times, np.inf).min(axis=1, keepdims=True)
     cost = (np.maximum(times - least, 0.0) + np.log(2) * ~within).mean(axis=0)
     return np.where(found.p_within >= 0.05, cost, np.inf)

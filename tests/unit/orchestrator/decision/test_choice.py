@@ -70,8 +70,8 @@ def test_a_cell_without_values_leaves_the_others_paired():
     # A baseline whose timing is not valid has accuracies, and no objective.
     alone = chosen_of([[2, 4, 16], [1, 2, 8]], [[0.9, 0.91, 0.92]] * 2)
     beside = chosen_of([[2, 4, 16], [1, 2, 8], [NAN] * 3], [[0.9, 0.91, 0.92]] * 3)
-    assert beside.level.error[:2].tolist() == alone.level.error.tolist() == [0, 0]
-    assert math.isnan(beside.level.error[2]) and beside.p_best[1] == 1
+    assert beside.log_objective.error[:2].tolist() == alone.log_objective.error.tolist() == [0, 0]
+    assert math.isnan(beside.log_objective.error[2]) and beside.p_best[1] == 1
 
 
 def test_cells_that_do_the_same_share_the_probability_of_being_best():
@@ -92,9 +92,9 @@ def test_one_seed_gives_a_choice_without_probabilities():
 
 def test_unequal_seeds_are_compared_unpaired():
     found = chosen_of([[2, 2, NAN], [1, NAN, 1]], [[0.9, 0.92, NAN], [0.91, NAN, 0.93]])
-    assert found.shortfall.point[1] == pytest.approx(0.01)
+    assert found.accuracy_difference.point[1] == pytest.approx(0.01)
     # Each has variance .0002, of two seeds: the difference of the means has .0002. Nothing is shared by seed.
-    assert found.shortfall.error[1] == pytest.approx(math.sqrt(0.0002))
+    assert found.accuracy_difference.error[1] == pytest.approx(math.sqrt(0.0002))
 
 
 def test_nothing_to_choose_from():
@@ -127,7 +127,9 @@ def test_pooled_accuracies_leave_the_baseline_and_its_twins_where_they_are():
     found = choose(replace(alike, likeness=likeness), np.random.default_rng(0))
     assert found.p_within[[0, 6]].tolist() == [1, 1] and (found.p_within[1:6] < 0.5).all()
     alone = choose(alike, np.random.default_rng(0))
-    assert found.shortfall.point.tolist() == alone.shortfall.point.tolist(), "what is told of a cell is its own"
+    assert found.accuracy_difference.point.tolist() == alone.accuracy_difference.point.tolist(), (
+        "what is told of a cell is its own"
+    )
 
 
 def test_nothing_is_pooled_where_an_error_is_unknown():
