@@ -42,7 +42,7 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
         vain = trials["train_s"].where(~reached).groupby(trials["cell_id"]).transform("sum")
         hits = reached.groupby(trials["cell_id"]).transform("sum")
         measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
-        return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + vain / hits.where(hits > 0))
+        return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + vain / hits)
     steady = trials["samples"] / trials["samples_per_s"]
     why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"
     values = steady.fillna(trials["train_s"]).fillna(_asked_samples(trials, budget or {}) / trials["samples_per_s"])

@@ -83,3 +83,45 @@ def test_nothing_is_told_where_nothing_was_measured(record_of: RecordOf) -> None
     assert found["remedy"] == "" and all(math.isnan(found[name]) for name in LOST)
     records = [record_of(1, 0, metrics=parts(compute=0.008) | {"samples_per_s": 5.0})]
     assert math.isnan(collect(records, scaling="weak")[1].iloc[0]["lost_rest"])
+
+
+def cells_of(record_of: RecordOf, metrics: Mapping[int, Mapping[str, Any]], **compared: Any) -> list[dict[str, Any]]:
+    """The cells of such trials, by their GPUs."""
+    records = [record_of(gpus, 0, metrics=dict(each)) for gpus, each in metrics.items()]
+    return [dict(row) for row in collect(records, scaling="weak", **compared)[1].to_dict("records")]
+
+
+def test_the_baseline_loses_nothing_and_neither_does_a_single_gpu(record_of: RecordOf) -> None:
+    """Begun with two GPUs, a sweep compares with these; and one GPU has nothing to lose by being several."""
+    step = parts(compute=0.01)
+    by_gpus = {gpus: step | {"samples_per_s": 3000.0 * gpus**0.5} for gpus in (1, 2, 4)}
+    base, four = cells_of(record_of, {gpus: by_gpus[gpus] for gpus in (2, 4)})
+    assert all(math.isnan(base[name]) for name in LOST) and base["remedy"] == ""
+    assert not math.isnan(four["lost_rest"])
+    one, *_ = cells_of(record_of, by_gpus, baseline={"gpus": 4})
+    assert one["baseline_cell_id"] == "4-32-none" and all(math.isnan(one[name]) for name in LOST)
+
+
+def test_a_baseline_whose_ranks_take_the_same_samples_is_no_measure_of_all_of_them(record_of: RecordOf) -> None:
+    """On two GPUs and on four all ranks take the same 32 samples: half of the samples that counted on two still do."""
+    same = parts(compute=0.01) | {"samples_per_s": 3200.0}
+    _, four = cells_of(record_of, {2: same, 4: same})
+    assert four["efficiency"] == pytest.approx(0.5) and four["remedy"] == REPEATED
+    # Half as many as there should be on both: nothing more is repeated, and so all is lost to the passes.
+    half = parts(compute=0.01) | {"samples_per_s": 3200.0}
+    slower = parts(compute=0.02) | {"samples_per_s": 3200.0}
+    _, four = cells_of(record_of, {2: half, 4: slower})
+    assert four["lost_compute"] == pytest.approx(0.5) and four["remedy"] == REMEDIES["lost_compute"]
+
+
+def test_three_percent_are_worth_a_remedy(record_of: RecordOf) -> None:
+    found = summary(record_of, parts(compute=0.0097), parts(compute=0.01))
+    assert found["lost_compute"] == pytest.approx(0.03) and found["remedy"] == REMEDIES["lost_compute"]
+
+
+def test_where_one_part_of_several_was_not_measured_the_rest_is_not_known(record_of: RecordOf) -> None:
+    one, two = parts(data=0.001, compute=0.009), parts(data=0.001, compute=0.019)
+    del two["step_imbalance_s"]
+    found = summary(record_of, one, two)
+    assert found["lost_compute"] == pytest.approx(19 / 20 - 0.9 * 0.5) and math.isnan(found["lost_rest"])
+    assert found["remedy"] == ""

@@ -30,3 +30,17 @@ def test_a_slow_trial_among_the_seeds_of_its_cell_is_named(record_of: RecordOf) 
 def test_a_trial_that_is_not_ok_is_no_straggler(record_of: RecordOf) -> None:
     failed = record_of(2, 0, status=Status.FAILED, metrics={"step_imbalance_s": 9.0} | STEP)
     assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}
+
+
+def test_a_slow_rank_without_a_number_and_a_slow_trials_host_are_told(record_of: RecordOf) -> None:
+    """A script may tell how much slower its slowest rank is, and not which it is."""
+    rates = [100.0, 100.0, 50.0]
+    records = [
+        record_of(2, seed, metrics={"samples_per_s": rate}, provenance={"host": "node7"})
+        for seed, rate in enumerate(rates)
+    ]
+    slow = record_of(4, 0, metrics={"step_imbalance_s": 0.1} | STEP)
+    assert stragglers([*records, slow]) == {
+        records[2].trial_id: "straggler: this trial on node7 took 2.0 times as long as its cell's median",
+        slow.trial_id: "straggler: the slowest rank takes 2.0 times the median rank's time for a step",
+    }

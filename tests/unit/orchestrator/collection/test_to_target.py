@@ -42,3 +42,20 @@ def test_one_epoch_is_one_epoch_whatever_it_took():
 def test_without_epochs_the_rate_stands_in():
     trials = pd.DataFrame([{"time_to_target_s": 4.0, "samples_per_s": 500.0}])
     assert samples_to_target(trials) == pytest.approx([2000])
+
+
+def test_one_epoch_has_no_start_up_even_where_the_training_took_longer():
+    one = pd.DataFrame([trial(epochs=1, samples=1000, first_epoch_s=30.0, train_s=31.0)])
+    assert math.isnan(start_up_s(one)[0])
+
+
+def test_epochs_shorter_than_a_second_are_epochs_too():
+    # 30 s, and nine epochs of .2 s: after 30.6 s four have passed.
+    quick = pd.DataFrame([trial(train_s=31.8, time_to_target_s=30.6)])
+    assert samples_to_target(quick) == pytest.approx([4000]) and start_up_s(quick) == pytest.approx([29.8])
+
+
+def test_where_later_epochs_took_no_time_the_rate_stands_in():
+    """As of a script that tells its epochs at its end, all at once."""
+    at_once = pd.DataFrame([trial(train_s=30.0, time_to_target_s=30.0)])
+    assert samples_to_target(at_once) == pytest.approx([15_000]) and math.isnan(start_up_s(at_once)[0])

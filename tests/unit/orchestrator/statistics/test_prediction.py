@@ -1,3 +1,4 @@
+import dataclasses
 import math
 
 import numpy as np
@@ -83,3 +84,31 @@ def test_with_two_batches_the_noise_scale_stands_in():
     assert float(found.point) == pytest.approx(1000 * (1 + 512 / 200))
     assert source == "batch economy from the noise scale, taken as exact"
     assert math.isnan(float(samples_at(line(samples_to_target=reached), 512)[0].point))
+
+
+def test_what_is_said_of_a_figure_is_what_it_rests_on():
+    """Without a target nothing of one, and on one node nothing of the way between nodes."""
+    assert predict(line(), 8, NODE).how == "within what was measured"
+    assert predict(line(), 16, Link(gpus_per_node=None)).how == "beyond the largest count measured: extrapolated"
+    link = Link(gpus_per_node=8, bandwidth_gb_s=10, latency_s=0.01)
+    assert predict(line(), 16, link).how == (
+        "beyond the largest count measured: extrapolated; 0.42 s a step between nodes, hidden not at all (point, lower"
+        " end) to wholly (upper end)"
+    )
+
+
+def test_an_exchange_that_was_measured_is_not_paid_twice():
+    """Eight GPUs were two nodes already: what the exchange between nodes takes is in the law."""
+    link = Link(gpus_per_node=4, bandwidth_gb_s=10, latency_s=0.01)
+    found, free = predict(line(), 16, link), predict(line(), 16, Link(gpus_per_node=None))
+    assert float(found.samples_per_s.point) == float(free.samples_per_s.point) and "between nodes" not in found.how
+
+
+@pytest.mark.parametrize(("start_up_s", "more"), [(28.0, 28.0), (0.0, 0.0), (-0.1, 0.0), (NAN, 0.0)])
+def test_start_up_is_waited_for_before_the_target_and_a_first_epoch_that_was_quicker_gives_nothing_back(
+    start_up_s, more
+):
+    reached = line(samples_to_target=np.tile([900.0, 1000.0, 1111.1], 4), weak=False, batches=np.full(12, 256.0))
+    found = predict(dataclasses.replace(reached, start_up_s=start_up_s), 16, Link(gpus_per_node=None))
+    assert float(found.time_to_target_s.point) == pytest.approx(1000 / (1600 / 4.9) + more, rel=1e-3)
+    assert ("28 s of start-up as measured" in found.how) is (more > 0)
