@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hydra.core.override_parser.overrides_parser import OverridesParser
 
+from orchestrator.composition.overrides import rewritten
 from orchestrator.config.override_text import literal, overrides_of, shell_command
 
 
@@ -79,3 +80,11 @@ def test_a_folder_of_configs_is_told_as_its_flag_and_once():
     assert shell_command([*flags, "hydra.searchpath=[file://my]"]).endswith("orchestrator " + " ".join(flags))
     two = "hydra.searchpath=[file://a,file://b]"
     assert shlex.split(shell_command([two]))[-1] == two
+
+
+def test_what_rerun_names_is_one_value() -> None:
+    for given, override in (
+        ({"gpus": 2, "seed": 0}, "rerun={gpus:2,seed:0}"),
+        (["12e4", {"seed": [0, 1]}], "rerun=['12e4',{seed:[0,1]}]"),
+    ):
+        assert overrides_of({"rerun": given})[0] == [override] == rewritten([override])
