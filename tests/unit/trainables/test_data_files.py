@@ -125,7 +125,7 @@ def test_segmentation_folder(tmp_path: Path, mode: str, channels: int) -> None:
 
 def test_segmentation_that_is_wrong(tmp_path: Path) -> None:
     config = {"name": "segmentation", "root": str(tmp_path)}
-    with pytest.raises(DataError, match=r"there is not a folder /.*/train/images: data\.root holds"):
+    with pytest.raises(DataError, match=r"there is no folder /.*/train/images: data\.root holds"):
         load(config)
     save_pairs(tmp_path)
     image, mask = (tmp_path / "train" / kind / "2.png" for kind in ("images", "masks"))
