@@ -1,4 +1,6 @@
-"""The colours of the report: one set on white, one on black, each told apart by people who see no red or no green.
+"""The colours of the report: one set on white, one on black, each told apart by people who see no red, green or blue.
+
+They differ in lightness as well as in hue: with hue alone orange and ochre are one colour to who sees no red.
 
 Colour never stands alone: a line also has a marker and dashes of its own, so that a printed page can be read.
 """
@@ -10,12 +12,12 @@ from collections.abc import Mapping
 SERIES = (
     ("#2160c4", "#6ca6ff"),
     ("#d4570a", "#ff9a57"),
-    ("#0f7b5a", "#45c99a"),
-    ("#8b35b5", "#cb8cff"),
-    ("#9a6a00", "#e2b33c"),
-    ("#0b7f96", "#4cc6df"),
-    ("#bf2158", "#ff7aa6"),
-    ("#566273", "#a6b1bf"),
+    ("#08401e", "#a6ffcf"),
+    ("#300b53", "#8951ff"),
+    ("#ae9063", "#fece2c"),
+    ("#24a1c8", "#3af5f7"),
+    ("#66385c", "#f21d5d"),
+    ("#888a8a", "#8698a4"),
 )
 """(on white, on black), by a series' place in the legend; those behind begin again."""
 

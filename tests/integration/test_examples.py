@@ -53,5 +53,4 @@ def test_its_sweep_ends_in_figures(folder):
     assert trial["status"] == "ok", trial["note"]
     assert trial["samples_per_s"] > 0 and trial["loss"] > 0
     assert math.isfinite(trial["val_accuracy"])  # else the fastest cell would be recommended, whatever it learns
-    assert results.recommendation["recommended"]  # so its time for the budget is known
     assert len(results.curves()) >= 3
