@@ -20,6 +20,9 @@ from sweeps.status import Status
 
 _LEADING = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ ×%])")
 """The number that a text begins with: `1.87× [1.71, 2.04]`."""
+_WORD = re.compile(r"[^\W\d_]+")
+_MOST_WORDS = 4
+"""Beside a number: `18,278 against 15,974`, but not `2 GPUs with a batch of 32 each`."""
 
 MOST_ROWS = 300
 """Of a table in a page; the files hold all."""
@@ -46,7 +49,10 @@ def failed_table(cells: pd.DataFrame) -> SortableTable:
 
 
 def text_table(found: TextTable) -> SortableTable:
-    """A table of text as a page has it: a column whose cells all begin with a number is one of numbers."""
+    """A table of text as a page has it: a column whose cells all begin with a number is one of numbers.
+
+    Sentences are none: a cell's name may begin with how many GPUs it has.
+    """
     return _table(found.name, found.frame, [_of_text(column, found.frame[column]) for column in found.frame.columns])
 
 
@@ -58,8 +64,12 @@ def _of_text(column: Any, values: pd.Series[Any]) -> Column:
         begins = _LEADING.match(text(row))
         return float(begins[0].replace(",", "")) if begins else math.nan
 
-    numeric = all(_LEADING.match(str(value)) for value in values if value != "")
+    numeric = all(_LEADING.match(str(value)) and not _is_sentence(str(value)) for value in values if value != "")
     return Column(title=str(column), text=text, key=leading if numeric else text, numeric=numeric)
+
+
+def _is_sentence(text: str) -> bool:
+    return len(_WORD.findall(text)) > _MOST_WORDS
 
 
 def _table(title: str, frame: pd.DataFrame, columns: Sequence[Column]) -> SortableTable:

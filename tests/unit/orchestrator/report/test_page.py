@@ -275,9 +275,11 @@ def test_a_column_of_a_text_table_is_one_of_numbers_where_all_its_cells_begin_wi
             "cell": ["gpus=2", "gpus=1", "gpus=4"],
             "speed": ["12,345 [11,000, 13,000]", "1.94× [1.9, 2.0]", ""],
             "seeds": ["3; 5 would settle it", "3", "4"],
+            "sides": ["18,278 against 15,974", "1", "2"],
+            "name": ["1 GPU with a batch of 32", "2 GPUs with a batch of 32 each (64 in all)", ""],
         }
     )
     found = text_table(TextTable(name="t", title="T", about=(), frame=frame))
-    assert [column.numeric for column in found.columns] == [False, True, False]
+    assert [column.numeric for column in found.columns] == [False, True, False, True, False]
     speeds = [row[1].key for row in found.rows]
     assert speeds[:2] == [12345.0, 1.94] and isinstance(speeds[2], float) and math.isnan(speeds[2])
