@@ -71,3 +71,31 @@ def test_seeds_that_do_not_differ_settle_all_but_the_margin_itself(point, seeds)
 )
 def test_at_the_margin_itself_nothing_is_shown(point, word):
     assert difference(point, error=0.0).verdict(0.01) == word
+
+
+@pytest.mark.parametrize(("point", "deviation"), [(-0.02, 0.012), (0.021, 0.02), (0.002, 0.012), (0.0, 0.009)])
+def test_the_seeds_that_would_settle_it_do_so_four_times_in_five_and_one_less_do_not(point, deviation):
+    """By pairs drawn from just such a difference, and the verdict on each."""
+    found = seeds_to_settle(Difference(point=point, error=deviation / math.sqrt(3), freedom=2), 0.01, 3)
+
+    def settled(n):
+        pairs = np.random.default_rng(5).normal(point, deviation, (20_000, n))
+        errors = pairs.std(axis=1, ddof=1) / math.sqrt(n)
+        found = [
+            Difference(point=mean, error=error, freedom=n - 1).verdict(0.01)
+            for mean, error in zip(pairs.mean(axis=1).tolist(), errors.tolist(), strict=True)
+        ]
+        return np.mean([verdict != "inconclusive" for verdict in found])
+
+    assert settled(found) > 0.79 and (found == 3 or settled(found - 1) < 0.81)
+
+
+def test_two_pairs_may_settle_it_and_one_does_not():
+    assert Difference(point=-1.0, error=0.001, freedom=1).verdict(0.01) == "worse"
+    assert Difference(point=-1.0, error=0.001, freedom=0).verdict(0.01) == ""
+    assert power(0.01, 0.001, 1) == 0 and power(0.01, 0.0001, 2) > 0.99
+
+
+@pytest.mark.parametrize("true", [-0.02, -0.01, 0.01, 0.02])
+def test_what_never_varies_is_equivalent_within_the_margin_alone(true):
+    assert power(0.01, 0.0, 3, true=true) == 0 and power(0.01, 0.0, 3, true=true / 3) == 1

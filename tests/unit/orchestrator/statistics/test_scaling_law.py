@@ -67,3 +67,24 @@ def test_critical_batch_by_hand():
 def test_a_cost_that_does_not_grow_has_no_critical_batch():
     batches = np.array([32.0, 64.0, 128.0])
     assert float(critical_batch(batches, np.array([1000.0, 1000.0, 1000.0])).hi) == math.inf
+
+
+def test_trials_that_missed_the_target_tell_nothing_of_the_critical_batch():
+    batches = np.array([32.0, 64, 128, 256])
+    samples = 1000 * (1 + batches / 200) * np.array([1.01, 0.99, 1.01, 0.99])
+    found = critical_batch(batches, samples)
+    more = critical_batch(
+        np.append(batches, [512, 512, 0, math.nan, math.inf]), np.append(samples, [math.nan, math.inf, 9, 9, 9])
+    )
+    assert (more.point, more.lo, more.hi) == (found.point, found.lo, found.hi)
+    with pytest.raises(TooFewCountsError, match="no trial reached the target"):
+        critical_batch(batches, np.full(4, math.nan))
+
+
+@pytest.mark.parametrize("critical", [0.5, 200.0, 20_000.0])
+def test_a_critical_batch_far_from_all_that_were_tried_is_found_all_the_same(critical):
+    """Whatever a sample is: a thousand tokens are as good a unit as one."""
+    batches = np.array([32.0, 64, 128, 256])
+    for unit in (1.0, 0.001):
+        samples = 1000 * (1 + batches / critical)
+        assert float(critical_batch(batches * unit, samples * unit).point) == pytest.approx(critical * unit, rel=0.01)
