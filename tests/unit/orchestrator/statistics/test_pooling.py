@@ -79,3 +79,22 @@ def test_means_that_are_the_same_and_cells_without_a_batch_are_left_alone():
     assert pooled(np.full(12, 0.9)) is None
     unknown = Likeness(batch=np.where(np.arange(12) == 3, np.nan, BATCHES), recipe=LIKENESS.recipe)
     assert pooled(LAW, likeness=unknown) is None
+
+
+def test_what_is_not_known_of_two_like_cells_is_not_known_of_both():
+    """Of two batches that nearly are one, a draw that has one high has the other high: they have most in common."""
+    twins = Likeness(batch=np.array([32.0, 33.0, 512.0, 2048.0, 8192.0, 32768.0]), recipe=np.zeros(6, dtype=int))
+    found = pooled([0.9, 0.9, 0.88, 0.85, 0.82, 0.8], likeness=twins, draws=4000)
+    like, unlike = (np.corrcoef(found[:, [0, other]].T)[0, 1] for other in (1, 5))
+    assert like > 0.4 and abs(unlike) < 0.3
+
+
+def test_errors_of_few_degrees_of_freedom_have_the_tails_of_their_t():
+    ends = [np.quantile(pooled(LAW, freedom=freedom, draws=8000)[:, 0], [0.025, 0.975]) for freedom in (4, np.inf)]
+    assert np.ptp(ends[0]) / np.ptp(ends[1]) == pytest.approx(2.776 / 1.960, rel=0.06)
+
+
+@pytest.mark.parametrize(("cells", "pools"), [(4, False), (5, True)])
+def test_five_cells_are_enough_to_tell_what_they_have_in_common(cells, pools):
+    some = Likeness(batch=BATCHES[:cells], recipe=np.zeros(cells, dtype=int))
+    assert (pooled(LAW[:cells], likeness=some) is not None) is pools
