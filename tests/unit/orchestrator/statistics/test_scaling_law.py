@@ -88,3 +88,27 @@ def test_a_critical_batch_far_from_all_that_were_tried_is_found_all_the_same(cri
     for unit in (1.0, 0.001):
         samples = 1000 * (1 + batches / critical)
         assert float(critical_batch(batches * unit, samples * unit).point) == pytest.approx(critical * unit, rel=0.01)
+
+
+def test_what_a_seed_does_to_all_counts_alike_is_no_doubt_about_the_law_but_one_about_its_level():
+    """Seeds 20% apart on every count follow one law exactly; the level is as sure as Student's t of three."""
+    counts, levels = np.array([1.0, 2, 4, 8]), np.array([0.8, 1.0, 1.25])
+    gpus, seeds = np.repeat(counts, 3), np.tile([0.0, 1.0, 2.0], 4)
+    rates = 100 * gpus / (1 + 0.1 * (gpus - 1)) * np.tile(levels, 4)
+    paired, apart = Fit.of(AMDAHL, gpus, rates, seeds), Fit.of(AMDAHL, gpus, rates)
+    known = paired.shape_interval(0)
+    assert float(known.point) == pytest.approx(0.1, abs=1e-3) and float(known.hi - known.lo) < 0.005
+    assert float(apart.shape_interval(0).hi - apart.shape_interval(0).lo) > 0.1
+    half = 4.302653 * np.std(np.log(levels), ddof=1) / math.sqrt(3)
+    for count in (1.0, 16.0):
+        found, law = paired.at(count), 100 * count / (1 + 0.1 * (count - 1))
+        ends = [law * math.exp(-half), law, law * math.exp(half)]
+        assert [float(found.lo), float(found.point), float(found.hi)] == pytest.approx(ends, rel=0.02)
+
+
+@pytest.mark.parametrize(("gpus", "rate"), [(4.0, math.nan), (4.0, 0.0), (4.0, math.inf), (0.0, 100.0)])
+def test_what_is_no_rate_of_any_gpus_is_left_out_of_the_law(gpus, rate):
+    counts = np.array([1.0, 2, 4, 8])
+    rates = 100 * counts / (1 + 0.1 * (counts - 1)) * np.array([1.01, 0.99, 1.0, 1.01])
+    found = Fit.of(AMDAHL, np.append(counts, gpus), np.append(rates, rate))
+    assert found.at(16) == Fit.of(AMDAHL, counts, rates).at(16)
