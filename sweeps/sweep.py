@@ -48,7 +48,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     mistakes = list(axes_mistakes(sweep.axes, sweep.zip, sweep.exclude))
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
         raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
-    # With mistakes in the axes themselves there is no grid, but their values can still be too_many right from wrong.
+    # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
     axes = _usable(sweep.axes) if mistakes else sweep.axes
     if too_many := _too_many(axes, () if mistakes else sweep.zip):
         raise MistakesError([*mistakes, too_many])
@@ -60,7 +60,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         try:
             key = digest(config_axes)
             if key not in setups:
-                setups[key] = None  # unless there is one: what is wrong with it is too_many once
+                setups[key] = None  # unless there is one: what is wrong with it is told once
                 setups[key] = setup_of(config_axes)
             if setup := setups[key]:
                 found.append(_trial(sweep.name, point, setup))
@@ -74,7 +74,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
 
 
 def _usable(axes: Axes) -> Axes:
-    """Without empty axes, repeated values and numbers that are none, which have been too_many."""
+    """Without empty axes, repeated values and numbers that are none, which have been told."""
     finite = {axis: [value for value in values if not is_endless(value)] for axis, values in axes.items()}
     return {axis: distinct(values) for axis, values in finite.items() if values}
 

@@ -120,7 +120,7 @@ class Ending:
         for sentence in self.failed_claims:
             console.print(f"claims.fail_on: {sentence}", style="bold red", markup=False, soft_wrap=True)
         if self.missing:
-            console.print(f"{self.missing} planned trials have not run; the same command continues")
+            console.print(have_not_run(self.missing))
         page = f"report: {self.layout.page}   " if self.reported and self.reported.has_page else ""
         files = f"{page}tables: {self.layout.tables}   journal: {self.layout.journal}"
         console.print(files, markup=False, soft_wrap=True)
@@ -137,3 +137,8 @@ class Ending:
                 console.print()
         for trouble in reported.troubles:
             console.print(trouble, style="bold red", markup=False, soft_wrap=True)
+
+
+def have_not_run(count: int) -> str:
+    """The line about so many planned trials, 0 too: an interrupted sweep may have none left."""
+    return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"

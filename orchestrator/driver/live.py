@@ -88,7 +88,7 @@ class Display:
 
     def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
         """A trial that never started is a line, and counts for nothing else."""
-        self._console.print(Text(f"{outcome.status}  {trial.label}  {outcome.note}"), soft_wrap=True)
+        self._console.print(Text(f"{outcome.status}  {_name(trial)}  {trial.label}  {outcome.note}"), soft_wrap=True)
 
     @property
     def say(self) -> Callable[[str], None] | None:

@@ -18,7 +18,7 @@ from orchestrator.backends.choice import known_nodes, make_backend
 from orchestrator.backends.on_ray.token import token_place
 from orchestrator.backends.unplaced import Patience
 from orchestrator.config.request import Request
-from orchestrator.driver.ending import Ending
+from orchestrator.driver.ending import Ending, have_not_run
 from orchestrator.driver.hardware import Hardware, check_hardware, hardware_of
 from orchestrator.driver.interrupt import Interrupt, end_at_once
 from orchestrator.driver.live import Display
@@ -35,6 +35,7 @@ from orchestrator.plan.plan import Plan, TrialsOn
 from orchestrator.storage.crash_point import Moment, reached
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
+from orchestrator.text.figures import counted
 from orchestrator.trackers.tracking import TrackedListener, Tracker
 from sweeps.feasibility import Node
 from sweeps.limit import Allowance
@@ -137,10 +138,11 @@ class SweepRun:
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
             again = sum(ends[trial_id].attempt == attempt for trial_id, attempt in planned.again.items())
             if waiting or not again:
-                console.print(f"{waiting} planned trials have not run; the same command continues")
+                console.print(have_not_run(waiting))
             if again:
-                told = f"{again} trials have not run again, and stand as they were"
-                console.print(f"{told}; the same command runs all that it names once more", soft_wrap=True)
+                who = counted(again, "trial has", "trials have")
+                more = "the rows stand as they were, and the same command runs all that it names once more"
+                console.print(f"{who} not run again: {more}", soft_wrap=True)
         damages = self.journal.damages
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
         with console.status("making the tables and the report …") if console.is_terminal else nullcontext():

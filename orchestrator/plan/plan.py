@@ -41,7 +41,7 @@ class Plan:
     named: frozenset[str] = frozenset()
     """Of these trials the ids of those that `rerun` points at."""
     again: Mapping[str, int] = field(default_factory=dict)
-    """By trial that ran, and is to run again: its last attempt."""
+    """By trial whose end would stand had `rerun` not asked for it: its last attempt."""
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """Of GPUs, by what is known of those that ran."""
@@ -74,7 +74,7 @@ class Plan:
             nodes=nodes,
             durations=durations,
             named=named,
-            again={key: records[key].attempt for key in may if key in records and records[key].attempt},
+            again={key: end.attempt for key, end in records.items() if key in may and _stands(end, NO_RERUN.word)},
             shares=MemoryShares.of(records.values()),
             seed_by_seed=seed_by_seed,
         )

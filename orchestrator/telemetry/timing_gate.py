@@ -1,4 +1,4 @@
-"""Which timings count: whatever spoils one is a reason, reasons with its figure."""
+"""Which timings count: whatever spoils one is a reason, told with its figure."""
 
 from __future__ import annotations
 

@@ -213,5 +213,5 @@ def test_where_no_node_is_left_nothing_is_infeasible_and_the_same_command_contin
     out, err = process.communicate(timeout=400)
     assert process.returncode == 1, out + err
     assert "there is no node left to run anything on" in out
-    assert "1 planned trials have not run; the same command continues" in out
+    assert "1 planned trial has not run; the same command continues" in out
     assert not raylets.journal("finished") and [each["cause"] for each in raylets.journal("retried")] == ["node"]

@@ -1,8 +1,16 @@
-from orchestrator.driver.ending import Ending
+from orchestrator.driver.ending import Ending, have_not_run
 from orchestrator.storage.layout import Layout
 from sweeps.status import Status
 
 SHAPES = "RuntimeError: mat1 and mat2 shapes cannot be multiplied ({}x64 and 10x10)"
+
+
+def test_how_many_trials_have_not_run():
+    assert [have_not_run(count).partition(" not run")[0] for count in (0, 1, 2)] == [
+        "0 planned trials have",
+        "1 planned trial has",
+        "2 planned trials have",
+    ]
 
 
 def test_failures_that_differ_in_numbers_are_one_line_with_the_trace_of_the_first(tmp_path, record_of):

@@ -60,6 +60,12 @@ def test_only_what_somebody_points_at_runs_again_whatever_became_of_it():
         assert found.again == {mine.trial_id: 1}
 
 
+def test_what_a_rule_left_out_or_did_not_fit_runs_without_anybody_asking_for_it_again():
+    early = replace(ended(TRIALS[0], Status.SKIPPED), skipped_by="early_stop")
+    unfit = ended(TRIALS[1], Status.INFEASIBLE)
+    assert not plan(early, unfit).again and not plan(early, unfit, rerun="all").again
+
+
 def test_records_of_other_trials_do_not_count():
     stranger = replace(ended(TRIALS[0]), trial_id="stranger")
     assert not plan(stranger).finished
