@@ -75,7 +75,7 @@ def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     parts = cells[[f"lost_{part}" for part in PARTS]]
     undivided = parts["lost_data"].notna() & parts.drop(columns="lost_data").isna().all(axis="columns")
     named = parts.sum(axis="columns", skipna=False).where(~undivided, parts["lost_data"])
-    cells["lost_rest"] = (1 - cells["efficiency"] - named).where(several)
+    cells["lost_rest"] = 1 - cells["efficiency"] - named
     remedies = [_remedy(row) for row in cells[list(LOST)].to_dict("records")]
     cells["remedy"] = pd.Series(remedies, cells.index).mask(several & (distinct < 1), REPEATED)
 
