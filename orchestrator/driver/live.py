@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -32,7 +33,8 @@ class Display:
         self._latest: dict[str, Mapping[str, Any]] = {}
         self._ended: Counter[Status] = Counter()
         self._best: tuple[float, str] | None = None
-        self._began = self._idle_since = time.monotonic()
+        self._took_s: list[float] = []
+        self._first_start = self._idle_since = time.monotonic()
         self._idle_said = False
         self._bar = Progress(TextColumn("trials"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
         self._task = self._bar.add_task("trials", total=waiting)
@@ -49,9 +51,12 @@ class Display:
 
     def started(self, trial: TrialSpec) -> None:
         """A trial runs."""
+        now = time.monotonic()
+        if not self._running and not self._took_s:
+            self._first_start = now
         self._idle_said = False
         self._waiting -= 1
-        self._running[trial.trial_id] = (trial, time.monotonic())
+        self._running[trial.trial_id] = (trial, now)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """A trial has got further."""
@@ -59,7 +64,8 @@ class Display:
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         """A trial is over; without a terminal this is a line, on one only what is not ok is."""
-        self._running.pop(trial.trial_id, None)
+        if running := self._running.pop(trial.trial_id, None):
+            self._took_s.append(time.monotonic() - running[1])
         self._latest.pop(trial.trial_id, None)
         self._ended[outcome.status] += 1
         self._bar.advance(self._task)
@@ -141,9 +147,19 @@ class Display:
         return Text(left_text + best)
 
     def left_s(self) -> float | None:
-        """Seconds until the end at the pace so far; None before the first trial is over."""
-        done = sum(self._ended.values())
-        return (time.monotonic() - self._began) / done * (self._total - done) if done else None
+        """Seconds until the end, if trials take as long as half of them did, and as many run at once; else None.
+
+        The first ones tell too much of starting processes to go by alone.
+        """
+        left = self._total - sum(self._ended.values())
+        if not left:
+            return 0.0
+        if len(self._took_s) < 2:
+            return None
+        now = time.monotonic()
+        running_s = sum(now - began for _, began in self._running.values())
+        at_once = (sum(self._took_s) + running_s) / (now - self._first_start)
+        return left * statistics.median_low(self._took_s) / at_once
 
 
 def _name(trial: TrialSpec) -> str:

@@ -215,7 +215,7 @@ def second_gpu_by_precision() -> Mapping[str, Sequence[Line]]:
 
 def recipe() -> Mapping[str, Sequence[Bar]]:
     """E1: the test accuracy of the CNN after the published 100 epochs, on one GPU."""
-    cells = Cells("batch_vs_tpu_recipe")
+    cells = Cells("batch_vs_tpu_recipe_merged")
     published = {128: 0.8960, 256: 0.8940, 512: 0.8849, 1024: 0.8597}
     bars: list[Bar] = []
     for batch in (128, 256, 512, 1024, 2048):

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.findings.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told
 
 E1, E1_GRID = "batch_vs_tpu_core", "batch_vs_tpu_grid"
-RECIPE, RECIPE_BOTH = "batch_vs_tpu_recipe", "batch_vs_tpu_recipe_merged"
+RECIPE = "batch_vs_tpu_recipe_merged"
 CNN = {"model": "cnn10", "trainable.precision": "fp32", "strategy": "ddp"}
 WRN = {"model": "wrn28_10", "gpus": 1}
 
@@ -27,19 +27,16 @@ def batch_vs_tpu() -> list[str]:
     seconds = {batch: mean(by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=1)) for batch in (128, 1024)}
     wrn = {each: by_seed(E1, global_batch_size=512, **WRN, trainable__precision=each) for each in ("fp32", "bf16")}
     taken = {
-        (gpus, batch): by_seed(RECIPE_BOTH, "train_s", global_batch_size=batch, gpus=gpus)
+        (gpus, batch): by_seed(RECIPE, "train_s", global_batch_size=batch, gpus=gpus)
         for gpus in (1, 2)
         for batch in (128, 256, 512, 1024, 2048)
     }
     in_full = [told(mean(taken[1, batch] / taken[2, batch])) for batch in (256, 512, 2048)]
     ends = {
-        (gpus, batch): by_seed(RECIPE_BOTH, "accuracy", global_batch_size=batch, gpus=gpus).mean()
-        for gpus, batch in taken
+        (gpus, batch): by_seed(RECIPE, "accuracy", global_batch_size=batch, gpus=gpus).mean() for gpus, batch in taken
     }
     at_most = np.ceil(1000 * max(abs(ends[1, batch] - ends[2, batch]) for _, batch in taken)) / 10
-    accuracy_on_two = {
-        batch: by_seed(RECIPE_BOTH, "accuracy", global_batch_size=batch, gpus=2) for batch in (128, 2048)
-    }
+    accuracy_on_two = {batch: by_seed(RECIPE, "accuracy", global_batch_size=batch, gpus=2) for batch in (128, 2048)}
     lost_on_two = interval(100 * (accuracy_on_two[128] - accuracy_on_two[2048]))
     at_128 = [pace(128, gpus, column="sm_clock_mhz") for gpus in (1, 2)]
     hottest = max(pace(128, gpus, column="temperature_c").max() for gpus in (1, 2))

@@ -1,5 +1,6 @@
 import io
 
+import pytest
 from rich.console import Console
 
 from orchestrator.driver import live
@@ -97,3 +98,27 @@ def test_on_a_narrow_terminal_the_whole_trial_is_there_and_what_is_said_stands_a
         table += cells[2].strip() if len(cells) > 2 else ""
     assert AXES in table and TRIALS[0].label not in table  # the sweep is the same for all
     assert Display(console(terminal=False), waiting=1).say is None
+
+
+def test_the_time_that_is_left_goes_by_what_trials_take_and_not_by_the_start_of_the_first(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    with Display(console(terminal=False), waiting=8) as display:
+
+        def take(trials, seconds):
+            for trial in trials:
+                display.started(trial)
+            now[0] += seconds
+            for trial in trials:
+                display.finished(trial, Outcome(status=Status.OK, wall_s=seconds))
+
+        now[0] = 100.0  # Ray has started
+        take(TRIALS[:1], 60)
+        assert display.left_s() is None  # nobody knows how much of it was the start of its processes
+        take(TRIALS[1:2], 10)
+        take(TRIALS[2:3], 10)
+        assert display.left_s() == 5 * 10
+        take(TRIALS[:2], 10)  # two at once: 100 s of work in 90
+        assert display.left_s() == pytest.approx(3 * 10 * 90 / 100)
+        take(TRIALS[:3], 10)
+        assert display.left_s() == 0
