@@ -51,7 +51,9 @@ def form_mistakes(given: Any) -> Iterator[str]:
         yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
         return
     for each in _listed(given):
-        if not _may_name(each):
+        if isinstance(each, str) and each in WORDS:
+            yield f"rerun: {each} names no trial, and stands by itself: rerun={each}"
+        elif not _may_name(each):
             close = nearest(each, WORDS) if isinstance(each, str) else ""
             yield f"rerun must be {_FORMS}; not {each!r}{close}"
 

@@ -51,7 +51,7 @@ def _axis(argument: str) -> str:
 
 def _ids(argument: str) -> str:
     """Quoted, but for the numbers of `{axis: value}`."""
-    if not argument.startswith("rerun="):
+    if not argument.lstrip("+").startswith("rerun="):
         return argument
     parts = re.split(r"(\{[^{}]*\})", argument)
     return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)

@@ -49,7 +49,7 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
             try:
                 yaml_text.load(layout.config(trial_id).read_bytes())
             except yaml.YAMLError as error:
-                yield f"{layout.config(trial_id)}: no YAML ({str(error).splitlines()[0]})"
+                yield f"{layout.config(trial_id)}: not YAML ({str(error).splitlines()[0]})"
         if layout.metrics(trial_id).is_file():
             _, damages = curve.read(layout.metrics(trial_id))
             whole = (damage for damage in damages if not damage.startswith(curve.TORN))
@@ -87,7 +87,7 @@ def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: 
             rows = list(csv.DictReader(io.StringIO(table.read_text(encoding="utf-8"))))
             lost = [row["trial_id"] for row in rows if row["trial_id"] not in results.ends]
         except (ValueError, KeyError, csv.Error) as error:
-            yield f"{table}: no table ({error!r}); mode=report makes it again"
+            yield f"{table}: not a table ({error!r}); mode=report makes it again"
             return
         yield from (f"{table}: the journal has no end of trial {trial_id}" for trial_id in lost)
 
@@ -103,8 +103,8 @@ def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, b
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    files = [path for path in folder.iterdir() if path.suffix in REPLAYED and path.is_file()]
-    return {path.name: path.read_bytes() for path in files}
+    files = folder.iterdir() if folder.is_dir() else ()  # of a journal that was copied alone there are no tables
+    return {path.name: path.read_bytes() for path in files if path.suffix in REPLAYED and path.is_file()}
 
 
 def _different(folder: Path, wanted: Mapping[str, bytes]) -> Iterator[str]:

@@ -24,6 +24,7 @@ from orchestrator.composition.overrides import rewritten, with_alternatives
         (["scale=small"], ["scale=small"]),
         (["rerun=[12e4, 3fa2,abc,012]"], ["rerun=['12e4', '3fa2',abc,'012']"]),
         (["rerun=12e4"], ["rerun='12e4'"]),
+        (["++rerun=[12e4]"], ["++rerun=['12e4']"]),
         (["rerun=[{gpus:2,seed:[0,1]},7]"], ["rerun=[{gpus:2,seed:[0,1]},'7']"]),
         (["rerun=all"], ["rerun=all"]),
         (["rerun_invalid=0"], ["rerun_invalid=0"]),

@@ -66,7 +66,15 @@ def test_of_a_running_trial_only_the_last_line_may_be_torn(layout: Layout) -> No
     layout.config("a").write_text("data: {name: dig")
     layout.metrics("a").write_bytes(b'{"epo\n{"epoch":2}\n')
     config, curve = verify_files.of_running_trials(layout, ["a"])
-    assert config.startswith(f"{layout.config('a')}: no YAML") and curve.startswith(f"{layout.metrics('a')}: line 1 is")
+    assert config.startswith(f"{layout.config('a')}: not YAML") and curve.startswith(
+        f"{layout.metrics('a')}: line 1 is"
+    )
+
+
+def test_where_the_journal_is_alone_every_table_is_lost(layout: Layout) -> None:
+    layout.tables.rmdir()
+    (told,) = verify_files._different(layout.tables, {"trials.csv": b""})
+    assert told == f"{layout.table('trials.csv')}: lost; mode=report makes it again"
 
 
 def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(layout: Layout) -> None:
