@@ -1,7 +1,7 @@
 """Sweeps over GPUs, batch sizes and learning-rate rules.
 
 `run_sweep` runs one from a program or a notebook, `plan_sweep` says what it would run, `load_results` reads what a
-sweep has left; importing this has no effects, and imports nothing heavy.
+sweep has left. Importing this module has no side effects and loads nothing heavy.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ __all__ = ["MistakesError", "SweepResults", "load_results", "plan_sweep", "run_s
 
 
 def __getattr__(name: str) -> Any:
-    """The library's names, once they are asked for: until the command line hears Ctrl-C, each import is too many."""
+    """Import the library's names lazily: every import delays the moment from which the command line handles Ctrl-C."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from orchestrator import library

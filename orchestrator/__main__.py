@@ -13,25 +13,25 @@ from types import FrameType
 
 def main() -> int:
     """The command line; returns the exit status."""
-    _hear(lambda number, frame: os._exit(128 + number))  # before any import of ours, which a slow disk makes long
+    _hear(lambda number, frame: os._exit(128 + number))  # before any import of ours: on a slow disk those take long
     if codecs.lookup(encoding := locale.getpreferredencoding(False)).name != "utf-8":
         remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
-        print(f"the encoding here is {encoding}, and configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
+        print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
     from orchestrator.command_line.output_streams import outlast_readers
     from orchestrator.driver.interrupt import end_at_once
 
     outlast_readers()
-    _hear(end_at_once)  # until a sweep runs, nothing has begun that would have to be ended
+    _hear(end_at_once)  # until a sweep runs there is nothing to clean up
     from orchestrator.app import main as app
 
-    if os.getcwd() not in sys.path and "" not in sys.path:  # as `python -m` has it: the user's own code is here
+    if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`: the user's own code is here
         sys.path.insert(0, os.getcwd())
     return app(sys.argv[1:])
 
 
 def _hear(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Of Ctrl-C and SIGTERM, where nobody has told this process to ignore them."""
+    """Handle Ctrl-C and SIGTERM, unless this process was started to ignore them."""
     for number in (signal.SIGINT, signal.SIGTERM):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)

@@ -1,4 +1,4 @@
-"""The command line: Hydra composes the config, all that is wrong with it is told at once, the driver does the rest."""
+"""The command line: Hydra composes the config, all its mistakes are reported at once, the driver runs the sweep."""
 
 from __future__ import annotations
 
@@ -40,11 +40,11 @@ if TYPE_CHECKING:
     from orchestrator.command_line.configured_sweep import ConfiguredSweep
 
 WRONG_REQUEST = 2
-"""The exit status of a request that cannot be carried out; nothing was started."""
+"""The exit status when a request is refused; nothing was started."""
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Carry out the command line without the program's name; the exit status."""
+    """Carry out the command line (without the program's name) and return the exit status."""
     if "--version" in arguments:  # Hydra's own answer is Hydra's version
         print(versions())
         return 0
@@ -65,12 +65,12 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
-    """What asks for more than Hydra's own answers; MistakesError where it cannot be."""
+    """Carry out everything that Hydra does not answer by itself. Raises MistakesError if the request is invalid."""
     if flags.multirun:
         return _several(given, overrides)
     if flags.cfg:
         return _shown(given, overrides)
-    # Before Hydra's own turn, because that creates its output folder and stops at the first mistake.
+    # Check before Hydra runs: it creates its output folder first and stops at the first mistake.
     with initialised():
         composition = composed(overrides)
         if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
@@ -83,17 +83,17 @@ def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str
 
 
 def _dashed(arguments: Sequence[str]) -> Iterator[str]:
-    """Keys that are written as options are elsewhere; only Hydra's own flags have dashes."""
+    """Yield a mistake for each key written as an option (`--key`); only Hydra's own flags take dashes."""
     flags = [flag for action in get_args_parser()._actions for flag in action.option_strings]
     for argument in arguments:
         name, equals, value = argument.partition("=")
         if name.startswith("--") and not any(flag.startswith(name) for flag in flags):
             key = name.lstrip("-").replace("-", "_")
-            yield f"{argument!r}: keys have no dashes here: {key}={value if equals else 'VALUE'}"
+            yield f"{argument!r}: write keys without dashes: {key}={value if equals else 'VALUE'}"
 
 
 def _places(flags: Namespace) -> Iterator[str]:
-    """Where Hydra's own flags would have configs looked for."""
+    """Yield a mistake for each of Hydra's flags that would look for configs in the wrong place."""
     if flags.config_path:
         hint = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
         yield f"--config-path={flags.config_path} {hint}"
@@ -105,7 +105,7 @@ def _places(flags: Namespace) -> Iterator[str]:
 
 
 def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
-    """The config as Hydra shows it; it is composed here, too, only where there are mistakes to tell."""
+    """Let Hydra show the config; compose it here as well, but only to report mistakes."""
     with redirect_stderr(io.StringIO()) as errors:
         status = _through_hydra(arguments)
     if status:
@@ -116,9 +116,9 @@ def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
 
 
 def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
-    """Hydra's multirun, once it is sure that Hydra itself runs nobody else's code, and that no sweep is refused.
+    """Hydra's multirun, after checking that Hydra will run no untrusted code and that no sweep would be refused.
 
-    Each sweep is checked once more when it is its turn: by then code and data may have changed.
+    Each sweep is checked again when its turn comes, because code and data may have changed by then.
     """
     found: Compositions = {}
     with initialised():
@@ -133,7 +133,7 @@ def _says_what_to_run(override: str) -> bool:
 
 
 def _flags_first(arguments: Sequence[str]) -> list[str]:
-    """Hydra's parser wants all overrides in one place: `sweep=mine -cd conf mode=plan` would be an error."""
+    """Move flags to the front: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`)."""
     overrides = get_args_parser().parse_intermixed_args(list(arguments)).overrides
     flags = list(arguments)
     for override in overrides:
@@ -142,22 +142,22 @@ def _flags_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _asked_of_hydra(known: Compositions) -> ConfiguredSweep:
-    """The one sweep that Hydra runs now; what is known of it already is not composed again."""
+    """The sweep that Hydra is running now; reuses what was composed before."""
     now = HydraConfig.get().overrides
     own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
     return checked(known.get(meaning(own)) or Composition(own))
 
 
 def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] = lambda: _asked_of_hydra({})) -> int:
-    """Hydra's own main: its flags, its output folder, its multirun; the worst exit status of the sweeps it ran.
+    """Run Hydra's own main (flags, output folder, multirun) and return the worst exit status of its sweeps.
 
-    `ask` gives each of them.
+    `ask` supplies each sweep.
     """
     statuses = [0]
     unexpected: list[Exception] = []
 
     def task(config: DictConfig) -> float | None:
-        figure = None  # of a sweep that was refused: what lies in its folder is another one's
+        figure = None  # the sweep was refused: what lies in its folder belongs to another one
         try:
             asked = ask()
             statuses.append(MODES[asked.request.mode](asked))
@@ -167,14 +167,14 @@ def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] 
         except Exception as error:  # Hydra would cut its traceback short
             unexpected.append(error)
         if statuses[-1] in INTERRUPTED:
-            raise SystemExit(statuses[-1])  # of several sweeps, the ones to come are interrupted, too
+            raise SystemExit(statuses[-1])  # in a multirun, Ctrl-C ends the sweeps still to come as well
         return figure
 
     sys.argv = [sys.argv[0], *arguments]
     try:
         with saved_without_secrets():
             hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
-    except SystemExit as left:  # Hydra has said what does not compose
+    except SystemExit as left:  # Hydra has already printed what does not compose
         return statuses[-1] if statuses[-1] in INTERRUPTED else (WRONG_REQUEST if left.code else 0)
     if unexpected:
         raise unexpected[0]

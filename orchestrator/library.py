@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResults:
-    """What a results folder holds; each frame is read from disk when it is asked for."""
+    """The contents of a results folder; each frame is read from disk on access."""
 
     folder: Path
     """`<results_dir>/<sweep name>`."""
@@ -29,36 +29,36 @@ class SweepResults:
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row a trial, as `tables/trials.parquet`."""
+        """One row per trial, as in `tables/trials.parquet`."""
         return self._table("trials")
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row a cell (the trials that differ only by their seed), as `tables/summary.parquet`."""
+        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`."""
         return self._table("summary")
 
     @property
     def recommendation(self) -> dict[str, Any]:
-        """The decision, as `tables/recommendation.json`; its `recommended` is None where there is nothing to choose."""
+        """The decision, as in `tables/recommendation.json`; `recommended` is None if there is nothing to choose."""
         return dict(json.loads(self._existing("recommendation.json").read_text()))
 
     def curves(self) -> pd.DataFrame:
-        """The learning curves of all trials: `trial_id`, and the columns that they reported; one row an epoch."""
+        """The learning curves of all trials, one row per epoch: `trial_id` and the columns that the trials reported."""
         import pandas as pd
 
         paths = sorted(Layout(self.folder).trials.glob(f"*/{METRICS}"))
         return pd.DataFrame([{"trial_id": path.parent.name, **row} for path in paths for row in curve.read(path)[0]])
 
     def markdown(self, name: str) -> str:
-        """A table for people: `speedup`, `accuracy` or `recommendation`."""
+        """A table as Markdown: `speedup`, `accuracy` or `recommendation`."""
         return self._existing(f"{name}.md").read_text()
 
     def pictures(self) -> NotebookPictures:
-        """The report's pictures by name (`speedup`, `accuracy`, `loss`, …); at the end of a cell they are shown."""
+        """The report's pictures by name (`speedup`, `accuracy`, `loss`, …); a notebook shows them as pictures."""
         return NotebookPictures.of(Layout(self.folder))
 
     def _repr_markdown_(self) -> str:
-        """What a notebook shows of it: the decision, if there is one, and the figures behind it."""
+        """What a notebook displays: the decision, if there is one, and the figures behind it."""
         there = [name for name in ("recommendation", "speedup") if Layout(self.folder).table(f"{name}.md").is_file()]
         return "\n\n".join(map(self.markdown, there or ["speedup"]))
 
@@ -103,9 +103,9 @@ def run_sweep(
 def _asked(
     config: Mapping[str, Any] | str | None, overrides: Sequence[str], config_dir: str | Path | None
 ) -> tuple[list[str], Mapping[str, Mapping[str, Any]], str | None]:
-    """As overrides, whole sections and a folder of configs; TypeError for what is no config."""
+    """The request as overrides, whole sections and a config folder. Raises TypeError if `config` is not a config."""
     if not isinstance(config, Mapping | str | None):
-        raise TypeError(f"config is a mapping or one override as text, and further ones come behind it; not {config!r}")
+        raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")
     given = [config] if isinstance(config, str) else []
     texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
@@ -115,11 +115,11 @@ def _asked(
 def plan_sweep(
     config: Mapping[str, Any] | str | None = None, *overrides: str, config_dir: str | Path | None = None
 ) -> pd.DataFrame:
-    """What `run_sweep` would run with the same arguments, starting and writing nothing: one row a trial.
+    """What `run_sweep` would run with the same arguments, one row per trial; starts and writes nothing.
 
     Columns: `trial_id`, `state` (`to run`, `infeasible`, `finished: ok` …), the axes, what follows from them (`lr`,
-    `global_batch_size`, `ranks` …), `start_s` and `expected_s` where finished trials tell, and `note`. What is worth
-    knowing before it runs is in the frame's `attrs["remarks"]`. Raises MistakesError as `run_sweep` does.
+    `global_batch_size`, `ranks` …), `start_s` and `expected_s` if finished trials allow an estimate, and `note`. What
+    is worth knowing beforehand is in the frame's `attrs["remarks"]`. Raises MistakesError as `run_sweep` does.
     """
     import pandas as pd
 
@@ -135,7 +135,7 @@ def plan_sweep(
 
 
 def load_results(folder: str | Path) -> SweepResults:
-    """The results in a folder `<results_dir>/<sweep name>`, running nothing; FileNotFoundError if it has none."""
+    """Load the results in `<results_dir>/<sweep name>`; runs nothing. Raises FileNotFoundError if there are none."""
     path = Path(folder).expanduser()
     if not Layout(path).journal.is_file():
         inside = results_below(path)

@@ -1,1 +1,1 @@
-"""From words on the command line to a configured sweep that can be carried out."""
+"""Turns the words of a command line into a configured, checked sweep."""

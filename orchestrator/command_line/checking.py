@@ -1,4 +1,4 @@
-"""A composition, and the sweep that it configures; or everything that is wrong with them, told at once."""
+"""Composes and checks a sweep; all mistakes are reported together."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from orchestrator.command_line.configured_sweep import ConfiguredSweep
 
 _SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
-"""Stands for a cluster that was not asked yet: what does not fit it fits none, or is found once it is asked."""
+"""Stands in for a cluster not yet asked: a trial too large for this fits nowhere; other misfits show up later."""
 
 
 def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> Composition:
-    """The composition; MistakesError, also with what is wrong with the overrides that do fit."""
+    """Compose the config. Raises MistakesError, which also lists mistakes in the overrides that do compose."""
     try:
         return Composition(overrides, sections)
     except CompositionError as error:
@@ -27,10 +27,10 @@ def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]]
 
 
 def checked(composition: Composition) -> ConfiguredSweep:
-    """The configured sweep, which makes sense as far as can be known before anything is started; else MistakesError."""
+    """Check the sweep as far as possible before anything is started. Raises MistakesError."""
     from orchestrator.backends.choice import known_nodes
     from orchestrator.command_line.configured_sweep import ConfiguredSweep
-    from orchestrator.command_line.known_keys import key_mistakes  # all not for --help, which is to come quickly
+    from orchestrator.command_line.known_keys import key_mistakes  # imported here so that --help stays quick
     from orchestrator.command_line.request_checks import request_mistakes
     from orchestrator.config.request import READING
     from orchestrator.telemetry.machine import this_machine

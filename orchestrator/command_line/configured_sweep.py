@@ -1,4 +1,4 @@
-"""A composed config as a sweep: what to do, and with which trials on given nodes."""
+"""A composed config as a sweep: what to do, and which trials to run on given nodes."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from sweeps.trial import TrialSpec
 
 
 class ConfiguredSweep:
-    """Reads a composition; MistakesError if it names no sweep at all."""
+    """The sweep of a composition. Raises MistakesError if the config names no sweep at all."""
 
     def __init__(self, composition: Composition) -> None:
         self._composition = composition
@@ -39,25 +39,26 @@ class ConfiguredSweep:
         _raise(shape_mistakes(self.config, config_dir()))
         if self.config["sweep"].get("name") in (None, "???"):
             if composition.sweep:
-                hint = "its file begins with the line '# @package _global_', and has sweep: {name: …}"
+                hint = "its file must begin with the line '# @package _global_' and set sweep: {name: …}"
                 raise MistakesError([f"sweep={composition.sweep} gives no sweep.name: {hint}"])
             choices = ", ".join(f"sweep={name}" for name in composition.groups.options("sweep"))
-            raise MistakesError([f"choose a sweep: {choices} (with mode=plan to see what it would run; --help)"])
+            raise MistakesError([f"choose a sweep: {choices} (mode=plan shows what it would run; see --help)"])
         self.request = Request.of(self.config, composition.axes(), composition.arguments)
 
     @property
     def remarks(self) -> tuple[str, ...]:
-        """What is worth knowing of the trials found so far, and is no mistake."""
+        """Remarks on the trials found so far: worth knowing, but not mistakes."""
         return tuple(self._remarks)
 
     def asked(self) -> dict[str, Any]:
-        """What is asked outside the axes, by its content: what a continued sweep must not change."""
+        """The config outside the axes, with content hashes: what a continued sweep must not change."""
         return asked(self.config, self._versions, self.secrets)
 
     def trials_on(self, nodes: Sequence[Node], *, guessed: bool = False) -> list[TrialSpec]:
-        """The sweep's trials on these nodes, found once; MistakesError with everything that is wrong with any.
+        """The sweep's trials on these nodes (cached). Raises MistakesError with every mistake in any of them.
 
-        Where the nodes are only `guessed`, GPU counts that follow from them are, too: what names one may be right.
+        If the nodes are only `guessed`, so are GPU counts derived from them, and references to such counts are not
+        checked.
         """
         there = tuple(nodes)
         if there not in self._trials:
@@ -77,7 +78,7 @@ class ConfiguredSweep:
             self._remarks.update(dict.fromkeys(setup_remarks(config, request.axes)))
             return setup(config, nodes, self._versions, self.secrets)
 
-        # Where keys of the config are axes, only a variant shows whether what the trainable needs is there.
+        # If config keys are axes, only a variant shows whether the trainable gets all it needs.
         whole = all(axis in STANDARD_AXES for axis in request.axes)
         _raise([*axis_mistakes(self.config, request.axes), *self._setup_mistakes(self.config, whole=whole)])
         axes = with_gpus(request.axes, self.config, nodes)
@@ -86,7 +87,7 @@ class ConfiguredSweep:
         return found
 
     def _setup_mistakes(self, config: Mapping[str, Any], *, whole: bool = True) -> Iterator[str]:
-        """Nothing that a config names is imported or called unless all of it is trusted, and the config `whole`."""
+        """Yield mistakes; nothing that the config names is imported or called unless it is all trusted and `whole`."""
         distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
         yield from distrusted
         yield from type_mistakes(config, config_dir())

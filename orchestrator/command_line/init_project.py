@@ -1,4 +1,4 @@
-"""`mode=init`: a small working project of one's own, to be changed: config, code and test."""
+"""`mode=init`: writes a small working project to start from, with config, code and a test."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from typing import Any
 from sweeps.mistakes import MistakesError, unknown
 
 FOLDER = Path(__file__).parents[1] / "templates"
-"""A folder for each kind; its files carry `.txt` behind their names, since they are no code of this project."""
+"""One folder per kind; its files end in `.txt` because they are not part of this project's code."""
 
 _RENAMED = {"gitignore": ".gitignore"}
 
 
 def kinds() -> list[str]:
-    """What can be made."""
+    """The kinds of project that can be written."""
     return sorted(folder.name for folder in FOLDER.iterdir() if folder.is_dir())
 
 
 def write_project(config: Mapping[str, Any]) -> int:
-    """Write the project that `config["init"]` asks for, and say what to do next; the exit status.
+    """Write the project that `config["init"]` asks for, print what to do next, and return the exit status.
 
-    MistakesError for an unknown kind, or for a folder that has something in it, or that cannot be written.
+    Raises MistakesError for an unknown kind, or a folder that is not empty or cannot be written.
     """
     asked = config["init"]
     mistakes = list(_mistakes(asked))
@@ -34,11 +34,11 @@ def write_project(config: Mapping[str, Any]) -> int:
         written = list(_written(FOLDER / asked["kind"], target))
     except OSError as error:
         if target.is_dir():
-            shutil.rmtree(target, ignore_errors=True)  # all that is in it is of now, and would be in the way next time
+            shutil.rmtree(target, ignore_errors=True)  # else what was just written would block the next try
         raise MistakesError([f"init.dir={asked['dir']} cannot be written: {error.strerror}"]) from error
     for file in written:
         print(file)
-    print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md tells the rest)")
+    print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md has the rest)")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Keys of the orchestrator's own sections: a config file may add any, and one with a slip would be read by nobody."""
+"""Checks the keys of the orchestrator's own sections: a misspelt key in a config file would silently be ignored."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from orchestrator.storage import yaml_text
 from sweeps.mistakes import nearest
 
 _FREE = ("sweep.axes",)
-"""Sections whose keys are the user's to choose; so are those that are shipped empty (`cluster.labels`)."""
+"""Sections with keys of the user's choice; sections shipped empty (`cluster.labels`) are free as well."""
 
 
 def key_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """A line for every key that the shipped config, in `folder`, has not.
+    """Yield a line for every key that is not in the shipped config in `folder`.
 
-    Further sections belong to the trainable: of those only the names that are nearly a shipped one are mistakes.
+    Other sections belong to the trainable: their names are mistakes only if they resemble a shipped one.
     """
     shipped = _shipped(folder)
     for section, value in config.items():
@@ -29,7 +29,7 @@ def key_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
 
 
 def shape_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """A line for every section or list of the orchestrator's own that is none, and that nothing can be read from."""
+    """Yield a line for every value that should be a section or a list and is not."""
     for section, shipped in _shipped(folder).items():
         if section in config and section != "defaults":
             yield from _misshapen(config[section], shipped, section)
@@ -68,5 +68,5 @@ def _shipped(folder: Path) -> Mapping[str, Any]:
 
 
 def _sections(folder: Path) -> tuple[str, ...]:
-    """Of the config, those that config groups make included."""
+    """The sections of the shipped config, including config groups."""
     return (*_shipped(folder), *(each.name for each in folder.iterdir() if each.is_dir()))

@@ -1,4 +1,4 @@
-"""What `mode=` can say, and who carries it out; each imports what only it needs, because help is to come quickly."""
+"""The values of `mode=` and the functions behind them; each imports only what it needs, so that --help stays quick."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _run(configured: ConfiguredSweep) -> int:
         return driver.run(configured.request, configured.asked(), configured.trials_on, console, configured.secrets)
     except LockedError as error:
         raise MistakesError([str(error)]) from error
-    except NotStartedError as error:  # no trial has run, and the same command may
+    except NotStartedError as error:  # no trial has run; the same command may be repeated
         print(error, file=sys.stderr)
         return 1
 
@@ -76,7 +76,7 @@ def _launch(configured: ConfiguredSweep) -> int:
 
 
 def _writing(mode: Callable[[ConfiguredSweep], int]) -> Callable[[ConfiguredSweep], int]:
-    """The mode, which tells of a disk that takes no more and ends with status 1."""
+    """Wrap a mode so that a full disk is reported and ends it with status 1."""
 
     def carried_out(configured: ConfiguredSweep) -> int:
         from orchestrator.storage import disk
@@ -101,7 +101,7 @@ MODES: Mapping[str, Callable[[ConfiguredSweep], int]] = {
     "predict": _predict,
     "compare": _compare,
 }
-"""By mode; each returns the exit status, and raises MistakesError for a request that cannot be carried out."""
+"""Functions by mode; each returns the exit status, and raises MistakesError for a request it cannot carry out."""
 
 
 def _init(config: Mapping[str, Any]) -> int:
@@ -111,10 +111,10 @@ def _init(config: Mapping[str, Any]) -> int:
 
 
 WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": _init}
-"""The modes that need no sweep; they are given the config."""
+"""Modes that need no sweep; they receive the config."""
 
 
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, force_jupyter=False)  # there, lines of text too, which a program can silence
+    return Console(highlight=False, force_jupyter=False)  # stdout carries text too there, and a program can silence it

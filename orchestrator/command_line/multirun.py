@@ -1,4 +1,4 @@
-"""Several whole sweeps of one command: what is wrong with any of them."""
+"""Checks all sweeps of a multirun before the first one starts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from orchestrator.composition.expansion import expanded, meaning
 from sweeps.mistakes import MistakesError
 
 MANY = 10
-"""Sweeps of which it is said that they are checked: each takes some tenths of a second."""
+"""Above this many sweeps the check is announced: each takes some tenths of a second."""
 
 Compositions = dict[frozenset[str], Composition]
-"""By the meaning of each sweep's overrides."""
+"""Compositions by the meaning of each sweep's overrides."""
 
 
 def check_each(overrides: Sequence[str]) -> Compositions:
-    """The sweeps; MistakesError with whatever is wrong with any of them, and for those that would share a folder.
+    """The sweeps. Raises MistakesError with all mistakes in any of them, and if two would share a folder.
 
-    What names its own number (`${hydra:job.num}`) is not known before its turn.
+    Values that use the job's number (`${hydra:job.num}`) are known only when its turn comes.
     """
     found: Compositions = {}
     if any("${hydra:" in override for override in overrides):
@@ -30,7 +30,7 @@ def check_each(overrides: Sequence[str]) -> Compositions:
     asked: dict[str, tuple[list[str], Any]] = {}
     sweeps = expanded(overrides)
     if len(sweeps) > MANY:
-        print(f"checking {len(sweeps)} sweeps before the first begins", file=sys.stderr)
+        print(f"checking {len(sweeps)} sweeps before the first one starts", file=sys.stderr)
     for sweep in sweeps:
         own = [each for each in sweep if each not in overrides]
         whose = f"with {' '.join(own)}: " if own else ""

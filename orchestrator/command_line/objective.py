@@ -1,4 +1,4 @@
-"""What a Hydra sweeper is told of a whole sweep: one number out of its summary."""
+"""What a Hydra sweeper receives for a whole sweep: one number from its summary."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ BEST = {"max": max, "min": min}
 
 
 def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
-    """The best ok cell's figure in the column `section["column"]` of `summary.csv`.
+    """The best figure of any ok cell in the column `section["column"]` of `summary.csv`.
 
-    None where no column is asked for, or no ok cell has the figure: Hydra's Optuna sweeper takes that as a failure (and
-    ends with an error at a NaN). KeyError naming the columns for one that the table does not have.
+    None if no column is asked for or no ok cell has the figure: Hydra's Optuna sweeper takes that as a failure (and
+    stops with an error at a NaN). Raises KeyError, listing the columns, if the table has no such column.
     """
     column = section.get("column")
     if column is None:

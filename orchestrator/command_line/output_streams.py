@@ -1,6 +1,6 @@
-"""Standard output and error that outlast their reader: `| head` ends early, and Ctrl-C ends `| tee log` first.
+"""Standard output and error that outlive their reader: `| head` ends early, and Ctrl-C ends `| tee log` first.
 
-A sweep is not lost, and says nothing of Python's, because nobody listens any more, or cannot read all signs.
+Neither a closed pipe nor an encoding without some character may abort a sweep or print a Python traceback.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any, TextIO
 
 
 class _Outlet(io.FileIO):
-    """A file descriptor that leads nowhere once its reader has gone."""
+    """A file descriptor that discards output once its reader has gone."""
 
     def write(self, data: Any, /) -> int:
         try:
@@ -25,12 +25,12 @@ class _Outlet(io.FileIO):
 
 
 def outlast_readers() -> None:
-    """Put such files in the places of `sys.stdout` and `sys.stderr`, where these are the process's own."""
+    """Replace `sys.stdout` and `sys.stderr` by such files, if they are the process's own."""
     sys.stdout, sys.stderr = _lasting(sys.stdout), _lasting(sys.stderr)
 
 
 def _lasting(stream: TextIO) -> TextIO:
-    if not isinstance(stream, io.TextIOWrapper):  # closed (None), or a program's that captures it
+    if not isinstance(stream, io.TextIOWrapper):  # closed (None), or replaced by a program that captures it
         return stream
     return io.TextIOWrapper(
         io.BufferedWriter(_Outlet(stream.fileno(), "w", closefd=False)),

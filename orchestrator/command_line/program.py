@@ -1,4 +1,4 @@
-"""A sweep that a program asks for, and not a command line."""
+"""Sweeps requested by a program rather than a command line."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from sweeps.mistakes import MistakesError
 def sweep(
     overrides: Sequence[str], *, folder: str | None, sections: Mapping[str, Mapping[str, Any]], quiet: bool
 ) -> tuple[int, Path]:
-    """Run or continue a sweep from within a program; its exit status, and the folder of its results.
+    """Run or continue a sweep from within a program; returns its exit status and its results folder.
 
-    `folder` holds configs besides those on the search path, `sections` replace whole sections of the config. Hydra's
-    own output folder is not made, and a Hydra that the program uses itself is left as it was. Raises MistakesError.
+    `folder` holds further configs, `sections` replace whole sections of the config. Hydra's own output folder is not
+    made, and the state of a Hydra used by the program itself is restored. Raises MistakesError.
     """
     given = with_search_path(rewritten(overrides), folder)
     with initialised(), _silence(quiet):
         configured = checked(composed(given, sections=sections))
         if configured.request.mode not in ("run", "report"):
             raise MistakesError(
-                [f"mode={configured.request.mode}: a program can run a sweep, or report on one; plan_sweep plans it"]
+                [f"mode={configured.request.mode}: a program can run a sweep or report on one; plan_sweep plans it"]
             )
         status = MODES[configured.request.mode](configured)
     return status, configured.request.results_dir
@@ -37,7 +37,7 @@ def sweep(
 def planned(
     overrides: Sequence[str], *, folder: str | None, sections: Mapping[str, Mapping[str, Any]]
 ) -> tuple[list[dict[str, Any]], Sequence[str]]:
-    """What such a sweep would run, a row a trial, and what is worth knowing of it. Raises MistakesError."""
+    """What such a sweep would run, one row per trial, and the remarks on it. Raises MistakesError."""
     from orchestrator.plan import printout
     from orchestrator.plan.plan import plan_now
 

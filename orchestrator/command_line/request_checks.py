@@ -1,4 +1,4 @@
-"""What is wrong with the part of a config that says what to do, whatever nodes there are: a line each."""
+"""Checks the part of a config that says what to do, independent of the nodes; one line per mistake."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from sweeps.rerun import form_mistakes
 
 
 def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """A line for each wrong value, and for values that do not fit one another."""
+    """Yield a line for each wrong value and each pair of values that contradict one another."""
     yield from value_mistakes(config, {"mode": (*MODES, *WITHOUT_SWEEP), **OF_REQUEST})
     yield from form_mistakes(config["rerun"])
     name = config["sweep"].get("name")
     if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
     if not config["results_dir"]:
-        yield "results_dir must be a folder or a URI, not empty: results_dir=. is the one where you stand"
+        yield "results_dir must be a folder or a URI, not empty: results_dir=. is the current one"
     if is_uri(str(config["results_dir"])):
         yield from uri_mistakes(config["results_dir"])
     if is_uri(str(config["local_results_dir"])):
@@ -38,7 +38,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if not isinstance(value_at(config, "report.html"), bool):
         yield f"report.html must be true or false, not {value_at(config, 'report.html')!r}"
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
-        yield "backend=inprocess uses no cluster: leave cluster.address out"
+        yield "backend=inprocess uses no cluster: remove cluster.address"
     if config["sweep"]["phases"] not in (None, list(PHASES)):
         yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
     yield from search_mistakes(config["sweep"])
@@ -56,7 +56,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
 
 
 def _is_folder_name(name: str) -> bool:
-    """Whether a folder of this name lies where it is made, and is seen there."""
+    """Whether the name makes a visible folder directly inside its parent."""
     return 0 < len(name) <= 100 and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 
@@ -86,15 +86,15 @@ def _tune(config: Mapping[str, Any]) -> Iterator[str]:
     if (searcher is not None) != (config["sweep"]["search"] == "tune"):
         yield "tune.searcher and sweep.search=tune belong together: give both or neither"
     if config["backend"] == "inprocess" and (callbacks or path):
-        yield "backend=inprocess has no Tune: leave the section tune out"
+        yield "backend=inprocess does not use Ray Tune: remove the section tune"
 
 
 def _without_objective(config: Mapping[str, Any]) -> Iterator[str]:
-    """What is chosen in the middle of a sweep is chosen by its objective."""
+    """Yield a mistake for each key that chooses trials during the sweep, which needs an objective."""
     if value_at(config, "report.objective") == NO_OBJECTIVE:
         for key in ("phases", "search"):
             if config["sweep"][key]:
-                yield f"sweep.{key} chooses by report.objective, which is none: time, energy or cost"
+                yield f"sweep.{key} chooses by report.objective, which is none: set it to time, energy or cost"
 
 
 def _early_stop(config: Mapping[str, Any]) -> Iterator[str]:
@@ -102,14 +102,14 @@ def _early_stop(config: Mapping[str, Any]) -> Iterator[str]:
     if asked not in (None, "asha"):
         yield f"sweep.early_stop must be null or asha, not {asked!r}"
     elif asked and config["backend"] == "inprocess":
-        yield "sweep.early_stop=asha needs Ray Tune: leave backend=inprocess out"
+        yield "sweep.early_stop=asha needs Ray Tune: remove backend=inprocess"
 
 
 def _predict(config: Mapping[str, Any]) -> Iterator[str]:
     counts = value_at(config, "predict.gpus")
     sound = isinstance(counts, list) and all(isinstance(n, (int, float)) and n > 0 for n in counts)
     if not sound or (config["mode"] == "predict" and not counts):
-        yield f"predict.gpus takes GPU counts like [8,16,32], not {counts!r}"
+        yield f"predict.gpus must be a list of GPU counts like [8,16,32], not {counts!r}"
 
 
 def _gpu_type(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
@@ -117,16 +117,16 @@ def _gpu_type(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if types is not None and not (types and all(isinstance(each, str) for each in _listed(types))):
         yield f"cluster.gpu_type must be a name like H100, or a list of names, not {types!r}"
     elif types and config["resources"]["device"] == "cpu" and "resources.device" not in axes:
-        yield f"cluster.gpu_type={types} and resources.device=cpu contradict one another: leave one of them out"
+        yield f"cluster.gpu_type={types} and resources.device=cpu contradict each other: remove one of them"
 
 
 def _labels(config: Mapping[str, Any]) -> Iterator[str]:
     labels, cluster = config["cluster"]["labels"], config["cluster"]["address"] or os.environ.get("RAY_ADDRESS")
     if not isinstance(labels, Mapping) or not all(isinstance(each, str) for pair in labels.items() for each in pair):
-        yield f"cluster.labels must be {{label: value}} in text, not {labels!r}"
+        yield f"cluster.labels must be {{label: value}} with text values, not {labels!r}"
     elif labels and config["mode"] in ("run", "plan") and (not cluster or config["backend"] == "inprocess"):
-        hint = "there is none: give cluster.address, or leave them out (cluster.gpu_type works without)"
-        yield f"cluster.labels={labels} choose among the nodes of a cluster, and {hint}"
+        hint = "there is none: set cluster.address, or remove the labels (cluster.gpu_type works without a cluster)"
+        yield f"cluster.labels={labels} choose among the nodes of a cluster, but {hint}"
 
 
 def _listed(value: Any) -> list[Any]:
@@ -141,4 +141,4 @@ def _baseline(baseline: Any, axes: Axes) -> Iterator[str]:
     for axis in baseline or ():
         if axis not in cell_axes:
             known = ", ".join(cell_axes)
-            yield f"sweep.baseline names {axis!r}, which tells no cells apart{nearest(axis, cell_axes)}; axes: {known}"
+            yield f"sweep.baseline names {axis!r}, which is no axis of cells{nearest(axis, cell_axes)}; axes: {known}"

@@ -1,4 +1,4 @@
-"""What is wrong with the part of a config that says what a trial is, or worth knowing of it: a line each."""
+"""Checks the part of a config that says what a trial is; one line per mistake or remark."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ from sweeps.mistakes import unknown
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """A line for each mistake in how the sweep is written down, before its axes are looked at as axes."""
+    """Yield a line for each mistake in the form of the sweep section, before the axes themselves are read."""
     for entry in config["sweep"]["exclude"]:
         if not isinstance(entry, Mapping):
-            yield f"sweep.exclude takes combinations like {{gpus: 2, lr_rule: linear}}, not {entry!r}"
+            yield f"sweep.exclude must list combinations like {{gpus: 2, lr_rule: linear}}, not {entry!r}"
     for group in config["sweep"]["zip"]:
         if not isinstance(group, list):
-            yield f"sweep.zip takes lists of axes like [gpus, global_batch_size], not {group!r}"
+            yield f"sweep.zip must list groups of axes like [gpus, global_batch_size], not {group!r}"
     for axis in axes:
         section = axis.partition(".")[0]
         if section in OWN_SECTIONS and section not in IDENTIFYING:
-            yield f"axis {axis!r} changes no trial"
+            yield f"axis {axis!r} has no effect on any trial"
     for rule in axes.get("lr_rule") or ():
         if isinstance(rule, str) and rule not in RULES:
             yield unknown("lr_rule", rule, RULES)
 
 
 def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
-    """A line for each mistake in what a trial is; `runs_checks`: also those that the trainable's own code finds."""
+    """Yield a line for each mistake in what a trial is; with `runs_checks`, also those the trainable's code finds."""
     yield from value_mistakes(config, OF_SETUP)
     yield from _budget(config)
     target = value_at(config, "trainable._target_")
     if target == UNSET:
-        yield "trainable._target_ is not set: package.module:function"
+        yield "trainable._target_ is not set: give package.module:function"
     elif not isinstance(target, str) or not all(target.partition(":")):
         yield f"trainable._target_ must be package.module:function, not {target!r}"
     ignores = value_at(config, "trainable._ignores_")
@@ -47,14 +47,14 @@ def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> It
 
 
 def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[str]:
-    """What the trainable itself finds wrong: a config may name a function for that, which starts nothing."""
+    """Yield the trainable's own findings: its config may name a check function, which must not start anything."""
     needed = value_at(config, "trainable.strategy")
     if needed and config["strategy"] not in ("auto", needed):
-        yield f"strategy={config['strategy']} does not fit this trainable, which needs {needed}: leave it at auto"
+        yield f"strategy={config['strategy']} does not fit this trainable, which needs {needed}: use strategy=auto"
     if not runs_checks:
         return
     yield from _unset({key: value for key, value in config.items() if key not in OWN_SECTIONS})
-    for key in ("_check_", "_remarks_"):  # remarks are made once nothing is wrong
+    for key in ("_check_", "_remarks_"):  # called only once there are no mistakes
         if own := value_at(config, f"trainable.{key}"):
             try:
                 found = pkgutil.resolve_name(own)
@@ -64,7 +64,7 @@ def _trainables_own(config: Mapping[str, Any], runs_checks: bool) -> Iterator[st
 
 
 def _unset(value: Any, key: str = "") -> Iterator[str]:
-    """A line for every key that waits for a value of the user's, except those with a message of their own."""
+    """Yield a line for every required key that is not set, except those with a message of their own."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             yield from _unset(item, f"{key}.{name}" if key else str(name))
@@ -80,7 +80,7 @@ def _budget(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Where the cell that others are to be compared with is at none of these points of the grid, but has its axes."""
+    """Yield a line if the baseline has known axes but is not a cell of the grid."""
     if not isinstance(baseline, Mapping):
         return
     there = {axis: {repr(point[axis]): point[axis] for point in points if axis in point} for axis in baseline}
@@ -89,22 +89,22 @@ def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Ite
         yield f"sweep.baseline is not a cell: {unknown(axis, baseline[axis], map(str, there[axis].values()))}"
     if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
         values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
-        yield f"sweep.baseline is not a cell: there is each of {values}, but not together"
+        yield f"sweep.baseline is not a cell: each of {values} occurs, but never together"
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Remarks on a config in which nothing is wrong; those of the trainable itself come last."""
+    """Yield remarks on a valid config, the trainable's own last."""
     yield from _ignored(config, axes)
     if own := value_at(config, "trainable._remarks_"):
         yield from pkgutil.resolve_name(own)(config)
 
 
 def _ignored(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Axes of several values that the trainable says it ignores: their trials differ by chance alone."""
+    """Yield a remark on axes that the trainable ignores: their trials differ by chance alone."""
     ignores = value_at(config, "trainable._ignores_") or ()
     several = [axis for axis, values in axes.items() if not isinstance(values, str) and len(values or ()) > 1]
     found = [axis for axis in several if axis in ignores or axis.partition(".")[0] in ignores]
     if found:
         name = str(value_at(config, "trainable._target_")).partition(":")[0]
         which = "each" if len(found) > 1 else "it"
-        yield f"{name} ignores {', '.join(found)}: all values of {which} do the same"
+        yield f"{name} ignores {', '.join(found)}: all values of {which} give the same training"

@@ -1,4 +1,4 @@
-"""Keys that are right or wrong by themselves: what each may hold, one of a few words or a number within bounds."""
+"""Keys that can be checked one by one, with their allowed words or range of numbers."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from sweeps.number import is_number, is_whole
 
 @dataclass(frozen=True, kw_only=True)
 class Number:
-    """A finite number above a bound, of at least one, or between two."""
+    """A range of finite numbers: above a bound, at least a bound, or between two."""
 
     above: float = -math.inf
     at_least: float = -math.inf
     below: float = math.inf
     whole: bool = False
     beside: tuple[Any, ...] = ()
-    """What the key may hold instead."""
+    """Further values that are allowed."""
 
     def admits(self, value: Any) -> bool:
-        """Whether the key may hold this."""
+        """Whether the value is allowed."""
         if value in self.beside:
             return True
         if not (is_whole(value) if self.whole else is_number(value)) or not math.isfinite(value):
@@ -42,7 +42,7 @@ class Number:
 
 
 Values = Mapping[str, tuple[str, ...] | Number]
-"""By dotted key."""
+"""Allowed values by dotted key."""
 
 _OR_NULL = (None,)
 _OR_AUTO = ("auto",)
@@ -71,7 +71,7 @@ OF_REQUEST: Values = {
     "plan.format": ("table", "json"),
     "objective.best": ("max", "min"),
 }
-"""Keys that say what to do, except the mode."""
+"""Keys that say what to do, except `mode`."""
 
 OF_SETUP: Values = {
     "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),
@@ -90,7 +90,7 @@ OF_SETUP: Values = {
 
 
 def value_mistakes(config: Mapping[str, Any], values: Values) -> Iterator[str]:
-    """A line for every key that holds something else."""
+    """Yield a line for every key whose value is not allowed."""
     for key, valid in values.items():
         value = value_at(config, key)
         if not isinstance(valid, Number):

@@ -1,4 +1,4 @@
-"""Values that cannot be: a word for a number of a shipped model, a number that is none, a momentum of 2."""
+"""Checks types and ranges of values: a word in place of a number, an infinite number, a momentum of 2."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from sweeps.number import is_endless, is_number, is_whole
 
 _GROUPS = ("model", "data", "optimizer", "schedule")
 _OF_COUNTS = ("model", "data")
-"""In which a whole number is one of channels, images, pixels; elsewhere it may be a rate."""
+"""Groups in which whole numbers count things (channels, images, pixels); elsewhere they may be rates."""
 _PLACES = ("root", "path")
 
 _SHARE_KEPT, _AT_LEAST_0 = Number(at_least=0, below=1), Number(at_least=0)
 _BOUNDS: Mapping[str, Number] = {
-    "optimizer.momentum": _SHARE_KEPT,  # from 1 on velocities grow without end
+    "optimizer.momentum": _SHARE_KEPT,  # from 1 on, velocities grow without bound
     "optimizer.betas": _SHARE_KEPT,
     "optimizer.rho": _SHARE_KEPT,
     "optimizer.eps": _AT_LEAST_0,
@@ -30,13 +30,13 @@ _BOUNDS: Mapping[str, Number] = {
     "schedule.initial": _AT_LEAST_0,
     "schedule.final": _AT_LEAST_0,
 }
-"""Of the numbers of shipped optimizers and schedules, also of each in a list: beyond them no training comes of it."""
+"""Ranges of numbers (and of each in a list) of shipped optimizers and schedules; outside them training cannot work."""
 
 
 def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """A line for each; `folder` holds the shipped configs, whose own values say of what kind the others are.
+    """Yield a line for each wrong value; `folder` holds the shipped configs, whose values tell the expected types.
 
-    Only of a model, data set, optimizer or schedule that is shipped: what somebody's own takes is not known here.
+    Checks only shipped models, data sets, optimizers and schedules: what the user's own accept is not known here.
     """
     for key, value in flat({name: each for name, each in config.items() if name not in OWN_SECTIONS}):
         if is_endless(value) and key not in OF_SETUP:
@@ -52,7 +52,7 @@ def type_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
             elif key in shipped:
                 yield from _out_of_bounds(f"{group}.{key}", value)
         if shipped.get("nesterov") is False and given.get("nesterov") is True and given.get("momentum") == 0:
-            yield f"{group}.nesterov=true looks ahead along a velocity, and {group}.momentum=0 keeps none"
+            yield f"{group}.nesterov=true needs a momentum, but {group}.momentum=0"
         for key in _PLACES if group == "data" else ():
             if not isinstance(place := given.get(key), str | None):
                 yield f"data.{key} must be text, not {place!r}"
@@ -68,13 +68,13 @@ def _out_of_bounds(key: str, value: Any) -> Iterator[str]:
 
 
 def _section(shipped: Mapping[str, Any], key: str) -> str:
-    """What a section holds that something else is given for; empty where the key is none."""
+    """What is expected if the key is a section; empty if it is not one."""
     inside = [each.removeprefix(f"{key}.").partition(".")[0] for each in shipped if each.startswith(f"{key}.")]
     return f"a section with {', '.join(dict.fromkeys(inside))}" if inside else ""
 
 
 def _wanted(shipped: Any, given: Any, *, counts: bool) -> str:
-    """Of what kind the value would have to be; empty where nothing is known against it."""
+    """The expected kind of value; empty if the given one may be right."""
     if isinstance(shipped, bool) and not isinstance(given, bool):
         return "true or false"
     if isinstance(shipped, list):
@@ -87,7 +87,7 @@ def _wanted(shipped: Any, given: Any, *, counts: bool) -> str:
 
 @functools.cache
 def _values(folder: Path, group: str, name: str) -> Mapping[str, Any]:
-    """{dotted key: value} of the shipped file of this name; empty where there is none."""
+    """{dotted key: value} of the shipped file with this name; empty if there is none."""
     file = folder / group / f"{name}.yaml"
     if not name.isidentifier() or not file.is_file():
         return {}

@@ -30,7 +30,9 @@ def test_a_plan_is_a_frame_and_starts_nothing(folder):
     assert plan.state.tolist() == ["to run"] * 4 + ["infeasible"] * 4 and plan.trial_id.is_unique
     assert plan.device_batch_size.tolist() == [8, 16] * 4 and plan.global_batch_size.max() == 16 * 4096
     assert plan.note[4].startswith("needs 4096 ranks") and not list(folder.iterdir())
-    assert plan.attrs["remarks"] == ["trainables.noop ignores device_batch_size: all values of it do the same"]
+    assert plan.attrs["remarks"] == [
+        "trainables.noop ignores device_batch_size: all values of it give the same training"
+    ]
     with pytest.raises(MistakesError, match="lr_rule 'double'"):
         plan_sweep(SMALL, "sweep.axes.lr_rule=[double]")
     run_sweep(SMALL, quiet=True)

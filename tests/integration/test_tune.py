@@ -130,7 +130,7 @@ def test_a_program_may_have_imported_ray_before(folder):
     [
         ("tune.callbacks=[{_target_: ray.tune.logger.JsonLoggerCallback}]", "is not trusted to be run"),
         ("tune.callbacks=[1]", "must be a list of"),
-        ("backend=inprocess tune.storage_path=kept", "has no Tune"),
+        ("backend=inprocess tune.storage_path=kept", "does not use Ray Tune"),
     ],
 )
 def test_what_cannot_be_is_told_before_anything_starts(folder, given, told):

@@ -22,7 +22,7 @@ def test_a_table_that_is_not_there_is_told_with_those_that_are(tmp_path: Path) -
 
 
 def test_a_list_of_overrides_is_refused_and_not_passed_over() -> None:
-    with pytest.raises(TypeError, match="config is a mapping or one override as text"):
+    with pytest.raises(TypeError, match="config must be a mapping, or overrides"):
         run_sweep(["sweep=batch_scaling"])  # type: ignore[arg-type]
 
 

@@ -90,11 +90,15 @@ def test_a_request_in_order():
         ("sweep.budget.cost", 5, "sweep.budget.cost needs report.price_per_gpu_hour"),
         ("cluster.wait_s", "long", "cluster.wait_s must be a number of at least 0, not 'long'"),
         ("cluster.gpu_type", [], "cluster.gpu_type must be a name like H100, or a list of names, not []"),
-        ("cluster.labels", {"spot": True}, "cluster.labels must be {label: value} in text, not {'spot': True}"),
+        (
+            "cluster.labels",
+            {"spot": True},
+            "cluster.labels must be {label: value} with text values, not {'spot': True}",
+        ),
         (
             *("cluster.labels", {"spot": "yes"}),
-            "cluster.labels={'spot': 'yes'} choose among the nodes of a cluster, and there is none:"
-            " give cluster.address, or leave them out (cluster.gpu_type works without)",
+            "cluster.labels={'spot': 'yes'} choose among the nodes of a cluster, but there is none:"
+            " set cluster.address, or remove the labels (cluster.gpu_type works without a cluster)",
         ),
         ("sweep.name", "../up", "sweep.name must be a plain folder name of at most 100 characters, not '../up'"),
         ("sweep.name", ".", "sweep.name must be a plain folder name of at most 100 characters, not '.'"),
@@ -106,12 +110,12 @@ def test_a_request_in_order():
         (
             "sweep.baseline",
             {"gpu": 1},
-            "sweep.baseline names 'gpu', which tells no cells apart (did you mean 'gpus'?); axes: gpus",
+            "sweep.baseline names 'gpu', which is no axis of cells (did you mean 'gpus'?); axes: gpus",
         ),
         ("sweep.baseline", "gpus:1", "sweep.baseline must be a cell like {gpus: 1, lr_rule: none}, not 'gpus:1'"),
-        ("sweep.baseline", {"seed": 0}, "sweep.baseline names 'seed', which tells no cells apart; axes: gpus"),
-        ("sweep.exclude", ["gpus"], "sweep.exclude takes combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),
-        ("sweep.zip", ["gpus"], "sweep.zip takes lists of axes like [gpus, global_batch_size], not 'gpus'"),
+        ("sweep.baseline", {"seed": 0}, "sweep.baseline names 'seed', which is no axis of cells; axes: gpus"),
+        ("sweep.exclude", ["gpus"], "sweep.exclude must list combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),
+        ("sweep.zip", ["gpus"], "sweep.zip must list groups of axes like [gpus, global_batch_size], not 'gpus'"),
         ("trainable._target_", "a.b.train", "trainable._target_ must be package.module:function, not 'a.b.train'"),
         ("trainable._ignores_", "lr_rule", "trainable._ignores_ must be a list of axes, not 'lr_rule'"),
         ("trainable._check_", "math:nope", "trainable._check_='math:nope': module 'math' has no attribute 'nope'"),
@@ -157,7 +161,7 @@ def test_a_wrong_value_is_one_line(key, value, told):
         ),
         (
             {"gpus": 2, "lr_rule": "linear"},
-            ["sweep.baseline is not a cell: there is each of gpus=2, lr_rule=linear, but not together"],
+            ["sweep.baseline is not a cell: each of gpus=2, lr_rule=linear occurs, but never together"],
         ),
         ({"gpu": 1}, []),  # told before: no axis
         ("gpus", []),  # nor is this a mapping
@@ -173,7 +177,7 @@ def test_a_value_under_a_path_that_ends_early_is_none():
 
 
 def test_an_axis_over_what_changes_no_trial_is_refused():
-    assert list(axis_mistakes(CONFIG, {"workers": ["warm", "fresh"]})) == ["axis 'workers' changes no trial"]
+    assert list(axis_mistakes(CONFIG, {"workers": ["warm", "fresh"]})) == ["axis 'workers' has no effect on any trial"]
     assert not list(axis_mistakes(CONFIG, {"resources.timing": ["shared"], "warmup_epochs": [0, 5], "model": ["a"]}))
 
 
@@ -205,6 +209,6 @@ def test_a_type_of_gpu_and_no_gpu_contradict_one_another():
     assert not mistakes(asked)
     on_cpus = asked | {"resources": asked["resources"] | {"device": "cpu"}}
     assert mistakes(on_cpus) == [
-        "cluster.gpu_type=H100 and resources.device=cpu contradict one another: leave one of them out"
+        "cluster.gpu_type=H100 and resources.device=cpu contradict each other: remove one of them"
     ]
     assert not list(request_mistakes(on_cpus, {"resources.device": ["cpu", "cuda"]}))

@@ -13,7 +13,7 @@ from sweeps.mistakes import MistakesError
 
 
 @pytest.mark.parametrize(
-    ("sweeps", "said"), [(2, ""), (MANY + 1, f"checking {MANY + 1} sweeps before the first begins\n")]
+    ("sweeps", "said"), [(2, ""), (MANY + 1, f"checking {MANY + 1} sweeps before the first one starts\n")]
 )
 def test_who_waits_for_many_checks_is_told_so(sweeps, said, capsys):
     with initialised():

@@ -14,10 +14,10 @@ IGNORES = {"trainable": {"_target_": "mine.training:train", "_ignores_": ["lr_ru
     ("axes", "told"),
     [
         ({"gpus": "auto", "lr_rule": ["none"], "seed": [0, 1]}, []),
-        ({"lr_rule": ["none", "sqrt"]}, ["mine.training ignores lr_rule: all values of it do the same"]),
+        ({"lr_rule": ["none", "sqrt"]}, ["mine.training ignores lr_rule: all values of it give the same training"]),
         (
             {"model.width": [8, 16], "lr_multiplier": [1, 2], "gpus": [1, 2]},
-            ["mine.training ignores model.width, lr_multiplier: all values of each do the same"],
+            ["mine.training ignores model.width, lr_multiplier: all values of each give the same training"],
         ),
     ],
 )
@@ -32,7 +32,7 @@ def noop(tmp_path, monkeypatch):
     return ["sweep=batch_scaling", "sweep.axes.lr_rule=[none,sqrt]", "sweep.axes.device_batch_size=[32]", *given]
 
 
-NOTE = "trainables.noop ignores lr_rule: all values of it do the same"
+NOTE = "trainables.noop ignores lr_rule: all values of it give the same training"
 
 
 def test_a_plan_ends_with_them(noop, capsys):
@@ -85,7 +85,10 @@ def test_a_length_in_steps_is_told_to_be_unequal_work(capsys, given, is_told):
     asked = ["sweep=batch_scaling", "resources.device=cpu", "sweep.axes.gpus=[1]", "mode=plan", "plan.format=json"]
     assert main([*asked, "budget.epochs=null", *given]) == 0
     remarks = json.loads(capsys.readouterr().out)["remarks"]
-    assert any(remark.startswith("budget.steps=300 is as many steps at every batch") for remark in remarks) is is_told
+    assert (
+        any(remark.startswith("budget.steps=300 is the same number of steps at every batch") for remark in remarks)
+        is is_told
+    )
 
 
 @pytest.mark.parametrize(

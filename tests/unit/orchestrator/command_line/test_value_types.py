@@ -25,7 +25,7 @@ from orchestrator.composition.search_path import config_dir
         ),
         (
             {"optimizer": {"name": "sgd", "momentum": 0.0, "nesterov": True}},
-            ["optimizer.nesterov=true looks ahead alo"],
+            ["optimizer.nesterov=true needs a momentum"],
         ),
         ({"optimizer": {"name": "sgd", "momentum": 0.9, "nesterov": True}}, []),
         (

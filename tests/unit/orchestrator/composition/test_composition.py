@@ -30,8 +30,11 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
                 "there is no section 'budgets' (did you mean 'budget'?)",
             ],
         ),
-        ("", ["sweep=mine gives no sweep.name: its file begins with the line '# @package _global_', and has sweep: {"]),
-        (f"sweep: {{name: x, {AXES}}}", ["sweep=mine gives no sweep.name: its file begins with the line '# @package"]),
+        ("", ["sweep=mine gives no sweep.name: its file must begin with the line '# @package _global_' and set swe"]),
+        (
+            f"sweep: {{name: x, {AXES}}}",
+            ["sweep=mine gives no sweep.name: its file must begin with the line '# @package"],
+        ),
         (
             f"# @package _global_\nsweep: {{name: '${{nope}}', {AXES}}}",
             ["'sweep=mine': Interpolation key 'nope' not f"],

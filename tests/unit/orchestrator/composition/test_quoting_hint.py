@@ -54,7 +54,7 @@ def test_a_key_with_dashes_is_told_without(capsys):
 
 def test_dashes_with_the_value_as_a_word_of_its_own_are_told_too(capsys):
     assert main(["sweep=batch_scaling", "--batch-size", "32", "mode=plan"]) == 2
-    assert capsys.readouterr().err.splitlines() == ["'--batch-size': keys have no dashes here: batch_size=VALUE"]
+    assert capsys.readouterr().err.splitlines() == ["'--batch-size': write keys without dashes: batch_size=VALUE"]
 
 
 @pytest.mark.parametrize(
