@@ -12,7 +12,7 @@ from typing import Any
 
 from trainables.command.metrics import declared
 from trainables.command.settings import CommandSettings
-from trainables.command.template import NAMES, TemplateError, fill
+from trainables.command.template import LENGTHS, NAMES, TemplateError, fill
 from trainables.whereabouts import not_here, runs_here
 
 
@@ -34,10 +34,11 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
-    """A line for what may be meant so, and may not: a length that the command is not told, a program not here yet."""
+    """A line for what may be a mistake: a length that the command is not told, a program that is not here yet."""
     settings = CommandSettings.of(config["trainable"])
     for name, length in (config.get("budget") or {}).items():
-        if length is not None and not may_hear(settings, (name, f"budget.{name}")):
+        same = _SAME_LENGTH.get(name, (name,))
+        if length is not None and not may_hear(settings, (*same, f"budget.{name}")):
             yield (
                 f"trainable.argv has no {{{name}}}, so budget.{name}={length:g} does not reach the command, "
                 f"which trains as long as it does by itself: name it there, or read SWEEP_{name.upper()}"
@@ -47,6 +48,8 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
         yield from not_here(config, _program(settings))
 
 
+_SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
+"""Lengths that a command is told in either form."""
 _HEEDED = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 """Axes, or their sections, that change what a command is given to compute with, or of which more is said elsewhere."""
 _READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
@@ -70,8 +73,9 @@ def _several(values: Any) -> bool:
 
 
 def _braces(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
-    length = {name: (config.get("budget") or {}).get(name) for name in ("epochs", "samples", "steps", "seconds")}
-    values = {**config, **dict.fromkeys(NAMES, "0"), **length}
+    budget = config.get("budget") or {}
+    unset = [name for name in LENGTHS if all(budget.get(each) is None for each in _SAME_LENGTH.get(name, (name,)))]
+    values = {**config, **dict.fromkeys(NAMES, "0"), **dict.fromkeys(unset)}
     try:
         templates = {"argv": settings.words}
     except TemplateError as error:

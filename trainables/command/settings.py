@@ -47,7 +47,10 @@ class CommandSettings:
     def mistakes(self) -> Iterator[str]:
         """A line for every value that is none; `metrics` and the braces are judged elsewhere."""
         if self.argv == "???":
-            yield "trainable.argv is not set: \"trainable.argv='python train.py --batch-size {global_batch_size}'\""
+            yield (
+                "trainable.argv is not set: "
+                "\"trainable.argv='torchrun --nproc_per_node={gpus} train.py --batch-size {device_batch_size}'\""
+            )
         elif not self.argv or not isinstance(self.argv, str | list | tuple):
             yield f"trainable.argv must be a command line, or a list of its words, not {self.argv!r}"
         if self.cwd not in PLACES:

@@ -8,10 +8,13 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+LENGTHS = ("epochs", "samples", "steps", "seconds")
+"""Of the budget, which sets one of them."""
+
 NAMES = (
     *("gpus", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
     *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
-    *("source_dir", "python", "epochs", "samples", "steps", "seconds"),
+    *("source_dir", "python", *LENGTHS),
 )
 """What can stand in braces, besides the config's keys by their dotted names (`{model.depth}`)."""
 
@@ -46,7 +49,7 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
             raise TemplateError(f"{template!r} has a single {text!r}; a brace itself is written twice: {text * 2}")
         value = look_up(name.strip(), values)
         if value is None:
-            raise TemplateError(f"{template!r}: {name.strip()} has no value")
+            raise TemplateError(f"{template!r}: {name.strip()} has no value{_where_set(name.strip())}")
         return str(value)
 
     return _BRACES.sub(replaced, template)
@@ -60,6 +63,10 @@ def look_up(name: str, values: Mapping[str, Any]) -> Any:
             raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{_meant(name)}")
         node = node[part]
     return node
+
+
+def _where_set(name: str) -> str:
+    return f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
 
 
 def _meant(name: str) -> str:

@@ -22,7 +22,7 @@ from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.metrics_file import MetricsFile
 from trainables.command.process import Command
 from trainables.command.settings import CommandSettings
-from trainables.command.template import NAMES, fill
+from trainables.command.template import LENGTHS, NAMES, fill
 from trainables.context import Context
 
 WORK = "work"
@@ -109,8 +109,18 @@ def _values(settings: CommandSettings, config: Mapping[str, Any], context: Conte
         "trial_dir": str(trial_dir),
         "source_dir": str(_source_dir(settings)),
         "python": sys.executable,
-        **{length: budget.get(length) for length in ("epochs", "samples", "steps", "seconds")},
+        **_lengths(budget, batch.global_batch_size),
     }
+
+
+def _lengths(budget: Mapping[str, Any], global_batch_size: int) -> dict[str, Any]:
+    """The budget's length under its name; a length in samples also in steps, and the other way round."""
+    lengths = {name: budget.get(name) for name in LENGTHS}
+    if lengths["samples"] is not None:
+        lengths["steps"] = max(1, round(lengths["samples"] / global_batch_size))
+    elif lengths["steps"] is not None:
+        lengths["samples"] = lengths["steps"] * global_batch_size
+    return lengths
 
 
 def _command(settings: CommandSettings, values: Mapping[str, Any], context: Context, trial_dir: Path) -> Command:

@@ -152,6 +152,17 @@ def test_a_length_that_the_command_is_not_told_is_remarked(argv, untold):
     ] * untold
 
 
+@pytest.mark.parametrize("word", ["{samples}", "{steps}", "{budget.steps}"])
+def test_a_length_in_steps_may_be_told_in_samples(word):
+    asked = config(argv=f"python train.py {word}") | {"budget": {"epochs": None, "steps": 50}, "mode": "run"}
+    assert not list(mistakes(asked)) and not list(remarks(asked))
+
+
+def test_a_length_that_is_not_set_says_where_it_is():
+    (told,) = mistakes(config(argv="python train.py {steps}"))
+    assert told.endswith("steps has no value: set budget.steps=N, and the budget's other lengths to null")
+
+
 def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     given = config(argv="absent {epochs}") | {"mode": "plan"}

@@ -17,6 +17,7 @@ from trainables.command.ending import CommandError
 from trainables.command.process_tree import TOKEN
 from trainables.command.training import train
 from trainables.context import Batch, Context, DivergedError, TrialTimeoutError
+from trainables.supervised.budget import Budget
 
 PYTHON = [sys.executable, "-S"]  # without site-packages: it starts in a few hundredths of a second
 
@@ -31,11 +32,13 @@ def context(folder: Path, **other: Any) -> Context:
     return Context.alone(trial_dir=folder / "trial", batch=batch, **other)
 
 
-def run(folder: Path, argv: Any, told: Context | None = None, **settings: Any) -> Context:
+def run(
+    folder: Path, argv: Any, told: Context | None = None, *, budget: dict[str, Any] | None = None, **settings: Any
+) -> Context:
     told = told or context(folder)
     (folder / "trial").mkdir(exist_ok=True)
     section = {"argv": argv, "source_dir": str(folder), "grace_s": 0.5} | settings
-    train({"trainable": section, "budget": {"epochs": 3}, "model": {"depth": 7}}, told)
+    train({"trainable": section, "budget": budget or {"epochs": 3}, "model": {"depth": 7}}, told)
     return told
 
 
@@ -55,6 +58,23 @@ def test_a_command_is_told_everything_in_words_and_in_its_environment(
     assert environment["MINE"] == "lr=0.25" and environment["CUDA_VISIBLE_DEVICES"] == ""
     assert "RANK" not in environment and environment["KEPT"] == "as it was"
     assert cwd == str(tmp_path / "trial/work") and environment["SWEEP_SOURCE_DIR"] == str(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("budget", "words"),
+    [
+        ({"samples": 6400}, ["6400", "100"]),
+        ({"samples": 6433}, ["6433", "101"]),  # 100.5 steps of 64, as shipped trainables round it
+        ({"samples": 10}, ["10", "1"]),
+        ({"epochs": None, "samples": None, "steps": 50}, ["3200", "50"]),
+    ],
+)
+def test_a_length_in_samples_is_told_in_steps_too(tmp_path: Path, budget: dict[str, Any], words: list[str]) -> None:
+    script(tmp_path, "import sys; print(*sys.argv[1:])")
+    run(tmp_path, [*PYTHON, "train.py", "{samples}", "{steps}"], budget=budget)
+    assert (tmp_path / "trial/stdout.log").read_text().split() == words
+    asked = {"epochs": None, "samples": None, "steps": None} | budget
+    assert Budget.of(asked, steps_per_epoch=1, global_batch_size=64).steps == int(words[1])
 
 
 def test_a_string_is_split_before_it_is_filled_in(tmp_path: Path) -> None:
