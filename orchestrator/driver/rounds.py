@@ -134,7 +134,10 @@ class Rounds:
             return ()
         self._checked = True
         share, count = self._request.rerun_invalid, len(self._planned.trials)
-        spoiled = once_more(self._planned.to_run, self._history.ends(), share=share, planned=count)
+        ends = self._history.ends()
+        idle = self._planned.not_run_again(ends)
+        ran = [trial for trial in self._planned.to_run if trial.trial_id not in idle]
+        spoiled = once_more(ran, ends, share=share, planned=count)
         if spoiled:
             self._session.found_spoiled(spoiled)
         return spoiled

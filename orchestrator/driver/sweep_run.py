@@ -136,7 +136,7 @@ class SweepRun:
         interrupt.nothing_runs()
         if interrupt.signal is not None and ends:  # said before the tables, which a busy machine may have no time for
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
-            again = sum(ends[trial_id].attempt == attempt for trial_id, attempt in planned.again.items())
+            again = len(planned.not_run_again(ends))
             if waiting or not again:
                 console.print(have_not_run(waiting))
             if again:

@@ -31,7 +31,8 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
             ok = {key for key, result in results.items() if result["status"] == Status.OK.value}
             once_more |= {str(each) for each in value["trial_ids"]} & ok
         elif record.kind == Kind.FINISHED and trial_id in once_more and value.get("status") != Status.OK.value:
-            record = replace(record, value=_noted(results[trial_id], "run once more, which ended as", value))
+            word = "not run once more:" if _never_ran(value) else "run once more, which ended as"
+            record = replace(record, value=_noted(results[trial_id], word, value))
         elif record.kind == Kind.FINISHED and trial_id in results and _never_ran(value):
             record = replace(record, value=_noted(results[trial_id], "not run again when asked for:", value))
         elif record.kind == Kind.FINISHED and value.get("status") in _RESULTS:

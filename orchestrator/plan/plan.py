@@ -84,6 +84,10 @@ class Plan:
         """The trials that are to start, in this order."""
         return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
 
+    def not_run_again(self, ends: Mapping[str, TrialRecord]) -> frozenset[str]:
+        """The ids of the trials that were asked for again, and by these ends have not begun since."""
+        return frozenset(key for key, attempt in self.again.items() if ends[key].attempt == attempt)
+
     def may_run(self, *, waits: bool) -> list[TrialSpec]:
         """The trials that are to start, and with `waits` those that have no room yet, behind them."""
         return [*self.to_run, *(trial for trial, _ in self.without_room if waits)]

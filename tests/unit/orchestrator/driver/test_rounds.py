@@ -11,6 +11,7 @@ from orchestrator.plan.prospects import Prospects
 from sweeps.feasibility import Node
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.sweep import Sweep, trials
+from tests.unit.orchestrator.plan.test_plan import ended
 from tests.unit.orchestrator.requests import request
 from tests.unit.sweeps.test_sweep import setup
 
@@ -57,6 +58,7 @@ def made(
     phased=True,
     early_stop=None,
     ends=None,
+    planned_ends=None,
     trials=TRIALS,
     rerun=NO_RERUN,
 ):
@@ -68,7 +70,7 @@ def made(
     monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop)
     notes = Notes()
-    return Rounds(asked_for, Plan.of(trials, {}, NODES, rerun), notes, Nothing(ends)), notes
+    return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, rerun), notes, Nothing(ends)), notes
 
 
 def test_probes_then_what_is_asked_for_then_what_was_spoiled_then_the_rest_is_skipped(monkeypatch):
@@ -85,6 +87,17 @@ def test_what_is_open_once_spoiled_timings_are_measured_well_is_asked_for(monkey
     source, notes = made(monkeypatch, asked=[TRIALS[:2], [], TRIALS[2:3]], spoiled=TRIALS[:1])
     assert [source.next([]), source.next([]), source.next([])] == [TRIALS[:2], TRIALS[:1], TRIALS[2:3]]
     assert not source.next([]) and [told for _, told in notes.told] == [1, *["phases"] * 3]
+
+
+def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked_for_and_left_out(monkeypatch):
+    before = {each.trial_id: ended(each) for each in TRIALS[:2]}
+    now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
+    source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun=Rerun.of("all"))
+    ran = []
+    monkeypatch.setattr(rounds, "once_more", lambda trials, *_, **__: ran.extend(trials) or [])
+    monkeypatch.setattr(source, "_history", Nothing(now))
+    source.next([(TRIALS[0], SimpleNamespace(skipped_by="budget"))])
+    assert TRIALS[1] in ran and TRIALS[0] not in ran
 
 
 def test_without_phases_there_is_one_round(monkeypatch):

@@ -42,6 +42,11 @@ def test_else_the_ok_row_is_kept_and_says_so(record_of):
         assert found.note == f"two cores busy; run once more, which ended as {status.value}: why"
 
 
+def test_a_spoiled_trial_that_a_budget_kept_from_running_once_more_is_not_said_to_have_run(record_of):
+    found = read([SWEEP, end(record_of, Status.OK), SPOILED, end(record_of, Status.SKIPPED, wall_s=0.0, note="why")])
+    assert (found.status, found.note) == (Status.OK, "not run once more: skipped: why")
+
+
 def test_whoever_asks_for_a_rerun_gets_its_end(record_of):
     ok, failed = end(record_of, Status.OK), end(record_of, Status.FAILED, 2)
     assert read([SWEEP, ok, SWEEP, failed]).status is Status.FAILED

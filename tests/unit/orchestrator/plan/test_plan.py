@@ -58,6 +58,8 @@ def test_only_what_somebody_points_at_runs_again_whatever_became_of_it():
         found = plan(ended(mine, status), ended(other, status), rerun=[mine.trial_id[:8]])
         assert (found.to_run, set(found.finished), found.named) == ([mine], {other.trial_id}, {mine.trial_id})
         assert found.again == {mine.trial_id: 1}
+        for attempt, waits in ((1, {mine.trial_id}), (2, set())):
+            assert found.not_run_again({mine.trial_id: replace(ended(mine, status), attempt=attempt)}) == waits
 
 
 def test_what_a_rule_left_out_or_did_not_fit_runs_without_anybody_asking_for_it_again():
