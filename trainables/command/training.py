@@ -39,7 +39,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     with _trial_dir(context) as trial_dir:
         values = {**config, **_values(settings, config, context, trial_dir)}
         _clear(settings, trial_dir / WORK)
-        metrics = CommandMetrics(settings, context.batch.global_batch_size, values["epochs"])
+        batch_size = context.batch.global_batch_size if _hears_of_its_gpus(settings, context) else None
+        metrics = CommandMetrics(settings, batch_size, values["epochs"])
         ending = CommandEnding(settings.oom_patterns, settings.diverged_patterns)
         command = _command(settings, values, context, trial_dir)
         file = MetricsFile(command.cwd / fill(settings.metrics_file, values) if settings.metrics_file else None)
@@ -63,7 +64,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         if not ended.stopped:
             ending.check(ended.exit_code, settings.ok_exit_codes)
             _remark(metrics, context)
-            _remark_devices(settings, context)
+            if not _hears_of_its_gpus(settings, context):
+                _remark_gpus(metrics, context)
 
 
 def _remark(metrics: CommandMetrics, context: Context) -> None:
@@ -81,11 +83,18 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
         context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
 
 
-def _remark_devices(settings: CommandSettings, context: Context) -> None:
+def _hears_of_its_gpus(settings: CommandSettings, context: Context) -> bool:
+    """Otherwise it may use one of several, and nobody knows how many samples its step has."""
+    return context.batch.devices_per_rank <= 1 or may_hear(settings, ("gpus", "global_batch_size"))
+
+
+def _remark_gpus(metrics: CommandMetrics, context: Context) -> None:
     """A script for one GPU is as fast with several, and that would pass for a finding about them."""
-    gpus = context.batch.devices_per_rank
-    if gpus > 1 and not may_hear(settings, ("gpus", "global_batch_size")):
-        context.remark(f"trainable.argv has no {{gpus}}: {gpus} were used only if the command takes all that it sees")
+    gpus, figures = context.batch.devices_per_rank, metrics.figures()
+    remark = f"trainable.argv has no {{gpus}}: {gpus} were used only if the command takes all that it sees"
+    if "step_s" in figures and "samples_per_s" not in figures:
+        remark += ", so step_s gives no samples_per_s: name {gpus} there, or print samples_per_s"
+    context.remark(remark)
 
 
 def _values(settings: CommandSettings, config: Mapping[str, Any], context: Context, trial_dir: Path) -> dict[str, Any]:

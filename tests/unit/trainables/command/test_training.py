@@ -246,3 +246,16 @@ def test_a_command_that_does_not_know_of_its_gpus_says_so(
     script(tmp_path, text)
     told = run(tmp_path, [*PYTHON, "train.py", *words])
     assert any("trainable.argv has no {gpus}: 2 were used only if" in each for each in told.remarks) is remarked
+
+
+@pytest.mark.parametrize(
+    ("words", "samples_per_s"), [([], None), (["{gpus}"], 256.0), (["--bs={global_batch_size}"], 256.0)]
+)
+def test_seconds_of_a_step_tell_a_pace_where_the_command_knows_how_much_a_step_has(
+    tmp_path: Path, words: list[str], samples_per_s: float | None
+) -> None:
+    """64 samples in .25 s; a script that may have used one of its two GPUs had perhaps the half."""
+    script(tmp_path, "print('step 0.25 s')")
+    told = run(tmp_path, [*PYTHON, "train.py", *words], metrics={"step_s": r"step (\S+) s"})
+    assert told.metrics.get("samples_per_s") == samples_per_s
+    assert any("so step_s gives no samples_per_s" in each for each in told.remarks) is (samples_per_s is None)
