@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,8 +11,10 @@ import pandas as pd
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, varying
 from sweeps.lr_rule import RULES
+from sweeps.sweep import INDEPENDENT
 
 _UNSCALED = "none"
+_UNEQUAL = "ddp_unequal"
 
 
 def telling(cells: pd.DataFrame) -> list[str]:
@@ -39,8 +42,15 @@ def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
 
 def _batch(row: Row, device_batch_size: Any) -> str:
     each, whole = figures.fact(device_batch_size), figures.fact(row["global_batch_size"])
+    if row["strategy"] == _UNEQUAL:
+        return f"a batch of {whole} in unequal shares"
+    if row["strategy"] == INDEPENDENT:
+        return f"a batch of {each}{' each, for a model of its own' if row['gpus'] > 1 else ''}"
+    passes = row["global_batch_size"] / (device_batch_size * max(row["gpus"], 1))
+    times = f"{math.ceil(passes)} × " if passes > 1 else ""
+    up_to = "" if passes.is_integer() else "up to "  # it does not divide, and `device_batch_size` is the largest share
     in_all = "" if whole == each else f" ({whole} in all)"
-    return f"a batch of {each}{' each' if row['gpus'] > 1 else ''}{in_all}"
+    return f"a batch of {times}{up_to}{each}{' each' if row['gpus'] > 1 else ''}{in_all}"
 
 
 def _rate(rule: str | None, multiplier: float | None) -> str:

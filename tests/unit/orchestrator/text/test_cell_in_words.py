@@ -8,7 +8,8 @@ import pytest
 from orchestrator.text.cell_in_words import gpus_in_words, in_words, telling
 from sweeps.lr_rule import RULES
 
-CELL = {"gpus": 2, "device": "NVIDIA H200", "device_batch_size": 256, "global_batch_size": 512, "lr_rule": "linear"}
+CELL = {"gpus": 2, "device": "NVIDIA H200", "strategy": "ddp", "lr_rule": "linear"}
+CELL |= {"device_batch_size": 256, "global_batch_size": 512}
 ALL = ["gpus", "device_batch_size", "lr_rule"]
 
 
@@ -20,7 +21,32 @@ ALL = ["gpus", "device_batch_size", "lr_rule"]
         (
             {"global_batch_size": 1024},
             [],
-            "2 GPUs with a batch of 256 each (1024 in all), learning rate scaled linearly",
+            "2 GPUs with a batch of 2 × 256 each (1024 in all), learning rate scaled linearly",
+        ),
+        (
+            {"gpus": 1, "global_batch_size": 1024},
+            [],
+            "1 GPU with a batch of 4 × 256 (1024 in all), learning rate scaled linearly",
+        ),
+        (
+            {"gpus": 3, "device_batch_size": 171},
+            [],
+            "3 GPUs with a batch of up to 171 each (512 in all), learning rate scaled linearly",
+        ),
+        (
+            {"gpus": 3, "device_batch_size": 171, "global_batch_size": 1024},
+            [],
+            "3 GPUs with a batch of 2 × up to 171 each (1024 in all), learning rate scaled linearly",
+        ),
+        (
+            {"strategy": "ddp_unequal"},
+            [],
+            "2 GPUs with a batch of 512 in unequal shares, learning rate scaled linearly",
+        ),
+        (
+            {"strategy": "independent"},
+            [],
+            "2 GPUs with a batch of 256 each, for a model of its own, learning rate scaled linearly",
         ),
         ({"gpus": 0.25, "global_batch_size": 256}, [], "0.25 GPUs with a batch of 256, learning rate scaled linearly"),
         ({"device": "cpu"}, [], "2 processes with a batch of 256 each (512 in all), learning rate scaled linearly"),
