@@ -51,6 +51,6 @@ def test_its_sweep_ends_in_figures(folder):
     results = run_sweep({"sweep": "mine", "backend": "inprocess"}, *small, config_dir="conf")
     (trial,) = results.trials.to_dict("records")
     assert trial["status"] == "ok", trial["note"]
-    assert trial["samples_per_s"] > 0 and trial["loss"] > 0
+    assert trial["samples_per_s"] > 0 and trial["loss"] >= 0  # the digits are learnt by heart: it may print 0.0000
     assert math.isfinite(trial["val_accuracy"])  # else the fastest cell would be recommended, whatever it learns
     assert len(results.curves()) >= 3
