@@ -36,9 +36,9 @@ def speedup_axis(cells: pd.DataFrame) -> Axis:
     """Logarithmic where GPUs span a factor of 8 or more, so that small counts are not crowded together."""
     known = cells[cells["speedup"].notna()]
     gpus, speed = known["gpus"], known["speedup"]
-    growth = float(gpus.max() / gpus.min())
-    top = 1.15 * max(growth, float(speed.max()))
-    if growth < 8:
+    ideal = float((speed / known["efficiency"]).max())  # above a baseline that may have more GPUs than the fewest
+    top = 1.15 * max(ideal, float(speed.max()))
+    if gpus.max() / gpus.min() < 8:
         return Axis(label="speed-up", lo=0, hi=top)
     least = min(1.0, float(speed[speed > 0].min()))
     ticks = tuple(2.0**power for power in range(math.floor(math.log2(least)), math.ceil(math.log2(top)) + 1))

@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from orchestrator.collection.timed import is_invalid
 from orchestrator.report.picture import MOST_PANELS, MOST_SERIES, Axis, Panel, Picture, Points, Series
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
@@ -51,24 +52,29 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
     drawn = cells[cells[lines.y].notna()]
     if drawn.empty:
         return picture
-    ordered = in_order(drawn, [*lines.facets, lines.colour, lines.x])
+    every_cell = in_order(cells, [*lines.facets, lines.colour, lines.x])
+    ordered = every_cell[every_cell[lines.y].notna()]
     every = grouped(ordered, lines.facets)
     telling = [(title, group) for title, group in every if lines.tells(group)]
     values = [
         value for value in ordered[lines.colour].unique() if any((g[lines.colour] == value).any() for _, g in telling)
     ]
     kept, remarks = fewer(values, word(lines.colour, cells))
-    legend = tuple(named(lines.colour, value, cells) for value in kept)
     shown = ((title, group[group[lines.colour].isin(kept)]) for title, group in telling)
     groups = [(title, group) for title, group in shown if len(group)]
+    if lines.marks_invalid:  # those that tell nothing for certain are the first to go where panels are too many
+        groups.sort(key=lambda titled: bool(is_invalid(titled[1]["timing_valid"]).all()))
     if silent := len(every) - len(telling):
         many = f"{silent} groups of cells have" if silent > 1 else "One group of cells has"
         remarks = [*remarks, f"{many} only the baseline, and no panel."]
     if len(groups) > MOST_PANELS:
         remarks = [*remarks, f"{MOST_PANELS} of {len(groups)} panels are drawn; the data hold all."]
+    groups = groups[:MOST_PANELS]
+    kept = [value for value in kept if any((group[lines.colour] == value).any() for _, group in groups)]
+    legend = tuple(named(lines.colour, value, cells) for value in kept)
     places = _places(kept, lines.among)
     looks = {value: (place, label) for value, place, label in zip(kept, places, legend, strict=True)}
-    panels = [_panel(title, group, looks, lines) for title, group in groups[:MOST_PANELS]]
+    panels = [_panel(title, group, looks, lines) for title, group in groups]
     columns = [*lines.facets, lines.colour, lines.x, lines.y]
     columns += [name for name in (f"{lines.y}_lo", f"{lines.y}_hi", "n_ok", "timing_valid", "cell_id") if name in cells]
     return replace(

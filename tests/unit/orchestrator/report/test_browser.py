@@ -8,6 +8,7 @@ import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
+from orchestrator.report import palette
 from orchestrator.report.files import write_report
 from orchestrator.report.report_data import ReportData
 from orchestrator.tables.scaling import scaling
@@ -83,7 +84,12 @@ def test_every_picture_is_drawn(browser) -> None:
     colours = browser.execute_script(
         "return [...document.querySelectorAll('section figure use')].map(use => getComputedStyle(use).stroke)"
     )
-    assert {"rgb(33, 96, 196)", "rgb(212, 87, 10)", "rgb(15, 123, 90)"} <= set(colours)
+    assert {to_rgb(palette.of(place)) for place in range(3)} <= set(colours)
+
+
+def to_rgb(colour: str) -> str:
+    """As a browser tells `#2160c4`."""
+    return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
 def column(browser, heading: str) -> list[str]:

@@ -48,6 +48,25 @@ def test_axes_end_where_the_cells_do_that_have_a_figure(cells: pd.DataFrame) -> 
     assert picture.x.ticks == (1, 2, 4) and 4 < picture.y.hi < 5
 
 
+def test_quarters_of_a_gpu_do_not_stretch_the_ideal(cells: pd.DataFrame) -> None:
+    quarters = cells[cells["gpus"] == 1].assign(gpus=0.25, cell_id="quarter", efficiency=4.0, timing_valid=False)
+    both = pd.concat([quarters, cells[cells["gpus"] < 4]], ignore_index=True)
+    assert 2 < speedup(both).y.hi < 2.5  # two GPUs are the most, and the baselines have one
+
+
+def test_invalid_timings_far_above_all_others_leave_the_axis_of_efficiency_alone(cells: pd.DataFrame) -> None:
+    quarter = cells.assign(efficiency=cells["efficiency"].where(cells["timing_valid"].astype(bool), 5.9))
+    picture = efficiency(quarter)
+    assert picture.y.hi < 1.3 and all(row["timing_valid"] for row in picture.data)
+    assert "3 cells are far above all others and not drawn: the timing is not valid." in picture.remarks
+    assert efficiency(quarter.assign(timing_valid=False)).y.hi > 5.9  # where nothing else is there to see
+
+
+def test_panels_without_a_valid_timing_come_last(cells: pd.DataFrame) -> None:
+    picture = speedup(cells.assign(timing_valid=cells["lr_rule"] != "none"))
+    assert [panel.title for panel in picture.panels] == ["LR rule: linear", "LR rule: sqrt", "LR rule: none"]
+
+
 def test_speedup_by_batch_has_a_line_a_gpu_count_and_no_baseline(cells: pd.DataFrame) -> None:
     (picture,) = speedup_by_batch(cells)
     assert picture.legend == ("GPUs: 2", "GPUs: 4", "GPUs: 8") and picture.x.label == "batch per GPU"
@@ -141,6 +160,14 @@ def test_more_series_and_panels_than_can_be_told_apart_are_told() -> None:
     assert "8 of 20 values of batch per GPU are drawn; the data hold all." in picture.remarks
     assert "12 of 15 panels are drawn; the data hold all." in picture.remarks
     assert len(picture.data) == 600
+
+
+def test_the_legend_names_nothing_that_only_undrawn_panels_have(cells: pd.DataFrame) -> None:
+    panels = [cells.assign(lr_rule=f"{n}-{rule}") for n in range(4) for rule in cells["lr_rule"].unique()]
+    last = cells[cells["device_batch_size"] == 512].assign(lr_rule="last", device_batch_size=1024)
+    picture = speedup(pd.concat([*panels, last], ignore_index=True))
+    assert "12 of 13 panels are drawn; the data hold all." in picture.remarks
+    assert picture.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
 
 
 def test_fewer_keeps_both_ends() -> None:
