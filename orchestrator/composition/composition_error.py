@@ -14,6 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
 from orchestrator.composition.search_path import is_search_path, primary
+from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
@@ -72,8 +73,7 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
         return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
     if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
-        axis = key if key.startswith("sweep.axes.") else f"sweep.axes.{key}"
-        return f"{override!r}: values of an axis stand in brackets, '{axis}=[{value}]'; with -m they are several sweeps"
+        return f"{override!r}: {_in_brackets(key, value, groups)}; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
         return f"{override!r}: a group is left out by ~{key}"
     if options and value not in options:
@@ -123,6 +123,16 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
             yield from dotted_keys(value, f"{prefix}{key}.")
+
+
+def _in_brackets(key: str, values: str, groups: Groups) -> str:
+    """How to write several values: of an axis, if what the key says can be one."""
+    section = key.partition(".")[0]
+    if key.startswith("sweep.axes."):
+        return f"values of an axis stand in brackets, '{key}=[{values}]'"
+    if section not in OWN_SECTIONS or section in IDENTIFYING:
+        return f"values of an axis stand in brackets, 'sweep.axes.{key}=[{values}]'"
+    return "only one can be chosen" if key in groups.names else f"a list stands in brackets, '{key}=[{values}]'"
 
 
 def _lone_word(word: str, groups: Groups) -> str:

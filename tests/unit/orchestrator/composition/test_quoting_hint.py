@@ -32,6 +32,20 @@ def test_values_without_brackets_are_told_with_them(override, meant, capsys):
     assert f"values of an axis stand in brackets, '{meant}'; with -m" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("override", "told"),
+    [
+        ("rerun=ab,cd", "a list stands in brackets, 'rerun=[ab,cd]'; with -m"),
+        ("report.margin=.1,.2", "a list stands in brackets, 'report.margin=[.1,.2]'; with -m"),
+        ("sweep=batch_scaling,mine", "only one can be chosen; with -m"),
+    ],
+)
+def test_what_can_be_no_axis_is_not_called_one(override, told, capsys):
+    assert main(["sweep=batch_scaling", override, "mode=plan"]) == 2
+    err = capsys.readouterr().err
+    assert told in err and "an axis" not in err
+
+
 def test_spaces_around_the_sign_are_told_as_such(capsys):
     assert main(["sweep=batch_scaling", "sweep.axes.gpus = [1]", "mode=plan"]) == 2
     assert capsys.readouterr().err.endswith("; there are no spaces around =\n")
