@@ -24,7 +24,7 @@ def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_va
     assert found.lead == (
         f"No recommendation yet: the best seems to be {first}, with time for the fixed budget 15.0 s against 60.0 s of"
         f" {second}, but its timing is not valid (timed window below 2 s or 50 steps). To know, give the trials a"
-        " longer budget (budget.epochs), or trainable.window_s where there is that key."
+        " longer budget (budget.epochs, or the length set in its place), or trainable.window_s where there is that key."
     )
     assert found.further == ("Not considered: 1 cell has no valid timing.",)
     assert "(chosen)" not in recommendation_markdown(found, "demo")
