@@ -38,7 +38,10 @@ class Spoiled:
 def remedy_of(fault: Fault, rerun: str = "all") -> str:
     """How to come by a valid timing; `rerun` is the cell that a repetition mends."""
     if fault is Fault.TOO_SHORT:
-        return "give the trials a longer budget (budget.epochs, or the length set in its place), or trainable.window_s where there is that key"
+        return (
+            "give the trials a longer budget (budget.epochs, or the length set in its place), or trainable.window_s"
+            " where there is that key"
+        )
     if fault is Fault.SHARED:
         return "let each trial have its devices to itself (resources.timing=auto)"
     if fault is Fault.SEVERAL_MODELS:
