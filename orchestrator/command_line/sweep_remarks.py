@@ -35,8 +35,8 @@ def _unequal_work(config: Mapping[str, Any]) -> Iterator[str]:
     if (steps := value_at(config, "budget.steps")) is not None:
         yield (
             f"budget.steps={steps} is the same number of steps at every batch size: a larger batch (more GPUs with the "
-            "same batch each) trains on more samples and ends no sooner; budget.samples or budget.epochs compare equal "
-            "work"
+            "same batch each) trains on more samples and ends no sooner; to compare equal work, set budget.samples or "
+            "budget.epochs"
         )
 
 

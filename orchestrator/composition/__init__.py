@@ -1,1 +1,1 @@
-"""The config as Hydra composes it, from files and overrides, and what of these does not fit."""
+"""Composes the config with Hydra from files and overrides, and explains overrides that do not fit."""

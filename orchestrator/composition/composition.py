@@ -1,4 +1,4 @@
-"""The config, composed by Hydra: as a whole, and for one point of a sweep; and the sweep's axes in it."""
+"""The config as composed by Hydra, as a whole and for single points of a sweep, and the sweep's axes."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from sweeps.sweep import MOST_TRIALS, STANDARD_AXES
 
 
 class Composition:
-    """One composed config, and the variants of it that a sweep's config axes ask for."""
+    """A composed config, and its variants for the sweep's config axes."""
 
     def __init__(self, overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """MistakesError, with a line for every override that does not fit; `sections` replace whole ones."""
+        """Raises MistakesError with a line for every override that does not fit; `sections` replace whole ones."""
         self._sections = dict(sections or {})
         self._overrides = list(overrides)
         self.groups = Groups(self._overrides)
@@ -44,19 +44,19 @@ class Composition:
 
     @property
     def sweep(self) -> str:
-        """The sweep's file that was chosen; empty where none was."""
+        """The chosen sweep config; empty if there is none."""
         chosen = [override.partition("=")[2] for override in self._overrides if override.startswith("sweep=")]
         return chosen[-1] if chosen else ""
 
     @property
     def secrets(self) -> Secrets:
-        """What of the config must not be written down."""
+        """Values in the config that must not be written down."""
         raw = OmegaConf.to_container(self._config, resolve=False)
         return Secrets.of(raw, self.config, os.environ)
 
     @property
     def arguments(self) -> list[str]:
-        """A command line that composes the same, except sections that a program gave as a whole."""
+        """A command line that composes the same config, except for sections that a program gave as a whole."""
         return [*primary_arguments(), *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
 
     def axes(self) -> Axes:
@@ -75,7 +75,7 @@ class Composition:
         return config
 
     def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
-        """The resolved config with these config keys and config groups set; MistakesError for those it has not."""
+        """The resolved config with these keys and groups set. Raises MistakesError for any that do not exist."""
         choices = {axis: value for axis, value in config_axes.items() if axis in self.groups.names}
         chosen = [f"{group}={choice}" for group, choice in choices.items()]
         for group, choice in choices.items():
@@ -102,7 +102,7 @@ class Composition:
 def axes_of(given: Mapping[str, Any]) -> Axes:
     """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises MistakesError.
 
-    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) is one under its dotted name.
+    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) goes by its dotted name.
     """
     found = {axis: _axis_values(axis, value) for axis, value in flat(given) if value is not None}
     return cast(Axes, found)
@@ -121,7 +121,7 @@ def _axis_values(axis: str, given: Any) -> Any:
         raise MistakesError([f"sweep.axes.{axis}={given!r}: {one_line(error)}"]) from None
     if not override.is_sweep_override():
         return _as_list(override.value())
-    return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' is longer than memory
+    return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' would exhaust memory
 
 
 def _as_list(value: Any) -> list[Any]:

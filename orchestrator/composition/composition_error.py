@@ -1,4 +1,4 @@
-"""What does not compose, and why: Hydra's errors in a line each, with what would have been right."""
+"""Explains what does not compose: Hydra's errors in one line each, with a suggestion."""
 
 from __future__ import annotations
 
@@ -18,37 +18,37 @@ from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
-"""What composing raises for a config that is none: a YAML that wants to make objects, a file that cannot be read or is
-no UTF-8 (a ValueError), `model=null` (another)."""
+"""What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
+UTF-8 (a ValueError), `model=null` (another)."""
 
 
 _SCRIPTS = (".py", ".sh")
 
-_COMMAND = "a script of yours is run by trainable=command \"trainable.argv='python train.py --lr {lr}'\""
+_COMMAND = "to run a script of yours: trainable=command \"trainable.argv='python train.py --lr {lr}'\""
 
 
 def resolved(config: DictConfig) -> dict[str, Any]:
-    """The composed config as plain values. Raises what is in WRONG."""
+    """The composed config as plain values. Raises the errors in WRONG."""
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
 class CompositionError(MistakesError):
-    """Overrides that do not fit; `fitting` are the others, which may be wrong in other ways."""
+    """Overrides that do not fit; `fitting` are the others, which may contain other mistakes."""
 
     def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
-        """Of overrides that composing has failed for, with this error; Hydra itself tells only of the first."""
+        """Find all misfits among overrides that failed to compose with `error`; Hydra itself reports only the first."""
         unfit = dict(_misfits(overrides, groups))
         super().__init__(unfit.values() or [one_line(error)])
         self.fitting = tuple(override for override in overrides if override not in unfit)
         self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
 
     def is_due_to_them(self, mistake: str) -> bool:
-        """Whether a mistake of the rest may be there only because these overrides are not."""
+        """Whether a mistake in the rest may be a consequence of these overrides missing."""
         return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", mistake) for key in self._unfit)
 
 
 def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
-    """Add the overrides one by one, and tell each that does not fit, as (override, mistake)."""
+    """Add the overrides one by one; yield each that does not fit, as (override, mistake)."""
     fitting: list[str] = []
     for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
         try:
@@ -59,7 +59,7 @@ def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, st
 
 
 def _precedence(override: str, groups: Groups) -> int:
-    """The search path before groups, and groups before keys: what there is depends on what came before."""
+    """Sort key: search path, then groups, then keys, since each determines which of the next exist."""
     if is_search_path(override):
         return 0
     return 1 if override.partition("=")[0].lstrip("+~") in groups.names else 2
@@ -70,12 +70,12 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
     if not equals and not override.startswith("~"):
         return f"{override!r} is not KEY=VALUE{_lone_word(override, groups)}"
     if key.startswith("sweep/") and not groups.options(key):
-        return f"sweep={key.removeprefix('sweep/')} has no scales: leave out scale={value}"
+        return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
     options = groups.options(key) if key in groups.names or "/" in key else []
     if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
         return f"{override!r}: {_in_brackets(key, value, groups)}; with -m they are several sweeps"
     if options and value == "null" and key not in ("trainable", "sweep"):
-        return f"{override!r}: a group is left out by ~{key}"
+        return f"{override!r}: to leave out a group, write ~{key}"
     if options and value not in options:
         what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
         return f"{unknown(what, value, options)}{_own_code(key, value)}"
@@ -90,17 +90,17 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
 
 
 def _sections_with(word: str, known: Sequence[str]) -> list[str]:
-    """The keys that a word without its section may mean, the first three: `gpus` that of `sweep.axes.gpus`."""
+    """Up to three keys that a bare word may stand for: `gpus` for `sweep.axes.gpus`."""
     last = [(key, key.rpartition(".")[2]) for key in known if "." in key]
     same = [key for key, name in last if name == word]
     return [] if "." in word else (same or [key for key, name in last if name.endswith(f"_{word}")])[:3]
 
 
 def _quoting(override: str, error: Exception) -> str:
-    """What helps against Hydra's grammar in a value that it took apart."""
+    """A hint on quoting for a value that Hydra's grammar took apart."""
     key, _, value = override.partition("=")
     if key != key.rstrip() or value != value.lstrip():
-        return "; there are no spaces around ="
+        return "; write no spaces around ="
     mark = "'" if "'" not in value else r"\""
     quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
     if "requires --multirun" in str(error):
@@ -110,7 +110,7 @@ def _quoting(override: str, error: Exception) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The error in a line, with its reason, where Hydra says only what failed."""
+    """The error in one line, with its cause if Hydra names only what failed."""
     text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
     text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", text)
     why = one_line(error.__cause__) if error.__cause__ else ""
@@ -118,7 +118,7 @@ def one_line(error: BaseException) -> str:
 
 
 def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
-    """Every key of a config under its dotted name, those of sections included."""
+    """Every dotted key of a config, including sections."""
     for key, value in config.items():
         yield f"{prefix}{key}"
         if isinstance(value, Mapping):
@@ -126,17 +126,17 @@ def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 def _in_brackets(key: str, values: str, groups: Groups) -> str:
-    """How to write several values: of an axis, if what the key says can be one."""
+    """How to write several values: as an axis, if the key can be one."""
     section = key.partition(".")[0]
     if key.startswith("sweep.axes."):
-        return f"values of an axis stand in brackets, '{key}=[{values}]'"
+        return f"an axis takes a list in brackets, '{key}=[{values}]'"
     if section not in OWN_SECTIONS or section in IDENTIFYING:
-        return f"values of an axis stand in brackets, 'sweep.axes.{key}=[{values}]'"
-    return "only one can be chosen" if key in groups.names else f"a list stands in brackets, '{key}=[{values}]'"
+        return f"an axis takes a list in brackets, 'sweep.axes.{key}=[{values}]'"
+    return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
 
 
 def _lone_word(word: str, groups: Groups) -> str:
-    """Of a value without its key."""
+    """A hint for a value without a key."""
     if found := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
         return f" (did you mean {' or '.join(found)}?)"
     if word.endswith(_SCRIPTS):
@@ -145,11 +145,11 @@ def _lone_word(word: str, groups: Groups) -> str:
 
 
 def _own_code(group: str, value: str) -> str:
-    """Of code where the name of a choice was to be, and of a sweep in a file; nothing for any other word."""
+    """A hint if the value looks like code or a sweep file in place of a choice; else empty."""
     if group == "trainable" and value.endswith(_SCRIPTS):
         return f"; {_COMMAND}"
     module, colon, _ = value.partition(":")
     if not colon:
-        return f"; one of your own, FOLDER/sweep/{value}.yaml, is found by -cd FOLDER" if group == "sweep" else ""
+        return f"; to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER" if group == "sweep" else ""
     key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
-    return f"; code of yours is {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"
+    return f"; to use code of yours: {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"

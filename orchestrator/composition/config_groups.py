@@ -1,4 +1,4 @@
-"""The config groups and what can be chosen in each."""
+"""The config groups and their choices."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from orchestrator.composition.search_path import is_search_path, primary
 
 
 class Groups:
-    """The config groups and their choices, those on the user's own search path included."""
+    """The config groups and their choices, including the user's own on the search path."""
 
     def __init__(self, overrides: Sequence[str]) -> None:
         self._search_path = [override for override in overrides if is_search_path(override)]
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of all groups; Hydra reads the primary config once more, which most sweeps need not wait for."""
+        """The names of all groups. Makes Hydra read the primary config again, so call it only if needed."""
         return [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
 
     def options(self, group: str) -> list[str]:
-        """The choices that a group offers, those of its folders as `folder/choice`.
+        """The choices in a group; those in its subfolders as `folder/choice`.
 
         A folder of the same name as a choice belongs to that choice.
         """

@@ -1,4 +1,4 @@
-"""From the overrides of a multirun to those of each of its sweeps."""
+"""Expands the overrides of a multirun into those of its sweeps."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.errors import HydraException
 
 _PLAIN_SWEEPER = "BasicSweeper"
-"""Hydra's own, which runs every combination; what another one will ask for it does not know itself yet."""
+"""Hydra's basic sweeper, which runs every combination; what other sweepers will ask for cannot be known beforehand."""
 
 
 def is_known(hydra: Mapping[str, Any]) -> bool:
-    """Whether Hydra's part of the config runs the sweeps that the overrides say, and no others."""
+    """Whether Hydra will run exactly the sweeps that the overrides list."""
     sweeper = hydra.get("sweeper") or {}
     return str(sweeper.get("_target_")).endswith(_PLAIN_SWEEPER) and not sweeper.get("params")
 
 
 def expanded(overrides: Sequence[str]) -> list[list[str]]:
-    """The overrides of each sweep that these stand for; all of them as they are where Hydra cannot read them."""
+    """The overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
     try:
         parsed = OverridesParser.create().parse_overrides(list(overrides))
-    except HydraException:  # Hydra says so itself, before it runs anything
+    except HydraException:  # Hydra reports this itself before running anything
         return [list(overrides)]
     choices = [
         [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
@@ -35,6 +35,6 @@ def expanded(overrides: Sequence[str]) -> list[list[str]]:
 
 
 def meaning(overrides: Sequence[str]) -> frozenset[str]:
-    """The same for overrides that Hydra has written in its own way: it escapes and spaces values differently."""
+    """A normal form of overrides: Hydra escapes and spaces values differently when it writes them."""
     parsed = OverridesParser.create().parse_overrides(list(overrides))
     return frozenset(f"{each.get_key_element()}={each.get_value_element_as_str()}" for each in parsed)

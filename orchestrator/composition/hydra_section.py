@@ -1,4 +1,4 @@
-"""Hydra's own part of the config: what it would run, where it would write, and what it writes down."""
+"""Hydra's own part of the config: what it would run, where it would write, and what it saves."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "r
 
 
 def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) -> dict[str, Any]:
-    """Hydra's own part of the config; MistakesError if something in it is not trusted.
+    """Return Hydra's own part of the config. Raises MistakesError if anything in it is not trusted.
 
-    With `results_dir`, where the sweep writes, also if that or Hydra's own output cannot be written to.
+    Given `results_dir`, the sweep's output, also if that folder or Hydra's own output folder is not writable.
     """
     config = _section(overrides)
     mistakes = list(hydra_mistakes(config, _trusted(overrides)))
@@ -45,22 +45,22 @@ def _section(overrides: Sequence[str]) -> dict[str, Any]:
 
 
 def _output_mistakes(pattern: str) -> Iterator[str]:
-    """Of the folder that Hydra makes for its own output, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
+    """Check Hydra's output folder, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
     if reason := _why_not_made(Path(pattern.partition("${")[0])):
-        yield f"{reason}, where Hydra keeps its log: hydra.run.dir=FOLDER puts it elsewhere"
+        yield f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere"
 
 
 def _why_not_made(folder: Path) -> str:
-    """Why a folder could not be made, as far as can be told without making it; empty where it could."""
+    """Why a folder could not be created, as far as can be told without trying; empty if it could."""
     above = (folder.absolute(), *folder.absolute().parents)
-    there = next(each for each in above if os.path.exists(each))  # which is False where one may not look, too
+    there = next(each for each in above if os.path.exists(each))  # False also for lack of permission
     if not there.is_dir():
         return f"{there} is not a folder"
     return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
 
 
 def _trusted(overrides: Sequence[str]) -> list[str]:
-    """The modules that the command line itself trusts."""
+    """The modules trusted on the command line."""
     said = [each for each in overrides if each.startswith(f"{KEY}=")]
     values = [OverridesParser.create().parse_override(each).value() for each in said]
     return [str(module) for value in values if isinstance(value, list) for module in value]
@@ -68,10 +68,10 @@ def _trusted(overrides: Sequence[str]) -> list[str]:
 
 @contextmanager
 def saved_without_secrets() -> Iterator[None]:
-    """Whatever Hydra or a sweeper of its plugins saves meanwhile is clean before it reaches the disk.
+    """Context in which whatever Hydra or a sweeper plugin saves is stripped of secrets before it reaches the disk.
 
-    They write the whole config and every override as they were given, at a place and a moment that no option changes.
-    What is to be interpolated stays unresolved: another reader has another environment.
+    They write the whole config and every override as given, at a place and time that no option controls.
+    Interpolations stay unresolved: another reader has another environment.
     """
     save = OmegaConf.save
 

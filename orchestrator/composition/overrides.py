@@ -1,4 +1,4 @@
-"""The command line's overrides, before Hydra reads them: what its grammar cannot say."""
+"""Rewrites overrides that Hydra's grammar cannot express before Hydra reads them."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ _FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels)(\.|=\s*\{)")
 
 
 def rewritten(arguments: Sequence[str]) -> list[str]:
-    """The same arguments in Hydra's own grammar.
+    """The arguments in Hydra's own grammar.
 
     `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
-    dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` add any name; and one of several alternatives sets
-    those to null that are not given themselves. `scale=small` chooses in the group that a sweep has of its own:
-    `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, whatever number they look like.
+    dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` may add any name; setting one of several
+    alternatives sets the others to null unless they are given. `scale=small` chooses from the sweep's own group:
+    `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, even if they look like numbers.
     """
     sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
     plain = [_adding(_scale(_ids(_axis(argument)), sweep)) for argument in arguments]
     given = {argument.lstrip("+").partition("=")[0] for argument in plain}
     result: list[str] = []
     for argument in plain:
-        # Beside the override that asks for them, because Hydra's parser wants all overrides in one place.
+        # Next to the override that implies them, because Hydra's parser wants all overrides in one place.
         nulls = [key for key in alternatives(argument.lstrip("+").partition("=")[0]) if key not in given]
         result += [argument, *(f"{key}=null" for key in nulls)]
         given.update(nulls)
@@ -37,7 +37,7 @@ def rewritten(arguments: Sequence[str]) -> list[str]:
 
 
 def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
-    """{dotted key: value} with the alternatives of what is set added as None."""
+    """{dotted key: value} with the alternatives of set keys added as None."""
     return {**{key: None for given in values for key in alternatives(given)}, **values}
 
 
@@ -50,7 +50,7 @@ def _axis(argument: str) -> str:
 
 
 def _ids(argument: str) -> str:
-    """Quoted, but for the numbers of `{axis: value}`."""
+    """Quote the ids, but not the numbers in `{axis: value}`."""
     if not argument.lstrip("+").startswith("rerun="):
         return argument
     parts = re.split(r"(\{[^{}]*\})", argument)
@@ -62,5 +62,5 @@ def _scale(argument: str, sweep: str) -> str:
 
 
 def _adding(argument: str) -> str:
-    """An environment has whatever variables one gives it, and nodes whatever labels: `+` would only be forgotten."""
+    """Allow any new name: requiring a `+` for environment variables and labels would only trip users up."""
     return f"++{argument}" if _FREELY_NAMED.match(argument) else argument

@@ -1,4 +1,4 @@
-"""Where configs are found: the shipped ones, and folders of the user's own; and which of these are passed over."""
+"""Where configs are found: the shipped ones and the user's own folders, and which of these are shadowed."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from omegaconf import DictConfig
 from sweeps.mistakes import MistakesError
 
 PRIMARY = "config"
-"""The shipped primary config's name: what everything is composed from, unless the user has one of their own."""
+"""The name of the shipped primary config, from which everything is composed unless the user has their own."""
 
 _chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRIMARY, None))
-"""The primary config of this command line, and the folder of its own configs: as in Hydra, there is one of each."""
+"""The primary config of this command line and its folder; as in Hydra, there is one of each."""
 
 
 def config_dir() -> Path:
-    """The folder of the shipped configs, found beside this code: a user's own package named conf must not shadow it.
+    """The folder of the shipped configs, found relative to this code: a user's package `conf` must not shadow it.
 
-    In an installation it is inside the package, in a checkout beside it.
+    It is inside the package when installed, and beside it in a checkout.
     """
     package = Path(__file__).parents[1]
     inside = package / "conf"
@@ -35,7 +35,7 @@ def config_dir() -> Path:
 
 @contextmanager
 def with_primary(name: str, folder: str | None) -> Iterator[None]:
-    """Meanwhile everything is composed from this primary config, which may lie in a folder of the user's own."""
+    """Context in which everything is composed from this primary config, which may be in one of the user's folders."""
     before = _chosen.set((name, folder))
     try:
         yield
@@ -44,42 +44,42 @@ def with_primary(name: str, folder: str | None) -> Iterator[None]:
 
 
 def primary() -> str:
-    """The name of the primary config that is composed from."""
+    """The name of the primary config in use."""
     return _chosen.get()[0]
 
 
 def primary_arguments() -> list[str]:
-    """Hydra's flags for a primary config of the user's own: in a search path that is an override it finds none."""
+    """Hydra's flags for the user's own primary config, which Hydra does not find via a search path override."""
     name, folder = _chosen.get()
     return [] if name == PRIMARY else [f"--config-dir={folder}", f"--config-name={name}"]
 
 
 def is_search_path(override: str) -> bool:
-    """Whether an override adds folders of the user's own configs."""
+    """Whether an override adds config folders of the user."""
     return override.lstrip("+").startswith("hydra.searchpath=")
 
 
 def folder_of(place: str) -> Path | None:
-    """The folder that an entry of a search path names; None for another kind of place (`pkg://…`)."""
+    """The folder named by a search path entry; None for other kinds of entry (`pkg://…`)."""
     kind, scheme, path = place.strip("'\"").rpartition("://")
     return Path(path) if kind in ("file", "") and path else None
 
 
 def folders(overrides: Sequence[str]) -> list[Path]:
-    """The folders of the user's own configs that the overrides name."""
+    """The user's config folders named in the overrides."""
     return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
 
 
 def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
-    """The overrides with one more folder of configs; Hydra takes a search path only once.
+    """The overrides with one more config folder, merged into one search path because Hydra accepts only one.
 
-    Raises MistakesError for folders that are not there, which Hydra only warns of.
+    Raises MistakesError for missing folders, for which Hydra only warns.
     """
     missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
     if folder is not None and not Path(folder).is_dir():
         missing.append(f"-cd {folder}")
     if missing:
-        raise MistakesError([f"{each}: there is no such folder of configs" for each in missing])
+        raise MistakesError([f"{each}: there is no such config folder" for each in missing])
     if folder is None:
         return list(overrides)
     others = [override for override in overrides if not is_search_path(override)]
@@ -87,13 +87,13 @@ def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
 
 
 def _paths(overrides: Sequence[str]) -> list[str]:
-    """The search paths that the overrides give, each with its places behind one another."""
+    """The entries of each search path in the overrides."""
     return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
 
 
 @contextmanager
 def initialised() -> Iterator[None]:
-    """Hydra with the shipped configs, as inside its own main; what a program itself uses it for is left as it was."""
+    """Context with Hydra initialised for the shipped configs; restores the Hydra state of a program that uses it."""
     others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
     try:
         with initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
@@ -105,7 +105,7 @@ def initialised() -> Iterator[None]:
 
 
 def _also_from(folder: Path) -> None:
-    """As Hydra's own `--config-dir`, behind the shipped configs: a primary config is looked for before any override."""
+    """Add a folder as Hydra's `--config-dir` would: the primary config is looked up before any override is read."""
     loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
     places = loader.config_search_path
     places.prepend(provider="command-line", path=f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
@@ -113,9 +113,9 @@ def _also_from(folder: Path) -> None:
 
 
 def shadowed(hydra: DictConfig) -> Iterator[str]:
-    """A line for every choice made that is a file of the user's own, and of ours: Hydra would take ours.
+    """Yield a line for every chosen config that exists in the user's folders and among ours: Hydra would take ours.
 
-    `hydra` is Hydra's own part of a composed config. A copy that says the same is no mistake.
+    `hydra` is Hydra's own part of a composed config. Identical copies are no mistake.
     """
     folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
     for group, choice in hydra.runtime.choices.items():

@@ -1,1 +1,1 @@
-"""What was asked for: the composed config as values, and the versions of what it names."""
+"""The request: the composed config as values, and versions of the code and data that it names."""

@@ -1,4 +1,4 @@
-"""Plain Python values as overrides of the command line, in Hydra's grammar; and overrides as a person types them."""
+"""Python values as overrides in Hydra's grammar, and overrides as a person would type them."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ WHOLE: Mapping[str, str] = {
     "optimizer": "name",
     "schedule": "name",
 }
-"""Sections that are taken as a whole where they have this key: half of another choice's keys would make no sense."""
+"""Sections replaced as a whole if they have this key: keys left over from another choice would make no sense."""
 
 ALTERNATIVES: Mapping[str, tuple[str, ...]] = {
     "sweep.axes": ("device_batch_size", "global_batch_size"),
     "budget": ("epochs", "samples", "steps", "seconds"),
 }
-"""Keys of a section of which one at most is set: whoever sets one means it instead of the others."""
+"""Keys of a section of which at most one may be set: setting one resets the others."""
 
 FROM_PROGRAM = "=<of the program>"
-"""Behind a section's name: it was given as a whole, as no override can."""
+"""Follows the name of a section that a program gave as a whole, which no override can express."""
 
 _PLAIN = re.compile(r"[A-Za-z_][\w./-]*")
 _WORDS = {"null", "true", "false", "nan", "inf", "none"}
 
 
 def overrides_of(config: Mapping[Any, Any]) -> tuple[list[str], dict[str, dict[str, Any]]]:
-    """Overrides that say what the mapping says, and the sections that replace whole ones.
+    """Split a mapping into overrides and sections that replace whole ones.
 
-    Instances of dataclasses are mappings, too. ValueError for a value that no override can carry.
+    Dataclass instances count as mappings. Raises ValueError for a value that no override can express.
     """
     config = {key: asdict(value) if _is_structured(value) else value for key, value in config.items()}
     sections = {
@@ -48,13 +48,13 @@ def _is_structured(value: Any) -> bool:
 
 
 def literal(value: Any) -> str:
-    """A value in Hydra's grammar: text is quoted where it could be read as anything else."""
+    """A value in Hydra's grammar; text is quoted if it could be read as anything else."""
     if value is None:
         return "null"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):
-        return str(value)  # as numpy's floats are numbers, too, whose repr is a call
+        return str(value)  # not repr: that of numpy's floats is a call
     if isinstance(value, str):
         return value if _PLAIN.fullmatch(value) and value.lower() not in _WORDS else _quoted(value)
     if isinstance(value, Mapping):
@@ -65,13 +65,13 @@ def literal(value: Any) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Backslashes are themselves but before a quote, and at the end."""
+    """Quote text; a backslash needs escaping only before a quote and at the end."""
     escaped = re.sub(r"(\\*)'", lambda found: found[1] * 2 + r"\'", text)
     return "'" + re.sub(r"(\\+)$", lambda found: found[1] * 2, escaped) + "'"
 
 
 def alternatives(dotted: str) -> list[str]:
-    """The keys that this one rules out."""
+    """The keys that are reset when this one is set."""
     section, _, key = dotted.rpartition(".")
     keys = ALTERNATIVES.get(section, ())
     return [f"{section}.{other}" for other in keys if other != key] if key in keys else []
@@ -81,7 +81,7 @@ _FOLDER = re.compile(r"hydra\.searchpath=\[file://([^,\]]+)\]")
 
 
 def shell_command(overrides: Sequence[str]) -> str:
-    """The command that says the same, without alternatives that were set to null for the user, as they will be."""
+    """The equivalent shell command, without the `KEY=null` that setting an alternative implies anyway."""
     set_keys = {key for key, _, value in (each.partition("=") for each in overrides) if value != "null"}
     implied = {f"{other}=null" for key in set_keys for other in alternatives(key)}
     typed = [override for override in overrides if override not in implied]
@@ -89,7 +89,7 @@ def shell_command(overrides: Sequence[str]) -> str:
 
 
 def _words(override: str, others: Sequence[str]) -> list[str]:
-    """Of a shell; a single folder of the user's own configs as the flag that people type."""
+    """Words for a shell; a single folder of the user's configs becomes the usual flag `-cd`."""
     folder = _FOLDER.fullmatch(override)
     if not folder:
         return [_shell_word(override)]
@@ -97,7 +97,7 @@ def _words(override: str, others: Sequence[str]) -> list[str]:
 
 
 def _shell_word(argument: str) -> str:
-    """Quoted, readable where Hydra wants quotes of its own: "a='b'"."""
+    """Quote for a shell, readably if Hydra needs quotes of its own: "a='b'"."""
     return f'"{argument}"' if "'" in argument and not set(argument) & set('"$`\\!') else shlex.quote(argument)
 
 
@@ -113,6 +113,6 @@ def _flat(config: Mapping[Any, Any], prefix: tuple[str, ...] = ()) -> Iterator[t
 
 
 def _is_value(path: tuple[str, ...]) -> bool:
-    """Whether a mapping here is one value: a baseline is a cell, a metric a way to read it, and labels have dots."""
+    """Whether a mapping here is a value: a baseline is a cell, a metric says how to read it, labels have dots."""
     dotted = ".".join(path)
     return dotted in ("rerun", "sweep.baseline", "cluster.labels") or dotted.startswith("trainable.metrics.")

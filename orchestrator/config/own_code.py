@@ -1,4 +1,4 @@
-"""Somebody's own code: which Python files it is, and whether its imports can succeed. It is read, not run."""
+"""The user's own code: which Python files belong to it, and whether its imports can succeed. Read, never run."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ SHIPPED = ("orchestrator", "sweeps", "trainables")
 _NOT_CODE = {"data", "results", "outputs", "multirun"}
 
 _CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir")
-"""A module that mentions one of these may find what is not to be found from here."""
+"""A module that mentions one of these may import what cannot be found from here."""
 
 
 def python_files(folder: Path) -> Iterator[Path]:
-    """The Python files in and below a folder, as far as they are its own code."""
+    """The Python files in and below a folder, without environments, results and hidden folders."""
     for parent, folders, files in os.walk(folder):
         inside = Path(parent)
         folders[:] = [name for name in folders if not _is_foreign(inside / name, top=inside == folder)]
@@ -37,15 +37,15 @@ def _is_foreign(folder: Path, *, top: bool) -> bool:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether it was put there by an installer."""
+    """Whether the path lies in an installed package."""
     return bool({"site-packages", "dist-packages"} & set(path.parts))
 
 
 def import_mistakes(names: Iterable[str], *, installed: bool) -> Iterator[str]:
-    """A line for each reason for which a `package.module:name` cannot be imported.
+    """Yield a line for each reason why a `package.module:name` cannot be imported.
 
-    Errors of syntax, and with `installed`, where this machine is the one that will import it, modules that are not
-    there. Only what stands at the top of a file counts: an import within `try` or a function may be meant to fail.
+    These are syntax errors and, with `installed` (this machine will import the code), missing modules. Only statements
+    at the top level of a file count: an import inside `try` or a function may be allowed to fail.
     """
     seen: set[Path] = set()
     for name in sorted(names):
@@ -53,7 +53,7 @@ def import_mistakes(names: Iterable[str], *, installed: bool) -> Iterator[str]:
 
 
 def _of_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
-    """Of this module and all own ones that it imports, the packages above it included."""
+    """Mistakes in this module, the packages above it, and all of the user's modules that it imports."""
     parts = module.split(".")
     for length in range(1, len(parts) + 1):
         file = _own_file(".".join(parts[:length]))
@@ -79,7 +79,7 @@ def _of_imports(file: Path, tree: ast.Module, package: list[str], seen: set[Path
 
 
 def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
-    """The absolute names of what a statement imports; what comes out of a module may be a module itself."""
+    """The absolute names that a statement imports; a name imported from a module may be a module itself."""
     if isinstance(node, ast.Import):
         yield from (each.name for each in node.names)
     elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
@@ -91,22 +91,22 @@ def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
 
 @functools.lru_cache(maxsize=256)
 def _parsed(file: Path, changed_ns: int) -> tuple[ast.Module, bool]:
-    """The module as it was at that time, and whether it changes how modules are found. SyntaxError."""
+    """The parsed module (cached by its mtime), and whether it changes how modules are found. Raises SyntaxError."""
     text = file.read_bytes()
     return ast.parse(text, str(file)), any(word.encode() in text for word in _CHANGES_IMPORTS)
 
 
 def _spec(name: str) -> ModuleSpec | None:
-    """Where the package on top of a name is; None where it is nowhere."""
+    """The spec of a name's top-level package; None if it cannot be found."""
     top = name.partition(".")[0]
     try:
         return importlib.util.find_spec(top)
-    except ValueError:  # of a module that is there, and does not say from where, as __main__
+    except ValueError:  # a loaded module without a spec, such as __main__
         return ModuleSpec(top, None)
 
 
 def _own_file(module: str) -> Path | None:
-    """The source of a module of the user's own; None for what is installed, shipped, or no Python file."""
+    """The source file of one of the user's modules; None if it is installed, shipped, or not a Python file."""
     top, *rest = module.split(".")
     if top in sys.stdlib_module_names or top in SHIPPED or (spec := _spec(module)) is None:
         return None

@@ -1,4 +1,4 @@
-"""Models, data sets, optimizers and schedules that installed packages offer by entry points: where their code is."""
+"""Models, data sets, optimizers and schedules that installed packages offer through entry points."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ GROUPS: Mapping[str, str] = {
     "optimizer": "sweep_orchestrator.optimizers",
     "schedule": "sweep_orchestrator.schedules",
 }
-"""The entry points' groups, by the config section whose `name` may name one."""
+"""Entry point groups by the config section whose `name` may name one of their entries."""
 
 
 def plugins_in(sections: Mapping[str, Any]) -> set[str]:
-    """The `package.module:name` behind every section's name that a plugin offers: its sources identify the trial."""
+    """The `package.module:name` of every section whose name a plugin offers; their sources identify the trial."""
     named = {(section, value.get("name")) for section, value in sections.items() if isinstance(value, Mapping)}
     return {path for (section, name), path in _offered().items() if (section, name) in named}
 

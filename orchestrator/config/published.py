@@ -1,4 +1,4 @@
-"""Figures that others published, to stand beside the measured ones: `sweep.published`."""
+"""`sweep.published`: figures published by others, shown beside the measured ones."""
 
 from __future__ import annotations
 
@@ -10,31 +10,31 @@ from sweeps.mistakes import unknown
 from sweeps.number import is_number
 
 Figure = float | tuple[float, float]
-"""A number, or the least and the largest of several."""
+"""A number, or the smallest and largest of several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """A column of the published table, and what of `summary.csv` was measured for it."""
+    """A column of the published table, and the matching column of `summary.csv`."""
 
     title: str
-    """With its unit."""
+    """Heading, with the unit."""
     column: str
     factor: float = 1.0
-    """What the measured figure is multiplied with …"""
+    """The measured figure is multiplied by this …"""
     times: str | None = None
-    """… and a further column of `summary.csv` that it is multiplied with."""
+    """… and by this further column of `summary.csv`."""
     epochs: int | None = None
-    """What was published is that of so many epochs: a figure of fewer is told as one."""
+    """The published figure is for this many epochs; a figure after fewer is marked as such."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A line of the published table."""
+    """A row of the published table."""
 
     label: str
     cell: Mapping[str, Any] | None = None
-    """Which measured cells stand beside it, as {axis: value}; None: nothing here can be compared with it."""
+    """The measured cells to compare with, as {axis: value}; None if nothing here is comparable."""
     status: str = "ok"
     """How it ended: `ok`, `oom`, …"""
     figures: Mapping[str, Figure] = field(default_factory=dict)
@@ -42,7 +42,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A table that others published."""
+    """A table published by others."""
 
     source: str
     columns: Mapping[str, Column]
@@ -50,7 +50,7 @@ class Published:
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Published:
-        """From a config in which `published_mistakes` finds nothing."""
+        """Build from a config that has passed `published_mistakes`."""
         rows = [
             Row(**{**row, "figures": {name: _figure(value) for name, value in (row.get("figures") or {}).items()}})
             for row in config["rows"]
@@ -60,7 +60,7 @@ class Published:
 
 
 def published_mistakes(config: Any) -> Iterator[str]:
-    """A line for everything that keeps `sweep.published` from being a table."""
+    """Yield a line for everything that is wrong with the table in `sweep.published`."""
     if not isinstance(config, Mapping) or set(config) != {"source", "columns", "rows"}:
         yield "sweep.published needs source, columns and rows"
         return
@@ -73,7 +73,7 @@ def published_mistakes(config: Any) -> Iterator[str]:
             if name not in config["columns"]:
                 yield unknown(f"column in sweep.published.{where}.figures:", name, config["columns"])
             if not _is_figure(value):
-                yield f"sweep.published.{where}.figures.{name} is a number, or [least, largest], not {value!r}"
+                yield f"sweep.published.{where}.figures.{name} must be a number or [smallest, largest], not {value!r}"
 
 
 def _keys(where: str, given: Any, kind: type, needed: tuple[str, ...]) -> Iterator[str]:

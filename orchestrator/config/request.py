@@ -1,4 +1,4 @@
-"""What the user asked for, read from the composed config."""
+"""The user's request, read from the composed config."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ OWN_SECTIONS = (
     *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
     *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),
 )
-"""Config sections the orchestrator reads; every other one belongs to the trainable."""
+"""Config sections that the orchestrator reads; all others belong to the trainable."""
 
 IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
-"""Those of them that can change a trial's result; they identify it as they were asked for, `auto` as `auto`."""
+"""Those that can change a trial's result: part of its identity as written, `auto` as `auto`."""
 
 PHASES = ("probe", "train")
-"""The two phases that a sweep may have."""
+"""The phases that a sweep may have."""
 
 AUTO_GPUS = "auto"
 
 READING = ("report", "predict", "compare")
-"""Modes that look at results only: whether trials could run here does not matter."""
+"""Modes that only read results: whether trials could run here does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,78 +44,78 @@ class Request:
     results_dir: Path
     """The folder of this sweep's results."""
     store: str | None
-    """The URI that they are copied to; None where the folder is all."""
+    """The URI that results are copied to; None if they stay in the folder."""
     retries: int
     equal_failures: int | None
-    """How many cells may fail alike before the rest is left alone."""
+    """How many cells may fail for the same reason before the rest is not run."""
     hang_s: float | None
     time_limit_s: float | None
     allow_changed: bool
     verbose: bool
     name: str
     axes: Axes
-    """As asked: the axis `gpus` may be the string `auto`."""
+    """As written: the axis `gpus` may be the string `auto`."""
     zip: Sequence[Sequence[str]]
     exclude: Sequence[Mapping[str, Any]]
     scaling: str
     baseline: Mapping[str, Any] | None
     published: Mapping[str, Any] | None
-    """Figures of others, as `orchestrator.config.published` reads them."""
+    """Figures published by others, as read by `orchestrator.config.published`."""
     address: str | None
     dashboard: bool
     start_ahead: bool
     """Whether a gang's processes may start before its GPUs are free."""
     price_per_gpu_hour: float | None
     reference_batch_size: int | None
-    """The batch that accuracies are compared with; None where the trainable has none."""
+    """The batch size at which accuracies are compared; None if the trainable has none."""
     plan_format: str
     limit: Limit
     phases: bool
-    """Whether only what can change the answer is trained."""
+    """Whether to train only cells that can change the recommendation."""
     early_stop_after: float | None
-    """The share of its budget after which a hopeless trial may end; None: none ends within its training."""
+    """The share of its budget after which a hopeless trial may end; None: no trial is stopped early."""
     search: str | None
-    """Who chooses the cells; None: all of them run."""
+    """The search that chooses the cells; None: all of them run."""
     search_cells: int
     search_together: int
     gpu_types: tuple[str, ...]
     labels: Mapping[str, str]
     wait_s: float
-    """How long a trial may wait for nodes to come."""
+    """Seconds for which a trial may wait for nodes."""
     device: str
-    """As asked: auto, cuda or cpu."""
+    """As written: auto, cuda or cpu."""
     returned: Mapping[str, Any]
-    """The section `objective`: a column of the summary, and which of its figures is the best."""
+    """The section `objective`: a column of the summary, and which of its figures is best."""
     trackers: Mapping[str, Any]
-    """The section `tracker`: by the tracker's name, whether it is enabled, and its options."""
+    """The section `tracker`: for each tracker, whether it is enabled, and its options."""
     tune: Mapping[str, Any]
-    """The section `tune`: callbacks of Ray Tune's, and where its own copy goes."""
+    """The section `tune`: Ray Tune callbacks, and where Tune's own copy goes."""
     html: bool
-    """Whether there is to be a report beside the tables."""
+    """Whether to write a report in addition to the tables."""
     objective: str
     """What the recommendation minimises."""
     margin: float
-    """By how much validation accuracy may fall short."""
+    """How far validation accuracy may fall below the baseline's."""
     target_accuracy: float | None
     budget: Mapping[str, Any]
     """A trial's length."""
     predict: Mapping[str, Any]
-    """Which GPU counts, and what is known of the nodes."""
+    """The GPU counts to predict, and what is known of the nodes."""
     claims: Sequence[Any]
     """As in the config."""
     fail_on: str | None
     """The verdict that fails the sweep: refuted, or inconclusive as well."""
     compare_with: str | None
-    """Another sweep's results."""
+    """The results of another sweep to compare with."""
     arguments: Sequence[str]
-    """The command line, to tell further ones."""
+    """The command line, from which further commands are derived."""
     telemetry_hz: float
     rerun_invalid: float
-    """Of the trials, at most, whose timing something spoiled, are run once more."""
+    """The largest share of trials that are run again because something spoiled their timing."""
 
     @staticmethod
     def of(config: Mapping[str, Any], axes: Axes, arguments: Sequence[str] = ()) -> Request:
-        """The request in a resolved config, whose axes were read already; `checks` say if it makes sense."""
+        """Read the request from a resolved config and its parsed axes, without checking it (see `checking`)."""
         sweep, place = config["sweep"], str(config["results_dir"])
         store = place if is_uri(place) else None
         return Request(
@@ -173,24 +173,24 @@ class Request:
 
 
 def _scaling(asked: str, axes: Axes) -> str:
-    """Whoever gives the global batch keeps it as GPUs are added: that is strong scaling."""
+    """Resolve `auto`: an axis over the global batch keeps it as GPUs are added, which is strong scaling."""
     return asked if asked != "auto" else ("strong" if "global_batch_size" in axes else "weak")
 
 
 def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The types of GPU that a gang is to have; empty for any."""
+    """The GPU types that a gang requires; empty for any."""
     asked = config["cluster"]["gpu_type"]
     return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
 
 
 def device(config: Mapping[str, Any]) -> str:
-    """What trials are to compute on: cuda, cpu, auto; whoever asks for a type of GPU asks for GPUs."""
+    """The device that trials run on: cuda, cpu or auto; asking for a GPU type implies cuda."""
     asked: str = config["resources"]["device"]
     return "cuda" if asked == "auto" and gpu_types(config) else asked
 
 
 def value_at(config: Mapping[str, Any], dotted: str) -> Any:
-    """The value under a dotted key; None where a part of the path is absent."""
+    """The value under a dotted key; None if part of the path is missing."""
     node: Any = config
     for part in dotted.split("."):
         node = node.get(part) if isinstance(node, Mapping) else None

@@ -1,4 +1,4 @@
-"""From a point's resolved config and the nodes there are to what its trials share."""
+"""Builds the setup that trials share from a point's resolved config and the nodes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 
 
 def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, secrets: Secrets = NO_SECRETS) -> Setup:
-    """The setup in a resolved config, its `auto`s settled by the nodes. ValueError where a setting is missing."""
+    """The setup of a resolved config, each `auto` resolved for the nodes. Raises ValueError for missing settings."""
     trainable = config["trainable"]
     for key in ("_target_", "lr", "reference_batch_size"):
         if trainable.get(key) is None:
@@ -55,20 +55,20 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
 
 
 def _strategy(config: Mapping[str, Any]) -> str:
-    """The one asked for; for `auto` the one that the trainable names, if it names any."""
+    """The configured strategy; for `auto`, the one that the trainable names, if any."""
     asked_for: str = config["strategy"]
     return asked_for if asked_for != "auto" else config["trainable"].get("strategy") or "auto"
 
 
 def source_dir(trainable: Mapping[str, Any]) -> Path:
-    """The folder that a command's files lie in: where the user stands, unless the config says otherwise."""
+    """The folder of a command's files: the current directory, unless the config says otherwise."""
     return Path(trainable["source_dir"] or ".").expanduser().absolute()
 
 
 def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
-    """All that identifies a trial besides its point: the config as asked for, and the content of sources and data.
+    """Everything that identifies a trial besides its point: the config as written, and hashes of sources and data.
 
-    Without secrets: they go into the journal no more than they change a result.
+    Secrets are left out: they do not change results and must not enter the journal.
     """
     sections = {key: value for key, value in config.items() if key not in OWN_SECTIONS}
     found = {
@@ -78,12 +78,12 @@ def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_S
         | _command_source(config),
         "data": versions.data(config.get("data") or {}),
     }
-    # As the journal will give it back: keys that are numbers become text.
+    # Round-tripped as in the journal: keys that are numbers become text.
     return cast(dict[str, Any], json.loads(json.dumps(found)))
 
 
 def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
-    """The version of the files that a command line runs, where the trainable is one."""
+    """The version of a command line's files, if the trainable is one."""
     trainable = config["trainable"]
     if "argv" not in trainable:
         return {}
@@ -91,14 +91,14 @@ def _command_source(config: Mapping[str, Any]) -> dict[str, str]:
 
 
 def code_in(value: Any) -> set[str]:
-    """Every `package.module:name` in a config: the trainable, and a model, data set or optimizer of the user's own."""
+    """Every `package.module:name` in a config: the trainable, and the user's own model, data set or optimizer."""
     if isinstance(value, Mapping):
         return set().union(*(code_in(item) for item in value.values()))
     return {value} if isinstance(value, str) and _CODE.fullmatch(value) else set()
 
 
 def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:
-    """The axes with `gpus: auto` spelled out: 1, 2, 4 … up to what the nodes have, or the one fraction asked for."""
+    """The axes with `gpus: auto` resolved: 1, 2, 4 … up to what the nodes have, or the one fraction asked for."""
     if axes.get("gpus") != AUTO_GPUS:
         return axes
     share = _given(config["resources"]["gpus_per_worker"]) or 1
@@ -111,7 +111,7 @@ def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> A
 
 
 def _with_absolute_paths(data: Mapping[str, Any]) -> dict[str, Any]:
-    """A relative path is relative to where the user stands, and a rank's process may stand elsewhere."""
+    """Make paths absolute: they are relative to the current directory, and a rank may run in another one."""
     found = {key: Path(data[key]).expanduser().absolute() for key in ("root", "path") if data.get(key)}
     return {**data, **{key: str(path) for key, path in found.items()}}
 
@@ -126,11 +126,11 @@ def _given(value: Any) -> Any:
 
 
 def _cores_per_gpu(nodes: Sequence[Node]) -> int:
-    """A GPU's fair share of its node's cores, on the node where that is least."""
+    """Cores per GPU, on the node where that is smallest."""
     return max(1, min((int(node.cpus // node.gpus) for node in nodes if node.gpus), default=1))
 
 
 def _optimizer(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The config of the optimizer that rules look at: what a trainable says of itself stands before the section."""
+    """The optimizer config that LR rules look at; what the trainable declares takes precedence over the section."""
     said = config["trainable"].get("optimizer")
     return {"name": said} if said else config.get("optimizer") or {"name": "unknown"}

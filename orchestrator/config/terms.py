@@ -1,4 +1,4 @@
-"""What the user asked of the recommendation."""
+"""What the user asks of the recommendation."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from orchestrator.config.request import Request
 from orchestrator.storage.secrets import NO_SECRETS
 
 AT_YOUR_PRICE = "at your price"
-"""The unit of costs in the currency of `report.price_per_gpu_hour`, which nobody names."""
+"""The unit of costs, since the currency of `report.price_per_gpu_hour` is not known."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Terms:
-    """By what to choose, and how to ask for more."""
+    """The criteria of the choice, and what is needed to phrase commands for further seeds."""
 
     objective: str = "time"
     margin: float = 0.01
@@ -26,22 +26,22 @@ class Terms:
     """The section `budget`, a trial's length; empty where it is an axis."""
     price_per_gpu_hour: float | None = None
     arguments: Sequence[str] = ()
-    """The command line, to repeat it with more seeds."""
+    """The command line, repeated in commands for more seeds."""
     axes: Mapping[str, str] = field(default_factory=dict)
-    """Axes that tell cells apart, {axis: column of the frames}."""
+    """Axes that distinguish cells, {axis: column of the frames}."""
     excludes: bool = False
-    """Whether the sweep leaves combinations of them out."""
+    """Whether the sweep excludes combinations of these axes."""
     zips: bool = False
     """Whether any of them advance together."""
     nullable: frozenset[str] = frozenset()
-    """Those with the value null, which frames hold as a missing one."""
+    """Axes with a null value, which frames hold as a missing one."""
 
     @staticmethod
     def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
-        """The terms in a request; `axes` has the column of each axis that the trials have but the seed.
+        """The terms in a request; `axes` maps each axis of the trials except the seed to its column.
 
-        `arguments` are those that the results came from, where they are not the request's own: a report may be asked
-        for by the results' name alone, and what the sweep leaves out, or lets advance together, is not known then.
+        `arguments` are those that produced the results, if they are not the request's own: a report may be requested
+        by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.
         """
         is_another = set(axes) != set(request.axes) - {"seed"}
         return Terms(
@@ -54,6 +54,6 @@ class Terms:
             axes=dict(axes),
             excludes=bool(request.exclude) or is_another,
             zips=bool(request.zip) or is_another,
-            # `auto` is a text, until it is known on what machine
+            # `auto` stays a string until the machine is known
             nullable=frozenset(axis for axis, values in request.axes.items() if any(each is None for each in values)),
         )

@@ -1,7 +1,7 @@
-"""Which names in a config may become code: the project's own, and those of modules that the user trusts.
+"""Which names in a config may be run as code: the project's own, and those of modules that the user trusts.
 
 A config is data until it names a function. The shipped configs name the project's own trainables; `trusted_modules`
-adds modules. On the command line these may be any; in a config file, which may have come from somebody else, only
+adds modules: on the command line any, but in a config file, which may come from somebody else, only
 modules of the user's own folder, so that no file can reach what is installed (`os:system`, `torch.hub:load`).
 """
 
@@ -20,7 +20,7 @@ from orchestrator.config.own_code import SHIPPED, is_installed
 KEY = "trusted_modules"
 
 UNSET = "???"
-"""What a key holds that the user has yet to set."""
+"""The value of a key that the user must set."""
 
 _STREAMS = ("ext://sys.stdout", "ext://sys.stderr")
 _ALWAYS_CODE = ("_target_", "_check_", "_remarks_", "_partial_", "_args_", "_call_")
@@ -30,12 +30,12 @@ _MODULE = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*")
 
 @functools.cache
 def registered(shipped: Path) -> frozenset[str]:
-    """The dotted paths that the shipped configs of trainables name."""
+    """The dotted paths named in the shipped trainable configs."""
     return frozenset(name for file in shipped.glob("trainable/*.yaml") for name in _SHIPPED.findall(file.read_text()))
 
 
 def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped: Path) -> Iterator[str]:
-    """A line for everything in a resolved config that would become code and is not trusted."""
+    """Yield a line for every name in a resolved config that would be run as code and is not trusted."""
     listed = config.get(KEY) or []
     if not isinstance(listed, list) or not all(isinstance(each, str) and _MODULE.fullmatch(each) for each in listed):
         yield f"{KEY} must be a list of modules like [mypackage], not {listed!r}"
@@ -48,7 +48,7 @@ def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped:
                 f"if you mean it, say so on the command line: {KEY}=[{module}]"
             )
     for key, name in named_code(config):
-        if name == UNSET:  # which is told as what it is
+        if name == UNSET:  # reported elsewhere as not set
             continue
         if name not in registered(shipped) and not _within(name, listed):
             module = name.partition(":")[0]
@@ -57,9 +57,9 @@ def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped:
 
 
 def hydra_mistakes(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
-    """A line for everything in Hydra's own config with which Hydra would run code that is not its own.
+    """Yield a line for everything in Hydra's own config that would make it run untrusted code.
 
-    `trusted` are modules that the command line trusts: a sweeper's plugin, or the user's own callbacks.
+    `trusted` lists modules trusted on the command line: a sweeper plugin, or the user's callbacks.
     """
     for key, name in named_code({part: hydra.get(part) for part in ("launcher", "sweeper", "callbacks")}, "hydra"):
         if not name.startswith("hydra._internal.core_plugins.") and not _within(name, trusted):
@@ -67,11 +67,11 @@ def hydra_mistakes(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Ite
             yield f"{key}={name!r} is not Hydra's own; if you trust it, say so on the command line: {KEY}=[{top}]"
     for key, name in _factories({part: hydra.get(part) for part in ("job_logging", "hydra_logging")}, "hydra"):
         if not name.startswith("logging."):
-            yield f"{key}={name!r}: only handlers and formatters of the standard module logging"
+            yield f"{key}={name!r}: only handlers and formatters of Python's logging module are allowed"
 
 
 def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
-    """Every (dotted key, name) with which logging.config makes an object."""
+    """Every (dotted key, name) from which logging.config would create an object."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             reaches_out = isinstance(item, str) and item.startswith("ext://") and item not in _STREAMS
@@ -82,7 +82,7 @@ def _factories(value: Any, key: str) -> Iterator[tuple[str, str]]:
 
 
 def named_code(value: Any, key: str = "") -> Iterator[tuple[str, str]]:
-    """Every (dotted key, name) in a config that something resolves to code: targets, and names with a colon."""
+    """Every (dotted key, name) in a config that is resolved to code: targets, and names with a colon."""
     if isinstance(value, Mapping):
         for name, item in value.items():
             dotted = f"{key}.{name}" if key else str(name)
@@ -103,7 +103,7 @@ def _within(name: str, modules: Iterable[str]) -> bool:
 
 
 def _is_users_own(module: str) -> bool:
-    """Whether the module lies outside the standard library and what is installed; nothing is imported to know it."""
+    """Whether the module is neither in the standard library nor installed; finds out without importing it."""
     top = module.partition(".")[0]
     if top in sys.stdlib_module_names or top in SHIPPED:
         return False

@@ -1,4 +1,4 @@
-"""Content versions of what a trial depends on besides its config: source code, the command's files, data files."""
+"""Content hashes of what a trial depends on besides its config: source code, the command's files, data files."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from orchestrator.config.own_code import is_installed, python_files
 from sweeps.identity import LENGTH
 
 MOST_FILES = 5000
-"""Beyond as many Python files a folder is no project's own, and only the named files count."""
+"""A folder with more Python files than this is not one project: only the files named in the command count."""
 
 
 class Versions:
-    """The versions at one moment: each is read once, however many trials depend on it."""
+    """Versions at one moment; each is computed once, however many trials depend on it."""
 
     def __init__(self) -> None:
         self.source = functools.cache(self._source)
@@ -28,9 +28,10 @@ class Versions:
         self._files: dict[tuple[Any, Any], str] = {}
 
     def _source(self, dotted_path: str) -> str:
-        """A hash of the Python sources of the package a `package.module:function` lives in, or of a module's folder.
+        """A hash of the Python sources of the package that contains `package.module:function`, or of a module's folder.
 
-        The content and not a commit, so that editing a README reruns nothing. ValueError if there is no such package.
+        Based on content rather than the commit, so that editing a README reruns nothing. Raises ValueError if there is
+        no such package.
         """
         top = dotted_path.partition(":")[0].partition(".")[0]
         spec = importlib.util.find_spec(top)
@@ -40,26 +41,26 @@ class Versions:
         return self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
 
     def data(self, data: Mapping[str, Any]) -> str:
-        """As `data_version`."""
+        """See `data_version`."""
         key = (data.get("name"), data.get("path"))
         return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
 
 
 def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
-    """Of the package in these folders; without any, of the module whose file is `origin`."""
+    """The version of the package in these folders; without any, of the module in the file `origin`."""
     if folders:
         roots = [Path(folder) for folder in folders]
         sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
         return _outline(sources) if is_installed(roots[0]) else hash_files(sources)
     assert origin is not None
-    # What a script imports from beside itself belongs to it; the neighbours of an installed module do not.
+    # A script's neighbours belong to it, since it may import them; those of an installed module do not.
     module = Path(origin)
     siblings = [module] if is_installed(module) else sorted(module.parent.glob("*.py"))
     return hash_files((path.relative_to(module.parent), path) for path in siblings)
 
 
 def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
-    """ValueError if the module is not there, or never mentions the name; it is read, not imported."""
+    """Raise ValueError if the module is missing or never mentions the name; it is read, not imported."""
     module, _, name = dotted_path.partition(":")
     file = Path(spec.origin) if spec.origin else None
     for root in spec.submodule_search_locations or ():
@@ -75,9 +76,9 @@ def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
 
 
 def data_version(data: Mapping[str, Any]) -> str:
-    """A hash of the data files that the config names, so that another file under the same name is other data.
+    """A hash of the data files that the config names, so that a changed file under the same name counts as other data.
 
-    Sets known by name are what their name says. A file that this machine does not have is `absent`: the trial itself
+    Data sets known by name are identified by it. A file that this machine does not have is `absent`: the trial
     will say so.
     """
     if data.get("path"):
@@ -87,13 +88,13 @@ def data_version(data: Mapping[str, Any]) -> str:
 
 
 def _outline(named: Iterable[tuple[Path, Path]]) -> str:
-    """Names and sizes: enough for a package that is installed and not edited, and that may have thousands of files."""
+    """A hash of names and sizes: enough for an installed package, which is not edited and may have many files."""
     outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
     return hashlib.sha256(outline.encode()).hexdigest()[:LENGTH]
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
-    """A hash of files' contents under the names they go by."""
+    """A hash of the files' contents together with their given names."""
     whole = hashlib.sha256()
     for name, path in named:
         with path.open("rb") as file:
@@ -105,7 +106,7 @@ def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
 def command_version(argv: str | Sequence[Any], folder: Path) -> str:
     """A hash of every file of `folder` that a word of the command names, and of the Python files beside and below it.
 
-    `-m package.module` names the package. A README beside them, and what the command writes, change nothing.
+    `-m package.module` names the package. A README beside them, or the command's output, does not change the hash.
     """
     files: dict[str, Path] = {}
     for named in _named(argv, folder):
@@ -122,6 +123,6 @@ def _named(argv: str | Sequence[Any], folder: Path) -> Iterator[Path]:
         top = folder / word.partition(".")[0]
         if after == "-m" and (top.is_dir() or top.with_suffix(".py").is_file()):
             yield top if top.is_dir() else top.with_suffix(".py")
-        elif word and "{" not in word and os.path.isfile(folder / word):  # false also for a name that is too long
+        elif word and "{" not in word and os.path.isfile(folder / word):  # False for a name too long
             yield folder / word
         after = word

@@ -100,14 +100,14 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
         ),
         ("cluster.labels=null", "cluster.labels must be a section, not None"),
         ("batch_scaling", "'batch_scaling' is not KEY=VALUE (did you mean sweep=batch_scaling?)"),
-        ("train.py", "'train.py' is not KEY=VALUE; a script of yours is run by trainable=command"),
+        ("train.py", "'train.py' is not KEY=VALUE; to run a script of yours: trainable=command"),
         ("64]", "'64]' is not KEY=VALUE; if it belongs to the word before it"),
         (
             "trainable=train.py",
             "unknown trainable in 'trainable=train.py': 'train.py'; valid: command, conv2d_timing, f",
         ),
         ("trainable=null", "unknown trainable in 'trainable=null': 'null'; valid: command,"),
-        ("schedule=null", "'schedule=null': a group is left out by ~schedule"),
+        ("schedule=null", "'schedule=null': to leave out a group, write ~schedule"),
         ("results_dir=", "results_dir must be a folder or a URI, not empty"),
         ("budget.seconds=inf", "budget.seconds must be a number above 0, not inf"),
         (
@@ -164,7 +164,7 @@ def test_a_new_key_of_a_mapping_that_is_there_is_told_as_such(capsys: pytest.Cap
 def test_a_sweep_that_is_not_found_may_lie_in_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = told(capsys, "sweep=mine")
     assert line.startswith("unknown sweep in 'sweep=mine': 'mine'; valid: batch_scaling, ")
-    assert line.endswith("; one of your own, FOLDER/sweep/mine.yaml, is found by -cd FOLDER")
+    assert line.endswith("; to use your own FOLDER/sweep/mine.yaml, add -cd FOLDER")
 
 
 def test_axes_are_lists_whichever_way_they_are_written():

@@ -29,14 +29,14 @@ def test_a_text_in_braces_is_to_be_quoted_twice(override, told, capsys):
 )
 def test_values_without_brackets_are_told_with_them(override, meant, capsys):
     assert main(["sweep=batch_scaling", override, "mode=plan"]) == 2
-    assert f"values of an axis stand in brackets, '{meant}'; with -m" in capsys.readouterr().err
+    assert f"an axis takes a list in brackets, '{meant}'; with -m" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("override", "told"),
     [
-        ("rerun=ab,cd", "a list stands in brackets, 'rerun=[ab,cd]'; with -m"),
-        ("report.margin=.1,.2", "a list stands in brackets, 'report.margin=[.1,.2]'; with -m"),
+        ("rerun=ab,cd", "write a list in brackets, 'rerun=[ab,cd]'; with -m"),
+        ("report.margin=.1,.2", "write a list in brackets, 'report.margin=[.1,.2]'; with -m"),
         ("sweep=batch_scaling,mine", "only one can be chosen; with -m"),
     ],
 )
@@ -48,7 +48,7 @@ def test_what_can_be_no_axis_is_not_called_one(override, told, capsys):
 
 def test_spaces_around_the_sign_are_told_as_such(capsys):
     assert main(["sweep=batch_scaling", "sweep.axes.gpus = [1]", "mode=plan"]) == 2
-    assert capsys.readouterr().err.endswith("; there are no spaces around =\n")
+    assert capsys.readouterr().err.endswith("; write no spaces around =\n")
 
 
 def test_a_word_without_a_value_is_told_as_such(capsys):
