@@ -165,9 +165,8 @@ def _within_reach(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         return cells, []
     beyond = invalid & (cells["efficiency"] > _FAR_ABOVE * max(1.0, float(others.max())))
     many = figures.counted(int(beyond.sum()), "cell is", "cells are")
-    return cells.assign(efficiency=cells["efficiency"].mask(beyond)), [
-        f"{many} far above all others and not drawn: the timing is not valid."
-    ] if many else []
+    remarks = [f"{many} far above all others and not drawn: the timing is not valid."] if many else []
+    return cells.assign(efficiency=cells["efficiency"].mask(beyond)), remarks
 
 
 def _doubts(cells: pd.DataFrame, column: str) -> list[str]:

@@ -30,8 +30,8 @@ _ONE_PROCESS = (
     " not in their intervals (workers=per_seed has other processes for every seed)."
 )
 _LAUNCHES = (
-    "and one process may launch half as fast again as another: workers=per_seed with three seeds or more tells how they"
-    " differ, trainable.cuda_graph=on leaves few launches."
+    "mostly for launches, at which one may be half as fast again as another: workers=per_seed with three seeds or more"
+    " tells how they differ, trainable.cuda_graph=on leaves few launches."
 )
 _ELSEWHERE = (
     "ran on other machines than the baseline, or on the same ones after a restart (same_machines): how machines of one"
@@ -84,7 +84,7 @@ def _launches(cells: pd.DataFrame) -> list[str]:
     shares = cells["launch_share"][launch_bound(cells)]
     if shares.empty:
         return []
-    where = f"In {figures.counted(len(shares), 'cell', 'cells')} GPUs wait for launches"
+    where = f"In {figures.counted(len(shares), 'cell', 'cells')} GPUs wait for their processes"
     return [f"{where} ({'up to ' * (len(shares) > 1)}{figures.percent(shares.max())}% of a step), {_LAUNCHES}"]
 
 

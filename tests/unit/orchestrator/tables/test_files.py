@@ -220,10 +220,10 @@ def test_steps_that_hang_on_launches_say_so(record_of: RecordOf) -> None:
         records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
         return speedup_markdown(collect(records, scaling="weak")[1])
 
-    assert "In 1 cell GPUs wait for launches (40% of a step), and one process" in text(0.0009, 0.004)
-    assert "In 2 cells GPUs wait for launches (up to 40% of a step), and one process" in text(0.001, 0.004)
-    assert "wait for launches" not in text(0.0009, 0.0)
-    assert "wait for launches" not in text(0.004, device="cpu", provenance={"device_model": "Xeon"})
+    assert "In 1 cell GPUs wait for their processes (40% of a step), mostly for launches" in text(0.0009, 0.004)
+    assert "In 2 cells GPUs wait for their processes (up to 40% of a step), mostly for launches" in text(0.001, 0.004)
+    assert "for launches" not in text(0.0009, 0.0)
+    assert "for launches" not in text(0.004, device="cpu", provenance={"device_model": "Xeon"})
 
 
 @pytest.mark.parametrize(
