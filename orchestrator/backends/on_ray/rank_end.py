@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
@@ -20,6 +22,18 @@ NOTE_LENGTH = 200
 
 
 _COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
+
+
+def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
+    """By rank, what Ray comes to say of each; those of one node wait together. `ask(rank, timeout_s)` as in `settled`.
+
+    Whatever becomes of the others, each has its say after NODE_S at the latest.
+    """
+    if not errors:
+        return {}
+    with ThreadPoolExecutor(max_workers=len(errors)) as threads:
+        waiting = {rank: threads.submit(settled, error, partial(ask, rank)) for rank, error in errors.items()}
+    return {rank: waited.result() for rank, waited in waiting.items()}
 
 
 def settled(error: RayError, ask: Callable[[float], object]) -> RayError:

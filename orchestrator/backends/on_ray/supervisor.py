@@ -9,7 +9,6 @@ import os
 import socket
 import time
 from collections.abc import Collection, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -23,7 +22,7 @@ from orchestrator.backends.gang_end import RankEnd, outcome_of
 from orchestrator.backends.on_ray.drain_notice import DrainNotice
 from orchestrator.backends.on_ray.plain_values import plain_result
 from orchestrator.backends.on_ray.rank import WATCH, rank_log
-from orchestrator.backends.on_ray.rank_end import end_by, oom_kills, settled
+from orchestrator.backends.on_ray.rank_end import all_settled, end_by, oom_kills
 from orchestrator.backends.on_ray.rank_watch import RankWatch
 from orchestrator.backends.on_ray.worker_group import WorkerGroup
 from orchestrator.journal.outcome import Outcome
@@ -182,17 +181,12 @@ class Supervisor:
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
 
     def _lost(self, errors: Mapping[int, RayError]) -> list[RankEnd]:
-        """How ranks ended whose processes did not answer; those of one node wait together for what Ray says of it."""
-
-        def end(rank: int) -> RankEnd:
-            known = settled(errors[rank], lambda timeout_s: self._ask_again(rank, timeout_s))
+        """How ranks ended whose processes did not answer."""
+        ends = []
+        for rank, error in all_settled(errors, self._ask_again).items():
             log, began_at = self._logs[rank]
-            return end_by(known, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills)
-
-        if not errors:
-            return []
-        with ThreadPoolExecutor(max_workers=len(errors)) as together:
-            return list(together.map(end, errors))
+            ends.append(end_by(error, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills))
+        return ends
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
         ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)

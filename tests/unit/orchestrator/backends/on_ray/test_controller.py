@@ -1,4 +1,4 @@
-"""What a gang's start does without: Tune's imports in the supervisor, and a process in each group of groups."""
+"""What a gang's start does without: Tune's imports in the supervisor, and a process in each group of bundles."""
 
 import subprocess
 import sys

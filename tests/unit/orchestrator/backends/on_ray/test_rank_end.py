@@ -1,12 +1,13 @@
 """What became of a rank that did not answer: its node, the host's memory, a crash, or somebody's SIGKILL."""
 
+import threading
 from pathlib import Path
 
 import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from orchestrator.backends.on_ray import rank_end
-from orchestrator.backends.on_ray.rank_end import end_by, settled
+from orchestrator.backends.on_ray.rank_end import all_settled, end_by, settled
 from orchestrator.journal.outcome import Cause
 from sweeps.status import Status
 
@@ -66,6 +67,18 @@ def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.Mon
     assert settled(GONE, ask) is GONE
     monkeypatch.setattr(rank_end, "NODE_S", 0.0)
     assert settled(unreachable, ask) is unreachable
+
+
+def test_those_that_cannot_be_reached_are_asked_at_the_same_time() -> None:
+    lost = {rank: RayActorError(error_msg=f"its node has died, and rank {rank} with it.") for rank in (0, 2)}
+    all_there = threading.Barrier(2, timeout=10)
+
+    def ask(rank: int, timeout_s: float) -> None:
+        all_there.wait()  # broken where one is asked after the other
+        raise lost[rank]
+
+    assert all_settled({rank: ActorUnavailableError("unavailable", None) for rank in lost}, ask) == lost
+    assert all_settled({}, ask) == {}
 
 
 def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
