@@ -1,1 +1,1 @@
-"""A driver's time with a sweep, from its lock to its report."""
+"""The driver of a sweep, from taking its lock to writing its report."""

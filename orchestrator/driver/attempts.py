@@ -1,4 +1,4 @@
-"""Attempts at trials: how many there were, how those that failed ended, and which trials are to have another."""
+"""Attempts at trials: how many there were, how failed ones ended, and which trials get another."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.trial import TrialSpec
 
 LOST_NODES = 5
-"""Attempts that one trial may lose to nodes, and to GPUs: not its fault, but something that eats them must end."""
+"""Attempts that one trial may lose to nodes or GPUs: not its fault, but one that breaks them must stop sometime."""
 
 _CHARGED = (Cause.ERROR, Cause.CRASH)
 
 
 class Attempts:
-    """Those of this driver and of the ones before, as the journal tells them."""
+    """Attempts made by this driver and, according to the journal, by earlier ones."""
 
     def __init__(self, journal: Journal, *, retries: int) -> None:
         self._numbers = journal.attempts()
@@ -26,10 +26,10 @@ class Attempts:
         self._retries = retries
         self._again: list[TrialSpec] = []
         self._running: dict[str, tuple[TrialSpec, float]] = {}
-        """By trial, with the time at which its attempt began, on a monotonic clock."""
+        """Running attempts: by trial, the start on a monotonic clock."""
 
     def begun(self, trial: TrialSpec) -> int:
-        """Another attempt begins; its number, from 1."""
+        """Note that an attempt has begun; return its number, counted from 1."""
         self._numbers[trial.trial_id] = self.number(trial) + 1
         self._running[trial.trial_id] = trial, time.monotonic()
         return self.number(trial)
@@ -39,7 +39,7 @@ class Attempts:
         return self._numbers.get(trial.trial_id, 0)
 
     def failed(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any] | None:
-        """What the journal is told of an attempt that is followed by another one; None where this was the last."""
+        """The journal record of an attempt that will be followed by another; None if this was the last."""
         self._running.pop(trial.trial_id, None)
         tried = self._tried.setdefault(trial.trial_id, [])
         if not is_tried_again(outcome.cause, tried, self._retries):
@@ -49,22 +49,22 @@ class Attempts:
         return self._described(trial) | value
 
     def another(self, trial: TrialSpec) -> None:
-        """The journal knows: the trial may run again."""
+        """Call once the failure is journalled: the trial may run again."""
         self._again.append(trial)
 
     def cut_off(self) -> list[dict[str, Any]]:
-        """What the journal is told of attempts that have begun, and that nobody will hear of again."""
+        """Journal records of attempts that have begun and whose end nobody will report."""
         now_s, running = time.monotonic(), list(self._running.values())
         self._running.clear()
         return [self._described(trial) | {"wall_s": now_s - began_s} for trial, began_s in running]
 
     def over(self, trial: TrialSpec) -> None:
-        """The trial has ended: a further attempt, where it is asked for, starts from nothing."""
+        """The trial has ended: if another attempt is requested, counting starts afresh."""
         self._running.pop(trial.trial_id, None)
         self._tried.pop(trial.trial_id, None)
 
     def to_run_again(self) -> list[TrialSpec]:
-        """The trials that may, since this was asked last."""
+        """The trials that may run again, new since the last call."""
         again, self._again = self._again, []
         return again
 
@@ -73,10 +73,10 @@ class Attempts:
 
 
 def is_tried_again(cause: Cause, before: Sequence[Cause], retries: int) -> bool:
-    """Whether there is another attempt after those that ended `before`, and the one that has just ended by `cause`.
+    """Whether another attempt follows after those that ended `before` and the one that has just ended by `cause`.
 
-    Errors and crashes have `retries` further attempts; lost nodes and GPUs are not charged, up to LOST_NODES; of a
-    host that ran out of memory, which others may have filled, one. All other ends are what the trial itself came to.
+    Errors and crashes get `retries` further attempts. Lost nodes and GPUs are not charged, up to LOST_NODES. A host
+    that ran out of memory, possibly because of other processes, grants one. All other ends are the trial's own result.
     """
     if cause in (Cause.NODE, Cause.DEVICE):
         return before.count(cause) < LOST_NODES
@@ -86,7 +86,7 @@ def is_tried_again(cause: Cause, before: Sequence[Cause], retries: int) -> bool:
 
 
 def tried_before(records: Iterable[Record]) -> dict[str, list[Cause]]:
-    """By trial, how the attempts since its last terminal record ended: those of an earlier run of the driver count."""
+    """By trial, how its attempts since the last terminal record ended, including those of earlier drivers."""
     found: dict[str, list[Cause]] = {}
     for record in records:
         if record.kind == Kind.RETRIED:

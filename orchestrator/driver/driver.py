@@ -33,10 +33,10 @@ def run(
     console: Console,
     secrets: Secrets = NO_SECRETS,
 ) -> int:
-    """Run or continue the sweep, write and print its tables; the exit status.
+    """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    `asked` is the config outside the axes: the journal of another question is refused with a MistakesError, one that
-    another driver owns with a LockedError. `secrets` are kept out of everything that is written.
+    `asked` is the config outside the axes. Raises MistakesError if the journal is of another config, LockedError if
+    another driver owns it. `secrets` are kept out of everything that is written.
     """
     check_reachable(request)
     check_extensions(request)
@@ -70,16 +70,16 @@ def run(
 
 
 def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:
-    """Meanwhile the results lie in the store, too, that the request names."""
+    """Context in which results are also copied to the store that the request names."""
     if request.store is None:
         return nullcontext()
-    from orchestrator.storage.copying import Copying  # pyarrow, which folders do without
+    from orchestrator.storage.copying import Copying  # imports pyarrow, which local folders do not need
 
     return Copying(request.store, layout, console)
 
 
 def report(request: Request, console: Console) -> int:
-    """Rebuild the tables and the report from the journal as far as it is sound, running nothing; the exit status."""
+    """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status."""
     layout = Layout(request.results_dir)
     with _copying(request, layout, console):
         return _report(request, layout, console)
@@ -88,7 +88,7 @@ def report(request: Request, console: Console) -> int:
 def _report(request: Request, layout: Layout, console: Console) -> int:
     if not layout.journal.exists():
         kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
-        what_is_left = f"; what was made of it before is still there: {', '.join(kept)}" if kept else ""
+        what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
         raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
     ending = Ending.of(request, layout, (), found.ends, driver=found.driver, findings=found.findings)

@@ -26,19 +26,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Ending:
-    """What there is to say once nothing runs any more."""
+    """Everything to report once nothing runs any more."""
 
     reported: Reported | None
-    """None where no trial has ended."""
+    """None if no trial has ended."""
     findings: Sequence[Finding]
-    """What in the results directory is not sound."""
+    """Findings about damaged files in the results directory."""
     ends: Sequence[TrialRecord]
-    """Of the planned trials; of all in the journal where there is no plan."""
+    """How the planned trials ended; without a plan, all trials in the journal."""
     missing: int
-    """Planned trials without an end: the sweep was interrupted."""
+    """Planned trials without an end, because the sweep was interrupted."""
     layout: Layout
     failed_claims: Sequence[str] = ()
-    """Sentences of the claims that `claims.fail_on` lets fail the sweep."""
+    """Sentences of the claims that fail the sweep, as `claims.fail_on` asks."""
 
     @staticmethod
     def of(
@@ -50,9 +50,9 @@ class Ending:
         driver: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] = (),
     ) -> Ending:
-        """Write the tables and the report of these ends.
+        """Write the tables and the report for these ends.
 
-        `driver` is who took the sweep up last, as of `origin.origin`; `findings` is what is known not to be sound.
+        `driver` describes the last driver, as returned by `origin.origin`; `findings` lists known damage.
         """
         missing = sum(trial.trial_id not in ends for trial in planned)
         if not ends:
@@ -73,25 +73,25 @@ class Ending:
 
     @property
     def exit_status(self) -> int:
-        """0 if every planned trial has an end that is a result, or was skipped by a rule of the sweep; else 1.
+        """0 if every planned trial has a result or was skipped by a rule of the sweep; else 1.
 
-        1 as well where a claim has the verdict that `claims.fail_on` names.
+        Also 1 if a claim has a verdict on which `claims.fail_on` fails.
         """
         failed = any(record.status is Status.FAILED for record in self.ends)
         return 1 if failed or self.missing or self.left_out() or self.failed_claims else 0
 
     def left_out(self) -> list[str]:
-        """A line for each budget that ran out."""
+        """Yield a line for each budget that ran out."""
         notes = Counter(record.note for record in self.ends if record.skipped_by == "budget")
         return [
-            f"{count} of {len(self.ends)} trials are missing: {note}; a larger one runs them"
+            f"{count} of {len(self.ends)} trials are missing: {note}; raise it to run them"
             for note, count in notes.items()
         ]
 
     def failures(self) -> list[str]:
-        """A line for each reason for which trials failed, with a place to look at; other ends are in the tables.
+        """Yield a line for each reason why trials failed, and where to look; other ends are in the tables.
 
-        Reasons that differ in numbers only (a batch size, a shape) are one, told in the first one's words.
+        Reasons that differ only in numbers (a batch size, a shape) are merged; the first one's text is shown.
         """
         failed = [record for record in self.ends if record.status is Status.FAILED]
         by_note: dict[str, list[TrialRecord]] = {}
@@ -103,7 +103,7 @@ class Ending:
         ]
 
     def _place(self, record: TrialRecord) -> Path:
-        """Where there is most to read about a failed trial."""
+        """The most informative file about a failed trial."""
         trace = self.layout.trace(record.trial_id)
         return trace if trace.exists() else self.layout.trial(record.trial_id)
 
@@ -126,7 +126,7 @@ class Ending:
         console.print(files, markup=False, soft_wrap=True)
 
     def _show_reported(self, reported: Reported, console: Console) -> None:
-        """For a person at a terminal as much as its width holds; for a file or a pipe the Markdown of the files."""
+        """Print tables: at a terminal as much as fits its width, to a file or pipe the Markdown of the files."""
         if console.is_terminal:
             from orchestrator.tables.terminal import show
 
@@ -140,5 +140,5 @@ class Ending:
 
 
 def have_not_run(count: int) -> str:
-    """The line about so many planned trials, 0 too: an interrupted sweep may have none left."""
+    """The line on planned trials that have not run; 0 is possible, too: an interrupted sweep may have none left."""
     return f"{count} planned {'trial has' if count == 1 else 'trials have'} not run; the same command continues"

@@ -1,4 +1,4 @@
-"""What a sweep's trials run on, and whether a continued one still runs on the same."""
+"""The hardware that a sweep's trials run on, and whether a continued sweep still has the same."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _CPU_INFO = Path("/proc/cpuinfo")
 
 
 def hardware_of(trials: Iterable[TrialSpec], nodes: Sequence[Node], *, here: bool) -> Hardware:
-    """The models of what these trials compute on, `gpu` and `cpu`, as far as the nodes tell.
+    """The models of the hardware for these trials, `gpu` and `cpu`, as far as the nodes report them.
 
-    Only of this machine (`here`) is the CPU's model known before a trial tells it.
+    A CPU model is known before a trial reports it only for this machine (`here`).
     """
     devices = {trial.device for trial in trials}
     gpus = sorted({node.gpu_type for node in nodes if node.gpus and node.gpu_type})
@@ -31,7 +31,7 @@ def hardware_of(trials: Iterable[TrialSpec], nodes: Sequence[Node], *, here: boo
 
 
 def check_hardware(request: Request, records: Iterable[Record], now: Hardware) -> None:
-    """MistakesError where the sweep's last trials ran on something else, unless `allow_changed` says that it may."""
+    """Raise MistakesError if the sweep's last trials ran on other hardware, unless `allow_changed` permits that."""
     before = _latest(records)
     both = before.keys() & now.keys()
     changes = difference({kind: before[kind] for kind in both}, {kind: now[kind] for kind in both})
@@ -42,7 +42,7 @@ def check_hardware(request: Request, records: Iterable[Record], now: Hardware) -
 
 
 def _latest(records: Iterable[Record]) -> Hardware:
-    """What trials were run on the last time any were."""
+    """The hardware of the most recent trials."""
     found: Hardware = {}
     for record in records:
         if record.kind == Kind.SWEEP and isinstance(hardware := record.value.get("hardware"), Mapping):

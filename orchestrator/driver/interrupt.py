@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: the first asks for a clean end and gives it some seconds, the second ends at once."""
+"""Ctrl-C and SIGTERM: the first starts a clean shutdown with a time limit, the second ends the process at once."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from types import FrameType
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 INTERRUPTED = tuple(128 + number for number in SIGNALS)
-"""What a shell expects of a process that ended because of one of them: 130, 143."""
+"""Exit statuses that shells expect of a process ended by these signals: 130, 143."""
 
 GRACE_S = 8.5
-"""How long a clean end may take: whoever sent the signal sends SIGKILL after ten seconds, and the journal is safe."""
+"""Time limit for a clean shutdown: most senders follow up with SIGKILL after ten seconds. The journal is safe."""
 
 
-_SAID = "interrupted: what runs is given up, and the tables follow; once more ends at once"
-_NOTHING_RUNS = "interrupted: nothing runs any more, the tables are being made; once more ends at once"
-_NOTHING_RAN = "interrupted while starting: no trial ran, and the same command continues"
+_SAID = "interrupted: stopping the running trials, then writing the tables; interrupt again to end at once"
+_NOTHING_RUNS = "interrupted: no trial is running, the tables are being written; interrupt again to end at once"
+_NOTHING_RAN = "interrupted while starting: no trial ran; run the same command to continue"
 _OVER = b"\0"
-_TOO_SLOW = "this does not end in time, and is killed: the same command continues, mode=report makes the tables"
+_TOO_SLOW = "shutdown took too long, killed: the same command continues, mode=report makes the tables"
 _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 def _say(message: str) -> None:
-    """On standard error, if anybody reads it: Ctrl-C ends a `tee` behind the pipe, too."""
+    """Write to standard error, if anybody still reads it: Ctrl-C ends a `tee` behind the pipe, too."""
     with suppress(OSError):
         os.write(2, f"\n{message}\n".encode())
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:
-    """End the process, also as a signal's handler; the driver's watcher ends what is still running."""
+    """End the process (also usable as a signal handler); the driver's watcher ends whatever is still running."""
     with suppress(OSError):
-        if os.isatty(1):  # which a live table has hidden the cursor of
+        if os.isatty(1):  # a live table has hidden the cursor
             os.write(1, _SHOW_CURSOR)
     os._exit(128 + number)
 
 
 class Interrupt:
-    """While the `with` lasts, remembers the first signal that came.
+    """Context manager that remembers the first signal to arrive.
 
-    Python's own handlers wait for the main thread, which may be in Ray's code for seconds. So a thread is told by the
-    system itself, through a pipe: it counts the seconds from the signal on, and hears the second one at once.
+    Python's own handlers wait for the main thread, which may be inside Ray's code for seconds. So a thread is woken
+    through a pipe: it starts the time limit when the signal arrives, and sees a second signal at once.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ class Interrupt:
 
     @property
     def exit_status(self) -> int:
-        """What a shell expects of a process that ended because of the signal: 130 or 143."""
+        """The exit status that shells expect of a process ended by the signal: 130 or 143."""
         assert self.signal is not None
         return 128 + self.signal
 
@@ -86,7 +86,7 @@ class Interrupt:
 
     @contextmanager
     def said_by(self, say: Callable[[str], None] | None) -> Iterator[None]:
-        """Meanwhile this says what there is to say, from a thread: a live table would be drawn over anything else."""
+        """Context in which messages go through `say`, from a thread: a live table would overwrite any other output."""
         self._say = say or _say
         try:
             yield
@@ -95,9 +95,9 @@ class Interrupt:
 
     @contextmanager
     def ends_at_once(self) -> Iterator[None]:
-        """Meanwhile the first signal ends the command: nothing runs yet that could end cleanly.
+        """Context in which the first signal already ends the command: nothing runs yet that needs a clean shutdown.
 
-        A program or notebook that only sweeps, too, is not ended for that: there another handler was in place before.
+        A program or notebook that calls `run_sweep` is not ended: there, another handler was installed before.
         """
         self._at_once = True
         try:
@@ -106,20 +106,20 @@ class Interrupt:
             self._at_once = False
 
     def nothing_runs(self) -> None:
-        """From here on there are only tables to make, and this is what is said."""
+        """Note that only tables are left to write, and change the message accordingly."""
         self._said = _NOTHING_RUNS
 
     def give_back(self) -> None:
-        """The signals have their handlers of before."""
+        """Restore the previous signal handlers."""
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
 
     def _came(self, number: int, frame: FrameType | None) -> None:
-        """The thread may not have had its turn yet."""
+        """Handle a signal in the main thread, in case the thread has not run yet."""
         self.signal = self.signal or number
 
     def _listen(self) -> None:
-        """The thread's: the first signal, and then the second one or the end of the time."""
+        """The thread's main function: wait for the first signal, then for a second one or the end of the time limit."""
         number = self._next(None)
         if not number:
             return
@@ -136,11 +136,11 @@ class Interrupt:
             end_at_once(number)
 
     def _tell(self, message: str) -> None:
-        """Somebody else's way to say something may take its time: the seconds are counted all the same."""
+        """Print from another thread: the caller's way of printing may be slow and must not stop the clock."""
         threading.Thread(target=self._say, args=(message,), daemon=True).start()
 
     def _next(self, until: float | None) -> int | None:
-        """The next of the signals; 0 when it is over, None when it is too late. Other handlers' signals pass by."""
+        """The next signal; 0 when the context ends, None on timeout. Signals with other handlers are skipped."""
         while until is None or time.monotonic() < until:
             wait_s = None if until is None else max(0.0, until - time.monotonic())
             ready, _, _ = select.select([self._read_end], [], [], wait_s)
@@ -164,7 +164,7 @@ def _guard_forks() -> None:
 
 
 def _in_child() -> None:
-    """A process that is forked has the pipe, too: its signals are its own affair."""
+    """Reset a forked child, which inherits the pipe but must handle its own signals."""
     if _current is not None:
         signal.set_wakeup_fd(-1)
         _current.give_back()

@@ -1,8 +1,8 @@
-"""The files of a trial that has ended and runs again: kept until the row that they are of stands no more.
+"""Keeps the files of a finished trial that runs again for as long as its previous row stays valid.
 
-Else it would have the curve of an attempt that does not stand: one that was interrupted, or that did not replace an ok
-row (`standing`). Every step can be repeated, so that a driver that was killed in between leaves what the next one can
-put right.
+Otherwise that row would get the curve of an attempt that does not count: one interrupted, or not replacing an ok
+row (`standing`). Every step is idempotent, so if a driver is killed in between, the next one can
+repair things.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from orchestrator.storage.trial_files import HASHED
 from sweeps.status import Status
 
 KEPT, FURTHER = "kept", "once_more"
-"""Folders of a trial: the files of the row that stands, and those of a further attempt that came to nothing."""
+"""Folders in a trial's: files of the valid row, and files of a further attempt that came to nothing."""
 
 
 def put_aside(folder: Path) -> None:
-    """Before the further attempt: copy the trial's files, unless they are aside already."""
+    """Before a further attempt: copy the trial's files, unless copies exist already."""
     if (folder / KEPT).exists() or not folder.exists():
         return
     unfinished = folder / f".{KEPT}"
@@ -36,7 +36,7 @@ def put_aside(folder: Path) -> None:
 
 
 def bring_back(folder: Path) -> None:
-    """The further attempt does not count: its files make room for those of the row that stands."""
+    """The further attempt does not count: replace its files by those of the valid row."""
     kept, further = folder / KEPT, folder / FURTHER
     if not kept.exists():
         return
@@ -52,12 +52,12 @@ def bring_back(folder: Path) -> None:
 
 
 def drop(folder: Path) -> None:
-    """The further attempt counts, and its files are the trial's."""
+    """The further attempt counts: drop the copies, its files are now the trial's."""
     shutil.rmtree(folder / KEPT, ignore_errors=True)
 
 
 def settle(layout: Layout, records: Iterable[Record]) -> None:
-    """Put right what a driver left that was ended in the course of a further attempt."""
+    """Clean up after a driver that was killed during a further attempt."""
     ended: set[str] = set()
     replaced: dict[str, bool] = {}
     spoiled: set[str] = set()

@@ -1,4 +1,4 @@
-"""What a person sees while the sweep runs: a live table on a terminal, plain lines elsewhere."""
+"""Progress display while the sweep runs: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 IDLE_S = 20
-"""Seconds without a running trial, after which somebody who waits would like to know why."""
+"""Seconds without a running trial after which a waiting user should be told why."""
 
 
 class Display:
-    """Counts what happens, and draws it. Nothing here is ever pickled or read back."""
+    """Counts events and draws them. Nothing here is ever pickled or read back."""
 
     def __init__(self, console: Console, waiting: int) -> None:
         self._console = console
@@ -59,11 +59,11 @@ class Display:
         self._running[trial.trial_id] = (trial, now)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A trial has got further."""
+        """A trial has made progress."""
         self._latest[trial.trial_id] = rows[-1]
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """A trial is over; without a terminal this is a line, on one only what is not ok is."""
+        """A trial has ended; prints a line, but on a terminal only if it is not ok."""
         if running := self._running.pop(trial.trial_id, None):
             self._took_s.append(time.monotonic() - running[1])
         self._latest.pop(trial.trial_id, None)
@@ -77,15 +77,15 @@ class Display:
         self.refresh()
 
     def tried_again(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """An attempt failed, and the trial waits for its next one."""
+        """An attempt failed, and the trial waits for the next one."""
         self._running.pop(trial.trial_id, None)
         self._latest.pop(trial.trial_id, None)
         self._waiting += 1
-        self._console.print(Text(f"to be tried again: {trial.label}  {outcome.note}", style="yellow"), soft_wrap=True)
+        self._console.print(Text(f"will be retried: {trial.label}  {outcome.note}", style="yellow"), soft_wrap=True)
         self.refresh()
 
     def once_more(self, trials: Sequence[TrialSpec]) -> None:
-        """Trials that are over wait again, because something spoiled their timing."""
+        """Finished trials are queued again because something spoiled their timing."""
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
@@ -93,16 +93,16 @@ class Display:
         self._console.print(f"something spoiled the timing of {which} once more, alone")
 
     def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """A trial that never started is a line, and counts for nothing else."""
+        """A trial will not be started: print a line, but do not count it."""
         self._console.print(Text(f"{outcome.status}  {_name(trial)}  {trial.label}  {outcome.note}"), soft_wrap=True)
 
     @property
     def say(self) -> Callable[[str], None] | None:
-        """Tells something above the live table, from any thread; None where there is no such table."""
+        """A function that prints above the live table, from any thread; None without a live table."""
         return (lambda message: self._console.print(Text(message))) if self._live else None
 
     def refresh(self) -> None:
-        """Draw the table anew; say so, once, where nothing runs for a while although trials wait."""
+        """Redraw the table; say so, once, if nothing has run for a while although trials are waiting."""
         if self._running or not self._waiting:
             self._idle_since = time.monotonic()
         elif not self._idle_said and time.monotonic() - self._idle_since > IDLE_S:
@@ -126,13 +126,15 @@ class Display:
     def _table(self) -> Table:
         table = Table(title=self._counts(), title_justify="left")
         table.add_column("trial")
-        table.add_column("running", overflow="fold")  # the seed, say, is at the end of what a narrow screen cuts off
+        table.add_column(
+            "running", overflow="fold"
+        )  # labels end in, say, the seed, which a narrow screen would cut off
         for heading in ("epoch", "loss", "val accuracy", "s"):
             table.add_column(heading)
         for trial, began in self._running.values():
             row = self._latest.get(trial.trial_id, {})
             figures = (_figure(row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
-            axes = trial.label.removeprefix(f"{trial.sweep}/")  # the same for all, and the room is scarce
+            axes = trial.label.removeprefix(f"{trial.sweep}/")  # the same for all, and space is scarce
             table.add_row(_name(trial), Text(axes), *figures, f"{time.monotonic() - began:.0f}")
         return table
 
@@ -163,12 +165,12 @@ class Display:
 
 
 def _name(trial: TrialSpec) -> str:
-    """A probe's is that of the trial that it is of."""
+    """A trial's displayed name; a probe is named after its trial."""
     return (trial.probes or trial.trial_id)[:SHOWN]
 
 
 def _figure(value: object) -> str:
-    """Four significant digits; a thousand and more is whole, and never a power of ten as in 1.066e+04."""
+    """Four significant digits; whole from a thousand on, so never in exponent form such as 1.066e+04."""
     if not isinstance(value, (int, float)):
         return ""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:,.4g}"

@@ -1,4 +1,4 @@
-"""Who took up a sweep, with what, and how it was asked for: provenance of the driver, as the trials have their own."""
+"""The driver's provenance: who ran a sweep, with which versions, and by which command."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ _GIT_S = 5.0
 
 
 def origin(arguments: Sequence[str]) -> dict[str, Any]:
-    """As JSON values; `arguments` is the command line without the program's name, or empty where there is none.
+    """JSON values; `arguments` is the command line without the program's name, empty if there is none.
 
-    Whoever writes it down passes the arguments through the sweep's `Secrets` first.
-    `commit` is the user's own checkout's, `orchestrator_commit` that of this code; each is absent outside of one.
+    Callers must pass the arguments through the sweep's `Secrets` before writing them anywhere.
+    `commit` is that of the user's checkout, `orchestrator_commit` that of this code; each is absent outside a checkout.
     """
     packages = {name: _version(name) for name in PACKAGES}
     commits = {"commit": commit(Path.cwd()), "orchestrator_commit": commit(Path(__file__).parent)}
@@ -35,14 +35,14 @@ def origin(arguments: Sequence[str]) -> dict[str, Any]:
 
 
 def versions() -> str:
-    """What a report of a fault has to name, in a line."""
+    """The versions to quote in a bug report, on one line."""
     found = origin(())
     parts = {**found["packages"], "Python": found["python"], "commit": found.get("orchestrator_commit")}
     return ", ".join(f"{name} {number}" for name, number in parts.items() if number)
 
 
 def commit(folder: Path) -> str:
-    """The commit that a folder's checkout is at, with a word if files were changed since; empty outside of one."""
+    """The commit of a folder's checkout, marked if files have changed since; empty outside a checkout."""
     found = _git(folder, "rev-parse", "HEAD")
     if not found:
         return ""
@@ -51,7 +51,7 @@ def commit(folder: Path) -> str:
 
 
 def _git(folder: Path, *arguments: str) -> str:
-    """What git says; empty where there is no git, no checkout, or no answer in time."""
+    """Git's output; empty if there is no git, no checkout, or no answer in time."""
     environment = {**os.environ, "GIT_OPTIONAL_LOCKS": "0"}
     try:
         done = subprocess.run(
@@ -63,7 +63,7 @@ def _git(folder: Path, *arguments: str) -> str:
 
 
 def _version(package: str) -> str | None:
-    """None for a package that is used without being installed, as from a checkout on the path."""
+    """The package's version; None if it is not installed but, say, on the path as a checkout."""
     try:
         return version(package)
     except PackageNotFoundError:

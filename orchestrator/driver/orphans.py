@@ -1,9 +1,9 @@
-"""No process outlives its driver, however the driver ends: a small process of its own waits for that, and cleans up.
+"""Ensures that no process outlives its driver: a small watcher process waits for the driver's end and cleans up.
 
-Ray's own agents outlive a killed driver by half a minute or for good. What belongs to a driver is known by its parents,
-looked at every few seconds, and by a mark in the environment that it was started with; programs that write their title
-over their environment (Ray's agents do) lose the mark, but not their parents. Linux only (/proc, pidfd); elsewhere
-nothing is watched. This file is also the watcher's program, and so it needs nothing but the standard library.
+Ray's own agents outlive a killed driver by half a minute or for good. A driver's processes are recognised by their
+parents, checked every few seconds, and by a mark in their initial environment; programs that write their title over
+their environment (Ray's agents do) lose the mark, but not their parents. Linux only (/proc, pidfd); elsewhere nothing
+is watched. This file is also the watcher's program, so it may import only the standard library.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ from pathlib import Path
 from typing import NamedTuple
 
 MARK = "ORCHESTRATOR_DRIVER"
-"""The environment variable that says to which driver a process belongs: `<pid>.<start>:<results directory>`."""
+"""Environment variable naming the driver of a process: `<pid>.<start>:<results directory>`."""
 
 LOOK_EVERY_S = 5.0
 YOUNG_S, LOOK_AT_YOUNG_S = 60.0, 0.5
-"""So long after a driver's start most of its processes come, and Ray's agents, once their raylet has died with the
-driver, are known only to who has seen them below it.
+"""Seconds after a driver's start within which most of its processes appear. Once the raylet has died with the driver,
+Ray's agents can be recognised only by a watcher that has seen them below it.
 """
 CLEAN_UP_S = 8.0
-"""How long what is left is killed again and again: new processes may come from ones that are just ending."""
+"""Seconds for which leftovers are killed repeatedly: processes that are just ending may still start new ones."""
 
 _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """A process for good: a number that is given to another one has another start."""
+    """A process identity that survives pid reuse: another process with the same pid has another start time."""
 
     pid: int
     start: int
-    """Clock ticks since the machine came up."""
+    """In clock ticks since boot."""
 
 
 def marks() -> dict[Process, str]:
-    """The mark of each process of this user that has one."""
+    """The marks of this user's processes, for those that have one."""
     name, found = f"{MARK}=".encode(), {}
     for process in everybody():
         for variable in _read(process.pid, "environ").split(b"\0"):
@@ -51,7 +51,7 @@ def marks() -> dict[Process, str]:
 
 
 def left_over(root: Path) -> list[int]:
-    """Processes of drivers of this results directory that are dead themselves."""
+    """Processes whose drivers, on this results directory, are dead."""
     alive, ending = set(everybody()), f":{root.absolute()}"
     return sorted(
         process.pid for process, mark in marks().items() if mark.endswith(ending) and _driver(mark) not in alive
@@ -64,14 +64,14 @@ def _driver(mark: str) -> Process:
 
 
 def everybody() -> Iterator[Process]:
-    """All processes that live; a zombie does not."""
+    """All live processes, without zombies."""
     for entry in os.listdir(_PROC) if _PROC.is_dir() else ():
         if entry.isdigit() and (state := _state(int(entry))):
             yield Process(int(entry), state[1])
 
 
 def descendants(roots: Iterable[Process]) -> set[Process]:
-    """These and all below them, as far as they live."""
+    """The given processes and all their descendants that are alive."""
     states = {int(entry): state for entry in os.listdir(_PROC) if entry.isdigit() if (state := _state(int(entry)))}
     found = {process for process in roots if process.pid in states and states[process.pid][1] == process.start}
     while more := {
@@ -84,7 +84,7 @@ def descendants(roots: Iterable[Process]) -> set[Process]:
 
 
 def _state(pid: int) -> tuple[int, int] | None:
-    """Parent and start of a process; None for one that is gone or a zombie."""
+    """Parent and start time of a process; None if it is gone or a zombie."""
     after_name = _read(pid, "stat").rpartition(b")")[2].split()
     return (int(after_name[1]), int(after_name[19])) if after_name and after_name[0] not in b"ZX" else None
 
@@ -92,14 +92,14 @@ def _state(pid: int) -> tuple[int, int] | None:
 def _read(pid: int, name: str) -> bytes:
     try:
         return (_PROC / str(pid) / name).read_bytes()
-    except OSError:  # it ended, or is another user's
+    except OSError:  # it ended, or belongs to another user
         return b""
 
 
 class Watcher:
-    """While the `with` lasts, the death of this process takes everything with it that it has started meanwhile.
+    """Context manager: if this process dies, everything that it has started in the meantime is killed.
 
-    The end of the `with` takes what has lost its parents by then, as a worker that Ray began to start at its last.
+    On exit, processes that have lost their parents are killed, such as a worker that Ray started last.
     """
 
     def __init__(self, root: Path) -> None:
@@ -141,7 +141,7 @@ class Watcher:
 
 
 def _end_abandoned(mark: str) -> None:
-    """End whoever has the driver's mark and is not below it any more."""
+    """End all processes that have the driver's mark but are no longer its descendants."""
     until, driver = time.monotonic() + CLEAN_UP_S, _driver(mark)
     while time.monotonic() < until:
         left = {process for process, its in marks().items() if its == mark} - descendants([driver]) - {driver}
@@ -153,7 +153,7 @@ def _end_abandoned(mark: str) -> None:
 
 
 def watch(mark: str) -> None:
-    """Wait for the end of the driver that the mark names, then end what it has left."""
+    """Wait for the marked driver to end, then end everything that it has left behind."""
     driver = _driver(mark)
     me = os.getpid()
     mine = _state(me)
@@ -166,7 +166,7 @@ def watch(mark: str) -> None:
         young_until = time.monotonic() + YOUNG_S
         while not waiting.poll(1000 * (LOOK_AT_YOUNG_S if time.monotonic() < young_until else LOOK_EVERY_S)):
             known = descendants([driver]) - strangers
-    except ProcessLookupError:  # it was faster than this process' start
+    except ProcessLookupError:  # it ended before this process had started
         pass
     until = time.monotonic() + CLEAN_UP_S
     while time.monotonic() < until:
@@ -181,7 +181,7 @@ def watch(mark: str) -> None:
 def _kill(process: Process) -> None:
     try:
         os.kill(process.pid, signal.SIGKILL)
-    except (ProcessLookupError, PermissionError):  # gone, or never this user's to end
+    except (ProcessLookupError, PermissionError):  # gone, or owned by another user
         pass
 
 

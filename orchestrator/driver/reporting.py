@@ -1,4 +1,4 @@
-"""From the ends of trials to everything written about them: the tables first, because nothing may lose those."""
+"""Turns the ends of trials into tables and reports; tables come first, because nothing may lose those."""
 
 from __future__ import annotations
 
@@ -43,45 +43,45 @@ Made = TypeVar("Made")
 CLAIMS = "claims.md"
 
 _WITH_CURVE = (Status.OK, Status.DIVERGED)
-"""Ends that leave a curve."""
+"""Statuses of trials that have a curve."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Known:
-    """What is known of a results directory beside the ends of its trials."""
+    """What is known about a results directory besides the ends of its trials."""
 
     driver: Mapping[str, Any] = field(default_factory=dict)
-    """Who took the sweep up last, as of `origin.origin`."""
+    """The last driver, as returned by `origin.origin`."""
     findings: Sequence[Finding] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Curves:
-    """What the trials learnt by when."""
+    """The trials' learning curves."""
 
     rows: pd.DataFrame
     """As of `curves.curves_frame`."""
     by_cell: LossCurves
     findings: Sequence[Finding]
-    """What of them is not sound."""
+    """Damage found in them."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Further:
-    """What a sweep has beside the figures of its cells."""
+    """A further table of a sweep, besides those of its cells' figures."""
 
     file: str
     text: str
     """Markdown."""
     tables: Sequence[TextTable]
-    """The same for the page and the terminal; none where it only says why there is nothing."""
+    """The same for the page and the terminal; none if it only explains why there is nothing."""
     printed: bool = True
-    """Whether it is among what a sweep prints at its end."""
+    """Whether the sweep prints it at its end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reported:
-    """What was made of the ends."""
+    """The results of reporting."""
 
     cells: pd.DataFrame
     recommendation: Recommendation
@@ -89,16 +89,16 @@ class Reported:
     """The recommendation as Markdown."""
     findings: Sequence[Finding]
     judged: Sequence[Verdict] | None
-    """The sweep's claims; None where they could not be judged."""
+    """The verdicts on the sweep's claims; None if they could not be judged."""
     further: Sequence[Further]
-    """The claims, the figures that others published beside these, the scaling laws: where there are any."""
+    """Tables of claims, of published beside measured figures, and of scaling laws, where there are any."""
     has_page: bool
-    """Whether report.html is of these ends."""
+    """Whether report.html was written for these ends."""
     troubles: Sequence[str]
-    """What could not be made, and where to read why."""
+    """Lines on what could not be made, and where to read why."""
 
     def markdown(self) -> list[str]:
-        """The tables for people, as in the files, the recommendation first."""
+        """The Markdown tables, as in the files, the recommendation first."""
         first = [each.text for each in self.further if each.file == CLAIMS]
         last = [each.text for each in self.further if each.file != CLAIMS and each.tables and each.printed]
         tables = [self.decision, *first, speedup_markdown(self.cells), accuracy_markdown(self.cells), *last]
@@ -109,7 +109,7 @@ class Reported:
         return [table for each in self.further if each.printed for table in each.tables]
 
     def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
-        """Sentences of the claims that let the sweep fail."""
+        """Sentences of the claims that fail the sweep."""
         failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[fail_on]
         if self.judged is None:
             return ("the claims could not be judged",) if failing else ()
@@ -117,10 +117,10 @@ class Reported:
 
 
 def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:
-    """Write the tables, the recommendation and the report of at least one end.
+    """Write the tables, the recommendation and the report; needs at least one end.
 
-    OSError where the tables cannot be written, or the disk takes nothing more. What else fails is a trouble to be told,
-    and loses nothing beside it.
+    Raises OSError if the tables cannot be written or the disk is full. Any other failure is reported in `troubles`
+    and does not affect the rest.
     """
     trials, cells = collect_for(request, records)
     steps = _Steps(layout)
@@ -196,30 +196,30 @@ def _distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -> Furt
 
 
 def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Known) -> list[Finding]:
-    """Write the report; what in the directory is not sound beside what was known."""
+    """Write the report; returns damage found in addition to what was known."""
     from orchestrator.report.files import write_report
-    from orchestrator.report.report_data import ReportData  # half a second of matplotlib, which tables do without
+    from orchestrator.report.report_data import ReportData  # half a second of matplotlib
 
     data = ReportData(**frames, driver=known.driver, findings=known.findings)
     return write_report(data, layout, decision)[0]
 
 
 class _Steps:
-    """Steps of which none may take the others down."""
+    """Runs steps such that no failing step stops the others."""
 
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
         self.troubles: list[str] = []
 
     def at(self, what: str, step: Callable[[], Made]) -> Made | None:
-        """What the step makes; None if it fails, which is a trouble with its trace in a file. OSError of a disk."""
+        """The step's result; None if it fails, which is noted with a trace in a file. Raises OSError of the disk."""
         try:
             return step()
-        except Exception as error:  # whatever it is, the figures are worth more than the page about them
+        except Exception as error:  # whatever went wrong, the figures matter more than the page about them
             if isinstance(error, OSError) and disk.fails(error):
-                raise  # the tables are there by now, and the user has to know what the disk needs
+                raise  # the tables are written by now, but the user must learn what the disk needs
             trace = self._layout.report_trace
             self.troubles.append(f"{what} could not be made: {type(error).__name__}: {error} (see {trace})")
-            with suppress(OSError):  # the line above tells it all the same
+            with suppress(OSError):  # the line above reports it anyway
                 write_whole(trace, traceback.format_exc().encode(errors="replace"))
         return None

@@ -1,4 +1,4 @@
-"""What a sweep runs, round by round: what was planned, by phases or by a search; then spoiled timings once more."""
+"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then spoiled timings once more."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from orchestrator.telemetry.timing_gate import disturbed
 from sweeps.trial import TrialSpec
 
 Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
-"""What is to run next, and how a trial ends that never is."""
+"""The trials to run next, and the outcomes of those that will never run."""
 
 
 class History(Protocol):
-    """What the journal holds by now, as far as it stands."""
+    """The valid records in the journal so far."""
 
     def ends(self) -> Mapping[str, TrialRecord]:
         """How each trial ended."""
 
     def probes(self) -> Mapping[str, Mapping[str, Any]]:
-        """What each probe found, by the speed it tried out."""
+        """The probes' results, by the speed that each tried."""
 
 
 class Rounds:
-    """The source of an agenda's trials; a round begins when nothing of the one before runs or waits."""
+    """The source of an agenda's trials; a round begins when none of the previous one is running or waiting."""
 
     def __init__(self, request: Request, planned: Plan, session: Session, history: History) -> None:
         self._request = request
@@ -43,14 +43,14 @@ class Rounds:
         self._skipped: Callable[[TrialSpec], Outcome] = _never_skipped
         self._later: Sequence[TrialSpec] = self._to_run()
         self.first: Sequence[TrialSpec] = self._placed(self._first())
-        """What the first round runs."""
+        """The trials of the first round."""
 
     def __bool__(self) -> bool:
         """Whether there is anything to run."""
         return bool(self.first or self._later)
 
     def again(self) -> Sequence[TrialSpec]:
-        """Trials whose attempt failed, and which are to have another."""
+        """Trials whose attempt failed and that get another."""
         return self._session.to_run_again()
 
     def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
@@ -59,7 +59,7 @@ class Rounds:
             return ()
         for trial, outcome in left_out:
             self._session.left_out(trial, outcome)
-        # Spoiled timings come before the end: once they are measured well something else may be open.
+        # Spoiled timings come before the end: good measurements may open further cells.
         return self._placed(self._chosen() or self._spoiled() or self._rest())
 
     def _first(self) -> Sequence[TrialSpec]:
@@ -67,7 +67,7 @@ class Rounds:
         return [*self._named(), *probes] or self._chosen() or self._rest()
 
     def _named(self) -> Sequence[TrialSpec]:
-        """What somebody pointed at, where phases or a search might pass over it."""
+        """Trials that the user named explicitly, which phases or a search might skip."""
         if not (self._request.phases or self._request.search):
             return ()
         named = [trial for trial in self._later if trial.trial_id in self._planned.named]
@@ -75,7 +75,7 @@ class Rounds:
         return named
 
     def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
-        """The trials, those that share a GPU with as much of it as they are known to need."""
+        """The trials; those that share a GPU get the share of it that they are known to need."""
         known = self._memory()
         return [known.placed(trial) for trial in trials]
 
@@ -91,9 +91,9 @@ class Rounds:
         return [trial for trial in may_run if trial.trial_id not in hopeless]
 
     def _chosen(self) -> Sequence[TrialSpec]:
-        """What is to run next by phases or by a search.
+        """The next trials according to phases or a search.
 
-        Without either it is all, but that of trials that are to share GPUs, one of each size runs alone before.
+        Without either, all of them; but if trials are to share GPUs, one of each size runs alone first.
         """
         if not self._later:
             return ()
@@ -103,7 +103,7 @@ class Rounds:
         return to_run
 
     def _rest(self) -> Sequence[TrialSpec]:
-        """Nothing: what is left is skipped, for the reasons for which it was not chosen just now."""
+        """Run nothing: the remaining trials are skipped for the reasons for which they were not chosen."""
         for trial in self._later:
             self._session.left_out(trial, self._skipped(trial))
         self._later = ()
@@ -118,7 +118,7 @@ class Rounds:
         return self._memory().unknown(everything) or everything, _never_skipped
 
     def _by_phases(self) -> Choice:
-        again = {trial.trial_id for trial in self._later}  # how one ended before counts no more, as rerun=failed asks
+        again = {trial.trial_id for trial in self._later}  # with rerun=failed, earlier ends no longer count
         ends = {key: end for key, end in self._history.ends().items() if key not in again}
         probed = self._history.probes()
         prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
@@ -129,7 +129,7 @@ class Rounds:
         return to_run, lambda trial: search.skipped(self._request)
 
     def _spoiled(self) -> Sequence[TrialSpec]:
-        """Once: of the trials that ran those whose timing something spoiled."""
+        """On the first call, the trials whose timing something spoiled."""
         if self._checked:
             return ()
         self._checked = True

@@ -1,4 +1,4 @@
-"""One driver's time with a sweep: everything that happens goes into the journal first, and then onto the screen."""
+"""One driver's session with a sweep: every event goes into the journal first, then to the screen."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from sweeps.trial import TrialSpec
 
 
 class Session:
-    """The listener of a back end's trials."""
+    """Listens to the trials of a back end."""
 
     def __init__(
         self,
@@ -58,18 +58,18 @@ class Session:
         self.settle()
 
     def settle(self) -> None:
-        """Give trials that were ended in the course of a further attempt the files of the row that stands."""
+        """Restore the files of the valid row for trials whose further attempt was cut short."""
         kept_files.settle(self._layout, self._journal.records)
 
     def to_run_again(self) -> list[TrialSpec]:
-        """The trials whose attempt failed since this was asked last, and which are to have another."""
+        """Trials whose attempt failed since the last call and that get another."""
         return self._attempts.to_run_again()
 
     def started(self, trial: TrialSpec) -> None:
-        """Journal the attempt, and make the trial's own folder ready for it.
+        """Journal the attempt and prepare the trial's folder.
 
-        An attempt after an interruption or a failure finds the checkpoint of the one before; one that was asked for
-        although the trial had ended does not.
+        An attempt after an interruption or failure continues from the last checkpoint; a rerun
+        of a finished trial does not.
         """
         self._layout.refuse_links(trial.trial_id)
         if trial.probes:
@@ -86,7 +86,7 @@ class Session:
         reached(Moment.TRIAL_PREPARED)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Extend the learning curve; a probe has none."""
+        """Extend the learning curve; probes have none."""
         if trial.probes:
             return
         self._folders.extend_curve(trial, rows)
@@ -94,10 +94,10 @@ class Session:
         reached(Moment.ROWS_ADDED)
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """Journal the end of the attempt: once this returns a trial that has ended is never run again.
+        """Journal the end of the attempt: once this returns, a trial that has ended is never run again.
 
-        OSError where the disk is full for the trial, too: it has not failed, it waits for room. MistakesError where it
-        found the request wrong, and no trial before it has a result.
+        Raises OSError if the trial met a full disk: it has not failed but waits for space. Raises MistakesError if it
+        found the request invalid and no earlier trial has a result.
         """
         if outcome.cause is Cause.DISK:
             raise _of_the_disk(outcome.note, self._layout.trial(trial.trial_id))
@@ -121,13 +121,13 @@ class Session:
         else:
             self._end(trial, outcome)
             if outcome.status.is_result() or outcome.skipped_by:
-                # After the journal: what is lost in between can still go on from it.
+                # After the journal, so that a crash in between can still be continued.
                 self._folders.drop_checkpoint(trial)
             self._display.finished(trial, outcome)
             reached(Moment.TRIAL_FINISHED)
 
     def found_infeasible(self, trial: TrialSpec, reason: str) -> None:
-        """Journal that no placement of this trial exists on these nodes."""
+        """Journal that this trial cannot be placed on these nodes."""
         self.left_out(trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
 
     def left_out(self, trial: TrialSpec, outcome: Outcome) -> None:
@@ -140,13 +140,13 @@ class Session:
         self._display.skipped(trial, outcome)
 
     def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
-        """Journal that something spoiled the timing of these trials, which are to run once more, alone."""
+        """Journal that these trials' timing was spoiled; they will run once more, alone."""
         self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
         self._spoiled |= {trial.trial_id for trial in trials}
         self._display.once_more(trials)
 
     def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> MistakesError:
-        """What the first trial has found is wrong with all: it has not failed, it waits for another request."""
+        """The error to raise if the first trial finds the request wrong: it has not failed, but waits for another."""
         self._folders.write_trace(trial, outcome.trace)
         return MistakesError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
 
@@ -179,20 +179,20 @@ class Session:
         self._attempts.over(trial)
 
     def cut_off(self) -> None:
-        """Journal how long the attempts had run that were given up: they held what they held, and may go on."""
+        """Journal how long abandoned attempts had run: they used resources, and may be continued."""
         for value in self._attempts.cut_off():
             self._journal.append(Kind.CUT_OFF, value)
 
     def ticked(self) -> None:
-        """Let the clocks on the screen go on."""
+        """Update the clocks on the screen."""
         self._display.refresh()
 
     def stopping(self) -> bool:
-        """Whether a signal asked for the end."""
+        """Whether a signal has asked to stop."""
         return self._interrupt.signal is not None
 
 
 def _of_the_disk(note: str, place: Path) -> OSError:
-    """The error that a trial met with, as the driver's own."""
+    """A trial's disk error as the driver's own."""
     number = re.search(r"\[Errno (\d+)\]", note)
     return OSError(int(number[1]) if number else errno.ENOSPC, note, str(place))

@@ -1,4 +1,4 @@
-"""A sweep that this driver has taken up: its plan, its trials and its end."""
+"""A sweep run by this driver: its plan, its trials and its end."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from sweeps.status import Status
 
 @dataclass(frozen=True, kw_only=True)
 class SweepRun:
-    """A sweep whose directory and journal are this driver's, for as long as they are."""
+    """A sweep whose directory and journal are locked by this driver."""
 
     request: Request
     asked: Mapping[str, Any]
@@ -56,14 +56,14 @@ class SweepRun:
     interrupt: Interrupt
 
     def check(self) -> None:
-        """Tell of damages; MistakesError if the journal answers another question."""
+        """Report damage. Raises MistakesError if the journal is of another config."""
         for damage in self.journal.damages:
             self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
         if _check_unchanged(self.request, self.journal, self.asked):
-            self.console.print("what ran here before was asked otherwise, and all of it failed: it is left out")
+            self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 
     def plan_and_run(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
-        """Plan, and run what is to run; the plan."""
+        """Plan, run what needs to run, and return the plan."""
         request = self.request
         with ExitStack() as started:
             known = known_nodes(request)
@@ -91,39 +91,39 @@ class SweepRun:
         return planned
 
     def _account_for(self, agenda: Agenda, session: Session) -> None:
-        """Journal what was given up, and what never started; say so where the rest waits in vain."""
+        """Journal trials that were abandoned or never started; say so if the rest waits in vain."""
         session.cut_off()
         for trial, outcome in agenda.untold():
             session.left_out(trial, outcome)
         if agenda.deserted:
             self.console.print("there is no node left to run anything on", style="bold red")
         if agenda.hopeless:
-            message = f"none is ok, and all that failed did so alike, whatever its axes: {agenda.hopeless}"
-            more = "the rest is left alone (equal_failures=null runs it in any case)"
+            message = f"no trial is ok, and all failed for the same reason, whatever their axes: {agenda.hopeless}"
+            more = "not running the rest (equal_failures=null runs it anyway)"
             self.console.print(f"{message}; {more}", style="bold red", markup=False, soft_wrap=True)
 
     def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
-        """The back end, which ends with `started`, and its nodes; MistakesError if it has none, and gets none."""
+        """The back end, closed along with `started`, and its nodes. Raises MistakesError if it gets none."""
         request, interrupt = self.request, self.interrupt
-        with interrupt.ends_at_once():  # Ray takes seconds to start, and more where it is interrupted in that
+        with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
             backend = _started(request, started, self.console, self.secrets)
         if request.wait_s and not has_come(backend.nodes(), request):
             self._ask_for_first(backend, trials_on)
         nodes = arrived(backend.nodes, request, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
-            end_at_once(interrupt.signal)  # without nodes there is no plan, and nothing runs that could end cleanly
+            end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
         return backend, nodes
 
     def _ask_for_first(self, backend: Backend, trials_on: TrialsOn) -> None:
-        """Without a node there is no plan: so one is asked for, which could run the smallest of the trials."""
+        """Ask for a node that could run the smallest trial, since there is no plan without nodes."""
         first = first_shape(trials_on((NOWHERE,)))
         backend.ask_for([first])
-        gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu asks for none)" if first.gang.gpus else ""
-        message = f"the cluster has no node to run on: one{gpus} is asked for, and waited for {self.request.wait_s:g} s"
+        gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu needs none)" if first.gang.gpus else ""
+        message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {self.request.wait_s:g} s"
         self.console.print(message, soft_wrap=True)
 
     def _take_up(self, hardware: Hardware, planned: Plan) -> None:
-        """Journal that this driver goes on; MistakesError if what it would run on is not what the others ran on."""
+        """Journal that this driver takes over. Raises MistakesError if its hardware differs from the earlier ones'."""
         check_hardware(self.request, self.journal.records, hardware)
         rerun = sorted(planned.named) or self.request.rerun.word
         value = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
@@ -134,18 +134,18 @@ class SweepRun:
         """Write and print the tables; the exit status."""
         ends, interrupt, console = self.ends(), self.interrupt, self.console
         interrupt.nothing_runs()
-        if interrupt.signal is not None and ends:  # said before the tables, which a busy machine may have no time for
+        if interrupt.signal is not None and ends:  # before the tables, which a busy machine may not get to
             waiting = sum(trial.trial_id not in ends for trial in planned.trials)
             again = len(planned.not_run_again(ends))
             if waiting or not again:
                 console.print(have_not_run(waiting))
             if again:
                 who = counted(again, "trial has", "trials have")
-                more = "the rows stand as they were, and the same command runs all that it names once more"
+                more = "their rows are unchanged; the same command runs them again"
                 console.print(f"{who} not run again: {more}", soft_wrap=True)
         damages = self.journal.damages
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
-        with console.status("making the tables and the report …") if console.is_terminal else nullcontext():
+        with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
             ending = Ending.of(self.request, self.layout, planned.trials, ends, driver=self._who, findings=findings)
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": ending.missing})
@@ -154,11 +154,11 @@ class SweepRun:
         return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
 
     def ends(self) -> dict[str, TrialRecord]:
-        """How each trial ended, as far as that stands."""
+        """How each trial ended, according to valid records."""
         return ends_under(self.journal.records, self.asked)
 
     def probes(self) -> dict[str, Mapping[str, Any]]:
-        """What each probe found, by the speed it tried out."""
+        """The probes' results, by the speed that each tried."""
         return probes_under(self.journal.records, self.asked)
 
     @cached_property
@@ -187,7 +187,7 @@ class SweepRun:
 
 
 def _started(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
-    """The back end, which ends with `started`; starting one takes seconds, and so it is announced."""
+    """Announce and start the back end, which takes seconds; it is closed along with `started`."""
     if request.backend == "ray":
         console.print("connecting to Ray …" if request.address else "starting Ray …")
     backend = make_backend(request, secrets)
@@ -198,15 +198,15 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
 
 
 _NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
-"""Ends that say nothing of the training: whoever mends the cause asks no other question of it."""
+"""Statuses that say nothing about the training: fixing their cause does not change the question."""
 
 
 def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
-    """MistakesError if there are answers to another question; whether there are only failures to answer it."""
+    """Raise MistakesError if there are results of another config; return whether only failures are."""
     before, ends = latest(journal.records), journal.terminal()
     changes = difference(before, asked) if before is not None and ends else []
     answered = any(end.status not in _NO_ANSWER for end in ends.values())
     if changes and answered and not request.allow_changed:
-        heading = f"{request.results_dir} holds results of another configuration or other code:"
+        heading = f"{request.results_dir} holds results from another configuration or other code:"
         raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])
     return bool(changes) and not answered

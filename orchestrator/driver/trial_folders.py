@@ -1,4 +1,4 @@
-"""The folders of trials while they run: config, learning curve, trace, checkpoint; what of them stays for whom."""
+"""Trial folders during a run (config, learning curve, trace, checkpoint), and which files are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_FILE = re.compile(r"No such file or directory: '([^'/~][^']*)'")
 
 
 class TrialFolders:
-    """Those of one driver; nothing secret gets into them."""
+    """The trial folders of one driver; no secrets get into them."""
 
     def __init__(self, layout: Layout, secrets: Secrets) -> None:
         self._layout = layout
@@ -29,7 +29,7 @@ class TrialFolders:
         self._first_rows: set[str] = set()
 
     def prepare(self, trial: TrialSpec, *, continues: bool) -> None:
-        """For an attempt. One that `continues` finds the checkpoint and the curve of the attempt before, if any."""
+        """Prepare for an attempt. If it `continues`, keep the previous attempt's checkpoint and curve, if any."""
         metrics = self._layout.metrics(trial.trial_id)
         if not continues:
             self.drop_checkpoint(trial)
@@ -40,7 +40,7 @@ class TrialFolders:
         write_whole(self._layout.config(trial.trial_id), yaml_text.dump(self._secrets.value(asdict(trial))).encode())
 
     def extend_curve(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Add rows to the learning curve; the first of an attempt that continues say from where on."""
+        """Append rows to the learning curve; the first of a continued attempt determine where it resumes."""
         metrics = self._layout.metrics(trial.trial_id)
         if trial.trial_id in self._first_rows:
             self._first_rows.discard(trial.trial_id)
@@ -48,26 +48,26 @@ class TrialFolders:
         curve.extend(metrics, self._secrets.value(rows))
 
     def hide_in_logs(self, trial: TrialSpec) -> None:
-        """Take secrets out of what its ranks have printed."""
+        """Remove secrets from the output of its ranks."""
         hide_in_logs(self._layout.trial(trial.trial_id), self._secrets)
 
     def write_trace(self, trial: TrialSpec, trace: str) -> None:
-        """Why its attempt failed."""
+        """Write why the attempt failed."""
         write_whole(self._layout.trace(trial.trial_id), trace.encode())
 
     def drop_checkpoint(self, trial: TrialSpec) -> None:
-        """Nothing goes on from it."""
+        """Delete the checkpoint, which nothing will continue from."""
         shutil.rmtree(self._layout.checkpoint(trial.trial_id), ignore_errors=True)
 
 
 def with_remedy(note: str, folder: Path) -> str:
-    """The note of a trial with this folder; of a command that looks for a file where it was started by hand, told how.
+    """The trial's note; if its command looked for a file in the user's folder, with advice.
 
-    A trial's command runs in a folder of its own, and the file lies where the driver stands.
+    A trial's command runs in a folder of its own, while the file is in the driver's current directory.
     """
     found = _NO_FILE.search(note)
-    # `Path.exists` would raise for a name that is too long, or in a folder that is closed: no note may end a sweep.
+    # `Path.exists` raises for names that are too long or folders without permission; a note must not end a sweep.
     if found is None or not os.path.exists(found[1]) or not (folder / "work").is_dir():
         return note
-    remedy = f"name {{source_dir}}/{found[1]} in trainable.argv, or say trainable.cwd=source"
+    remedy = f"name {{source_dir}}/{found[1]} in trainable.argv, or set trainable.cwd=source"
     return f"{note}. The command runs in a folder of its own: {remedy}"

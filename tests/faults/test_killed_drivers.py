@@ -219,7 +219,7 @@ def test_asked_twice_it_ends_at_once(place: Place, number: int) -> None:
     process = place.start("trainable.pause_s=20")
     wait_for(place.ran, process)
     process.send_signal(number)
-    wait_for(lambda: "once more ends at once" in process.err(), process)  # else the two would be one to the kernel
+    wait_for(lambda: "again to end at once" in process.err(), process)  # else the two would be one to the kernel
     process.send_signal(number)
     asked = time.monotonic()
     process.communicate(timeout=10)

@@ -50,7 +50,7 @@ def test_where_all_cells_fail_alike_the_rest_waits_for_the_same_command(place):
     assert status == 1, out + err
     began = len(place.ran())
     assert began == 5  # the first three, and a cell for each batch that was not among them
-    assert "all that failed did so alike, whatever its axes: RuntimeError: this seed breaks" in out
+    assert "all failed for the same reason, whatever their axes: RuntimeError: this seed breaks" in out
     assert f"{8 - began} planned trials have not run; the same command continues" in out
     assert set(pd.read_csv(place.results / "tables/trials.csv").status) == {"failed"}
     status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=3")

@@ -68,6 +68,6 @@ def test_ctrl_c_leaves_a_terminal_as_it_was(tmp_path, times):
     assert process.wait(timeout=60) == 130
     text = screen.whole()
     assert text.rindex(SHOWN) > text.rindex(HIDDEN)
-    said = text.index("interrupted: what runs is given up")
+    said = text.index("interrupted: stopping the running trials")
     assert max(len(line) for line in re.split(r"[\r\n]+", text[said : said + 90])[:2]) <= COLUMNS
     assert times == 2 or "4 planned trials have not run" in text

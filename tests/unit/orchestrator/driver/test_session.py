@@ -83,7 +83,7 @@ def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
     (layout.trial("t") / "work").mkdir()
     assert noted("data/houses.npz").endswith(
         "'data/houses.npz'. The command runs in a folder of its own: name {source_dir}/data/houses.npz in"
-        " trainable.argv, or say trainable.cwd=source"
+        " trainable.argv, or set trainable.cwd=source"
     )
     assert noted("data/other.npz").endswith("'data/other.npz'")
     assert noted("n" * 270).endswith("n'")  # which no file can be called
