@@ -113,7 +113,7 @@ def draw_bars(axes: Axes, picture: Picture) -> None:
             left += width
     labels = [textwrap.fill(bar.label, BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
     axes.set_yticks(range(len(bars)), labels)
-    axes.invert_yaxis()
+    axes.set_ylim(len(bars) - 0.4, -0.6)  # the first on top, and no room for more
     axes.grid(axis="y", visible=False)
     _set_axis(axes, "x", picture.x)
     axes.set_xlabel(picture.x.label, labelpad=2)

@@ -13,13 +13,16 @@ SERIES = (
     ("#2160c4", "#6ca6ff"),
     ("#d4570a", "#ff9a57"),
     ("#08401e", "#a6ffcf"),
-    ("#300b53", "#8951ff"),
     ("#ae9063", "#fece2c"),
+    ("#300b53", "#8951ff"),
     ("#24a1c8", "#3af5f7"),
     ("#66385c", "#f21d5d"),
     ("#888a8a", "#8698a4"),
 )
-"""(on white, on black), by a series' place in the legend; those behind begin again."""
+"""(on white, on black), by a series' place in the legend; those behind begin again.
+
+Neighbours, which touch in bars, are not both dark: dark green beside dark violet is one colour at a glance.
+"""
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 DASHES: tuple[tuple[float, ...], ...] = (

@@ -44,3 +44,9 @@ def test_every_colour_stands_out_from_the_page(theme: int) -> None:
     paper = float((linear([palette.PAPER[theme]]) @ XYZ[1])[0])
     lighter, darker = np.maximum(luminance, paper), np.minimum(luminance, paper)
     assert ((lighter + 0.05) / (darker + 0.05)).min() >= 2.99  # WCAG 2.2, 1.4.11: 3 for what is not text
+
+
+@pytest.mark.parametrize("eyes", SEEN)
+def test_of_two_neighbours_on_white_one_is_not_dark(eyes: str) -> None:
+    lightness = lab(linear([pair[0] for pair in palette.SERIES]) @ np.asarray(SEEN[eyes]).T)[:, 0]
+    assert np.maximum(lightness[1:], lightness[:-1]).min() > 40
