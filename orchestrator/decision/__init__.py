@@ -1,1 +1,1 @@
-"""From frames to an answer: the cell to use, how sure that is, and the verdicts on claims."""
+"""Turns frames into an answer: the cell to use, how certain that is, and the verdicts on claims."""

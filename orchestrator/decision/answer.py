@@ -1,4 +1,4 @@
-"""What a sweep answers that asks for no recommendation, in a few sentences."""
+"""The answer, in a few sentences, of a sweep that asks for no recommendation."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ WHY = "Nothing is recommended, as asked: report.objective=none."
 
 
 def answer(cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[str]:
-    """What became of the claims, and the largest speed-up, of the cells of a summary."""
+    """The outcome of the claims and the largest speed-up among the cells of a summary."""
     return [sentence for sentence in (_of_claims(judged), _of_scaling(cells), WHY) if sentence]
 
 
@@ -29,7 +29,7 @@ def _of_claims(judged: Sequence[Verdict]) -> str:
 
 
 def _of_scaling(cells: pd.DataFrame) -> str:
-    """The largest speed-up over a baseline of fewer GPUs, of valid timings if there are such; nothing without any."""
+    """The largest speed-up over a baseline with fewer GPUs, preferably of valid timings; empty if there is none."""
     if not len(cells):
         return ""
     gpus = cells.set_index("cell_id")["gpus"]

@@ -1,13 +1,13 @@
-"""Which of several cells is best by an objective, without being shown to lose accuracy, and how sure that is.
+"""Chooses the best of several cells by an objective among those that keep their accuracy, and says how sure that is.
 
-Objectives are compared by their logarithms, accuracies by their differences from the baseline's. The probabilities are
-those of drawing each cell's true value: of the objective from its moderated t around its mean (a flat prior on the
-means), of the accuracy with what cells of like batches and recipes tell (`pooling`), because accuracies hang together,
-and drawing each by itself tells the chance of being best too high. "Best" means that no cell within the margin is more
-than TIE better, as in ranking and selection (Bechhofer, "A single-sample multiple decision procedure …", Annals of
-Mathematical Statistics 25, 1954): cells that do the same work must not split the probability between them.
+Objectives are compared by their logarithms, accuracies by their differences from the baseline's. Probabilities come
+from draws of each cell's true value: the objective from its moderated t around its mean (a flat prior on the means),
+the accuracy pooled over cells with similar batches and recipes (`pooling`): accuracies are related, and independent
+draws would overstate the chance of being best. "Best" means that no cell within the margin is more than TIE better, as
+in ranking and selection (Bechhofer, "A single-sample multiple decision procedure …", Annals of Mathematical Statistics
+25, 1954): cells that do the same work must not split the probability between them.
 
-Rules that weigh a cell's gain against the chance that it misses the margin (time over probability; the expected
+Rules that weigh a cell's gain against the chance that it misses the margin (time divided by probability; the expected
 opportunity cost of Chick and Inoue, "New two-stage and sequential procedures for selecting the best simulated system",
 Operations Research 49, 2001, with a miss counted as training twice) were tried in simulated sweeps: none has fewer
 misses and less regret at every number of seeds (docs/results/statistics.md). So the plain rule stays, and how far its
@@ -37,49 +37,48 @@ TIE = 0.02
 """Cells whose objectives differ by less than this part are as good as each other."""
 
 LOSS_QUANTILE = 0.95
-"""Of how far the chosen cell may be behind the best one."""
+"""Quantile of the chosen cell's loss against the best one."""
 
 BY_DRAWS = 0.01
-"""Probabilities that differ by no more may differ by the draws alone."""
+"""Smaller differences between probabilities may be due to the draws alone."""
 
 SHOWN = 0.05
-"""A cell is shown to lose accuracy where the chance of being within the margin is below this."""
+"""A cell is shown to lose accuracy if its chance of being within the margin is below this."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Choice:
-    """The outcome of a contest. Arrays are by cell."""
+    """The outcome of a contest. Arrays have one entry per cell."""
 
     favourite: int | None
-    """The cell that the rule takes, recommended or not yet (`Contenders.chosen`); None where none passes."""
+    """The cell that the rule chooses, recommended or not yet (`Contenders.chosen`); None if no cell qualifies."""
     log_objective: Means
     accuracy_difference: Means
-    """From the baseline, above 0 where a cell is more accurate; points are NaN where accuracy was not compared."""
+    """Differences from the baseline, above 0 if a cell is more accurate; points are NaN if accuracy is not compared."""
     pooled_difference: Array
-    """The same with what like cells tell, medians: a cell passes from this margin on."""
+    """Medians of the same, pooled over similar cells: a cell qualifies once the margin covers it."""
     p_within: Array
     p_best: Array
     passes: Array
-    """Whether each may be chosen for its accuracy: within the margin more likely than not, or not compared."""
+    """Whether each qualifies by accuracy: more likely than not within the margin, or not compared."""
     tied: int = 0
     """How many cells within the margin are within TIE of the least objective."""
     by_accuracy: bool = False
-    """Whether the favourite is the most accurate of those; else it is of those that are SURE to be as good as any."""
+    """Whether the favourite is the most accurate of those; else of those that are SURE to be as good as any."""
     all_tie: bool = False
-    """Whether those are all that are within the margin, and several."""
+    """Whether those are all cells within the margin, and there are several."""
     behind: float = math.nan
-    """By what part of the best's objective the favourite's is at most above it, with probability LOSS_QUANTILE; the
-    best one is of those within the margin. NaN where one seed a cell tells nothing."""
+    """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
+    LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
-    """The cell of least objective among those more likely than not to be within the margin of the baseline.
+    """The cell with the least objective among those more likely than not within the margin of the baseline.
 
-    Of cells within TIE of the least, which are as good, the most accurate of those that are SURE to be so, or of all:
-    it loses nothing, and is less likely to miss the margin. That leaves out more than those shown to be worse: a cell
-    that is likely to miss the margin is named as what further seeds may bring in, but not recommended. NaN
-    probabilities where no cell has a second seed. Of 20,000 `draws` a probability is known to ± 0.7%, of 2,000 to
-    ± 2.2%.
+    Among cells within TIE of the least, which count as equal, the most accurate of those SURE to be so, or of all: that
+    loses nothing and is less likely to miss the margin. This rejects more cells than those shown to be worse: a cell
+    likely to miss the margin is named as one that further seeds may bring in, but not recommended. NaN probabilities if
+    no cell has a second seed. With 20,000 `draws` a probability is accurate to ± 0.7%, with 2,000 to ± 2.2%.
     """
     level, difference = log_objectives(contest.objective), accuracy_differences(contest)
     times = level.draws(generator, draws)
@@ -128,5 +127,5 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
 
 
 def _at_most(behind: Array) -> float:
-    """As a part of the best's; minus infinity is a draw in which no cell is within the margin, and nothing is lost."""
+    """As a fraction of the best's; minus infinity is a draw with no cell within the margin, where nothing is lost."""
     return max(0.0, math.expm1(float(np.quantile(np.maximum(behind, 0.0), LOSS_QUANTILE))))

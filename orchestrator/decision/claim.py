@@ -1,4 +1,4 @@
-"""A claim about a sweep, as its config has it."""
+"""A claim about a sweep, as written in its config."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ KEYS = ("sentence", "expression", "margin", "about", "needs_seeds", "needs_epoch
 
 @dataclass(frozen=True, kw_only=True)
 class Claim:
-    """What somebody says of the sweep."""
+    """A statement about the sweep."""
 
     sentence: str
     expression: str
     margin: float = 0.0
-    """In the units of the two sides."""
+    """In the units of both sides."""
     about: str = ""
-    """Whom it is about, or who said so."""
+    """What it is about, or who stated it."""
     needs_seeds: int = 2
     needs_epochs: float = 0.0
 
     @staticmethod
     def of(given: Any) -> Claim:
-        """The claim in a config. ValueError with what is wrong with it."""
+        """Read a claim from a config. Raises ValueError with what is wrong with it."""
         if not isinstance(given, Mapping):
-            raise ValueError(f"a claim has {', '.join(KEYS)}, and is not {given!r}")
+            raise ValueError(f"a claim must be a mapping with {', '.join(KEYS)}, not {given!r}")
         unknown = [key for key in given if key not in KEYS]
         if unknown:
-            raise ValueError(f"a claim has no {unknown[0]!r}; it has {', '.join(KEYS)}")
+            raise ValueError(f"a claim has no key {unknown[0]!r}; its keys are {', '.join(KEYS)}")
         if not given.get("sentence") or not given.get("expression"):
             raise ValueError("a claim needs a sentence and an expression")
         claim = Claim(**{key: value for key, value in given.items() if value is not None})

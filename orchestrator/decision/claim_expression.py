@@ -1,4 +1,4 @@
-"""The language of claims: comparisons and arithmetic over the cells of a summary. Nothing is ever evaluated by Python.
+"""The language of claims: comparisons and arithmetic over the cells of a summary. Never evaluated as Python.
 
     speedup(gpus=4) >= 3.5
     accuracy(lr_rule=linear, global_batch_size=512) >= accuracy(global_batch_size=32)
@@ -6,11 +6,11 @@
     epoch_s(gpus=2) / epoch_s(gpus=1) == 0.5
     loss_distance({gpus: 1}, {gpus: 2}) <= 1.5 * seed_distance({gpus: 1}, {gpus: 2})
 
-A column's name with a selection in brackets stands for its value in the one cell that the selection leaves; axes with a
-dot go as `**{"optimizer.momentum": 0.9}`. min, max, mean and median take a selection that leaves several. loss_distance
-and seed_distance take two selections of a cell each: how far the two's loss curves of the same seed are apart, and how
-far those of different seeds of each are, in their mean (`statistics.curve_distance`). Python's own parser reads it, and
-what is not listed here is refused.
+A column with a selection in brackets stands for its value in the one cell selected; axes with a dot are written
+`**{"optimizer.momentum": 0.9}`. min, max, mean and median accept a selection of several cells. loss_distance and
+seed_distance take two selections of one cell each: the mean distance between the two cells' loss curves of the same
+seed, and between those of different seeds of each cell (`statistics.curve_distance`). Python's own parser reads the
+expression, and anything not listed here is refused.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from orchestrator.statistics.means import Array
 
 OF_CURVES = ("loss_distance", "seed_distance")
-"""Between the loss curves of two cells, and what of it seeds would make."""
+"""Functions of the loss curves of two cells: their distance, and how much of it different seeds alone would give."""
 
 
 class Lookup(Protocol):
-    """Where values are."""
+    """Looks up values."""
 
     def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
-        """A row for each selected cell, a column for each seed, NaN is missing; of OF_CURVES one row."""
+        """Array of shape (selected cells, seeds), NaN is missing; OF_CURVES give one row."""
 
 
 ORDERS: Mapping[type[ast.cmpop], str] = {ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Eq: "=="}
@@ -48,12 +48,12 @@ _LONGEST = 1_000
 
 
 class ExpressionError(ValueError):
-    """An expression that is not in the language, or selects what is not there."""
+    """An expression outside the language, or a selection of something that does not exist."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Claimed:
-    """Two sides and how they are said to compare."""
+    """Two sides and their claimed relation."""
 
     left: ast.expr
     order: str
@@ -61,7 +61,7 @@ class Claimed:
 
     @staticmethod
     def parse(text: str) -> Claimed:
-        """ExpressionError for what is not in the language."""
+        """Parse an expression. Raises ExpressionError if it is outside the language."""
         if len(text) > _LONGEST:
             raise ExpressionError(f"is longer than {_LONGEST} characters")
         try:
@@ -77,18 +77,18 @@ class Claimed:
 
     @property
     def columns(self) -> set[str]:
-        """The columns it and functions of curves it names."""
+        """The columns and curve functions that it uses."""
         return {column for side in (self.left, self.right) for column, _ in _references(side)}
 
     @property
     def subtracts(self) -> bool:
-        """Whether it takes anything from anything, or turns a sign."""
+        """Whether it contains a subtraction or a negation."""
         nodes = (node for side in (self.left, self.right) for node in ast.walk(side))
         return any(isinstance(node, (ast.Sub, ast.USub)) for node in nodes)
 
     def sides(self, lookup: Lookup) -> tuple[Array, Array]:
-        """Left and right, by seed; a number is that of all seeds. ExpressionError where a selection does not fit."""
-        import numpy as np  # to check a claim needs none
+        """Left and right side by seed; a number applies to all seeds. Raises ExpressionError for unfit selections."""
+        import numpy as np  # not needed to check a claim
 
         given = [np.asarray(_value(side, lookup), dtype=np.float64).ravel() for side in (self.left, self.right)]
         left, right = np.broadcast_arrays(*given)
@@ -102,7 +102,7 @@ def _references(node: ast.expr) -> Iterator[tuple[str, ast.Call]]:
 
 
 def _check(node: ast.expr) -> None:
-    """Whether every part of it is in the language."""
+    """Raise ExpressionError unless every part is in the language."""
     if isinstance(node, ast.Constant) and isinstance(node.value, (int, float)) and not isinstance(node.value, bool):
         return
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
@@ -128,7 +128,7 @@ def _is_reference(node: ast.expr) -> bool:
 
 
 def _selections(call: ast.Call) -> Sequence[dict[str, Any]]:
-    """One of a column, two of OF_CURVES."""
+    """The selections of a call: one for a column, two for OF_CURVES."""
     assert isinstance(call.func, ast.Name)
     name = call.func.id
     if name not in OF_CURVES:
@@ -139,9 +139,9 @@ def _selections(call: ast.Call) -> Sequence[dict[str, Any]]:
 
 
 def _selection(call: ast.Call) -> dict[str, Any]:
-    """{axis: value} in the brackets of a column; a bare word is its own text, and null selects what has no value."""
+    """{axis: value} in the brackets of a column; a bare word stands for its own text, null for a missing value."""
     if call.args:
-        raise ExpressionError(f"{ast.unparse(call)!r}: a selection is axis=value")
+        raise ExpressionError(f"{ast.unparse(call)!r}: write a selection as axis=value")
     found: dict[str, Any] = {}
     for keyword in call.keywords:
         if keyword.arg is not None:
@@ -153,7 +153,7 @@ def _selection(call: ast.Call) -> dict[str, Any]:
 
 def _pairs(node: ast.expr, call: ast.Call) -> dict[str, Any]:
     if not isinstance(node, ast.Dict):
-        raise ExpressionError(f"{ast.unparse(call)!r}: ** takes a dictionary")
+        raise ExpressionError(f"{ast.unparse(call)!r}: ** must be followed by a dictionary")
     return {str(_constant(key)): _constant(value) for key, value in zip(node.keys, node.values, strict=True)}
 
 

@@ -1,4 +1,4 @@
-"""A sweep's claims: the sides of each looked up in the frames, and judged."""
+"""A sweep's claims: looks both sides of each up in the frames and judges them."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ from sweeps.mistakes import nearest
 from sweeps.status import Status
 
 _OF_BASELINE = ("speedup", "efficiency")
-"""Columns that compare a cell with its baseline: here by seed."""
+"""Columns that compare a cell with its baseline; computed here by seed."""
 
 _LEARNT = ("accuracy", "val_accuracy", "loss", *OF_CURVES)
 
 
 def needs_curves(claims: Sequence[Claim]) -> bool:
-    """Whether any of them speaks of loss curves."""
+    """Whether any claim is about loss curves."""
     return any(Claimed.parse(claim.expression).columns & set(OF_CURVES) for claim in claims)
 
 
 def verdicts(
     claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves | None = None
 ) -> list[Verdict]:
-    """One a claim; a claim about cells that are not there, or not ok, is inconclusive, and says why.
+    """One verdict per claim; a claim about cells that are missing or not ok is inconclusive, with the reason.
 
-    Without `curves`, claims of loss curves are inconclusive.
+    Without `curves`, claims about loss curves are inconclusive.
     """
     return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
 
@@ -58,7 +58,7 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
 
 
 class _Values:
-    """Looks values up by column and selection, and remembers the epochs of the trials it has looked at."""
+    """Looks up values by column and selection, and records the epochs of the trials involved."""
 
     def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves) -> None:
         self._cells = cells
@@ -67,7 +67,7 @@ class _Values:
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
         self.is_doubtful = False
-        """Whether any of the timings it has looked up is not valid."""
+        """Whether any timing looked up so far is invalid."""
 
     def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
         if column in OF_CURVES:
@@ -86,7 +86,7 @@ class _Values:
         return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
 
     def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
-        """Between two cells for each seed; or of each seed the part that it has in the distance between seeds."""
+        """Distance between two cells by seed; or each seed's part in the distance between seeds."""
         between = name == "loss_distance"
         found = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
         if np.isnan(found).all():
@@ -95,7 +95,7 @@ class _Values:
         return found
 
     def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
-        """Of the one cell that is selected, a curve for each seed."""
+        """The selected cell's curves, one per seed; exactly one cell must be selected."""
         cells = self._cells_with(name, selection)
         if len(cells) != 1:
             selected = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
@@ -131,7 +131,7 @@ class _Values:
     def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:
         """The ok trials of these cells."""
         looked_at = self._ok[self._ok["cell_id"].isin(list(cell_ids))]
-        if len(looked_at):  # NaN where any trial does not tell
+        if len(looked_at):  # NaN if any trial does not report it
             self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
         return looked_at
 

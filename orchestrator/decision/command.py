@@ -1,4 +1,4 @@
-"""The command that runs some cells of a sweep, with as many seeds as they are to have."""
+"""Builds the command that runs given cells of a sweep with given seeds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.config.override_text import FROM_PROGRAM, shell_command
 from sweeps.axes import distinct
 
 _OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
-"""Overrides that such a command does not repeat: the axes are its own, it runs trials, and none of them again."""
+"""Overrides that such a command drops: it sets its own axes, runs trials, and reruns none."""
 
 _ZIP = "sweep.zip="
 
@@ -20,9 +20,9 @@ _WORD = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
-    """Of a shell: the user's own overrides, and the narrowed axes. What has run does not run again.
+    """The shell command: the user's own overrides plus the narrowed axes. Finished trials do not run again.
 
-    Of a program's own call, where that gave what no command line can.
+    A `run_sweep` call instead, if a program gave what no command line can express.
     """
     if any(override.endswith(FROM_PROGRAM) for override in overrides):
         return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
@@ -35,11 +35,11 @@ def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
 def narrowed_to(
     cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
 ) -> list[str]:
-    """Overrides that narrow the sweep's axes to those of the cells, and these seeds.
+    """Overrides that narrow the sweep's axes to those of the cells and to these seeds.
 
-    The cells name the same axes; where these make no grid, they advance together. The seeds are all that the cells are
-    to have. `excludes`, `zips`: the sweep leaves combinations out, or has axes that advance together; what it says of
-    them may not fit the narrowed axes.
+    The cells have the same axes; if their values form no grid, the axes are zipped. `seeds` are all that the cells
+    should have. `excludes`, `zips`: the sweep excludes combinations or zips axes; its own settings for these may not
+    fit the narrowed axes.
     """
     axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
     differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
@@ -55,13 +55,13 @@ def narrowed_to(
 
 
 def with_more(seeds: Sequence[int], more: int) -> list[int]:
-    """The seeds and as many further ones, the smallest that are free."""
+    """The seeds plus the given number of further ones, the smallest that are free."""
     free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
     return sorted([*seeds, *(next(free) for _ in range(more))])
 
 
 def _seeds(seeds: Sequence[int]) -> str:
-    """A long list as Hydra's range, in quotes of Hydra's own."""
+    """The seeds in Hydra's grammar, long lists as a quoted range."""
     if len(seeds) > 5 and list(seeds) == list(range(len(seeds))):
         return f"'range(0,{len(seeds)})'"
     return f"[{','.join(map(str, seeds))}]"
@@ -72,7 +72,7 @@ def _key(axis: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """In Hydra's grammar, in which a plain word needs no quotes."""
+    """A value in Hydra's grammar, where plain words need no quotes."""
     if isinstance(value, str) and _WORD.fullmatch(value):
         return value
     if isinstance(value, float) and value.is_integer():

@@ -33,39 +33,39 @@ _OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 """Axes along which accuracies change gradually, if at all."""
 
 _SEED = 0
-"""Of the draws behind the probabilities: the same frames give the same recommendation."""
+"""Seed of the random draws, so that the same frames give the same recommendation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Total:
-    """What a trial of each cell takes: a time, an energy or a cost."""
+    """What a trial of each cell takes: time, energy or cost."""
 
     unit: str
     logs: Array
-    """Rows are cells, columns are seeds; NaN is not known."""
+    """Rows are cells, columns are seeds; NaN means not known."""
 
     def means(self) -> Array:
-        """Of each cell, geometric."""
+        """Geometric mean of each cell."""
         return np.asarray(np.exp(Moments.of(self.logs).mean))
 
     def intervals(self) -> Interval:
-        """Of these means, 95%."""
+        """95% intervals of these means."""
         return mean_interval(self.logs).map(np.exp)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Contenders:
-    """What there is to choose from, and the choice.
+    """The cells to choose from, and the choice.
 
-    Rows are cells: the candidates, and the baseline even where its own objective is not known, or its timing not valid.
+    Rows are cells: the candidates, and the baseline even if its objective is not known or its timing is not valid.
     """
 
     cells: pd.DataFrame
     """Rows of the summary, numbered from 0."""
     tried: pd.DataFrame
-    """The cells of the whole sweep, whatever became of them."""
+    """All cells of the sweep, whatever their status."""
     seeds: Sequence[Sequence[int]]
-    """Of each cell, whatever became of them."""
+    """The trials of each cell, whatever their status."""
     names: Sequence[str]
     """In words."""
     measure: Measure
@@ -73,33 +73,34 @@ class Contenders:
     choice: Choice
     """Among the candidates."""
     left_out: Sequence[str]
-    """A line for each reason for which other cells cannot be chosen."""
+    """A line for each reason why other cells cannot be chosen."""
     spoiled: Sequence[Spoiled]
-    """The cells that others with valid timings keep out; the least objective first."""
+    """Cells excluded because others have valid timings; the least objective first."""
     commonest_end: str
-    """How most trials ended, in a sentence, where none is ok; else empty."""
+    """How most trials ended, in a sentence, if none is ok; else empty."""
     points: Sequence[TradeOff]
     """Time, validation accuracy and cost of each cell, means over its seeds."""
     front: tuple[TradeOff, ...]
     totals: Mapping[str, Total]
-    """Time, energy and cost of each cell, to the target or for the budget; NaN is not known."""
+    """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
 
     @property
     def chosen(self) -> int | None:
-        """The row of the cell to recommend: the favourite, unless nobody knows whether it is the fastest, because its
-        own timing is not valid, or that of a cell which seems better.
+        """The row of the cell to recommend: the favourite, unless it cannot be known to be the fastest because its own
+        timing, or that of a cell that seems better, is not valid.
         """
         return None if self.seem_better or not self.are_timed else self.choice.favourite
 
     @property
     def are_timed(self) -> bool:
-        """Whether the candidates' timings are valid: where any cell's is, the others are no candidates."""
+        """Whether the candidates' timings are valid: if any cell's is, cells without are no candidates."""
         return bool(is_valid(self.candidates["timing_valid"]).all())
 
     @property
     def seem_better(self) -> list[Spoiled]:
-        """Of the spoiled those that have less of the objective than the choice and do not miss the margin, as far as
-        is known; the best first. What one cannot trust of them is no reason to trust a slower cell.
+        """Spoiled cells with less of the objective than the choice and, as far as known, within the margin; best first.
+
+        That their figures cannot be trusted is no reason to trust a slower cell.
         """
         if self.choice.favourite is None:
             return []
@@ -114,7 +115,7 @@ class Contenders:
         return self.cells[~np.isnan(self.choice.log_objective.point)]
 
     def p_best(self, row: int) -> float:
-        """That no cell within the margin is more than TIE better; NaN where it is the best of one."""
+        """Probability that no cell within the margin is more than TIE better; NaN if there is only one candidate."""
         return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
     @property
@@ -125,16 +126,16 @@ class Contenders:
 
     @staticmethod
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
-        """In the middle of a sweep: those of the trials that are ok by now.
+        """During a sweep: the contenders among the trials that are ok so far.
 
-        Their timings all count: those that something spoiled are measured once more, and tell enough until then.
+        All timings count: spoiled ones are measured again later, and are good enough until then.
         """
         trials, cells = (frame.assign(timing_valid=True) for frame in collect_for(request, ok))
         return Contenders.of(trials, cells, Terms.of(request, cell_axes(ok)))
 
     @staticmethod
     def of(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms) -> Contenders:
-        """The ok cells whose objective is known; of those with valid timings, if there are such."""
+        """The ok cells with a known objective; only those with valid timings, if there are any."""
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
@@ -172,7 +173,7 @@ class Contenders:
 
 
 def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
-    """By batch, and by all other axes but the GPUs."""
+    """Similarity of cells, by batch and by all other axes except the GPUs."""
     recipe = [column for axis, column in terms.axes.items() if axis not in _OF_SCALE]
     alike = cells[recipe].astype(str).agg(tuple, axis="columns") if recipe else pd.Series(0, cells.index)
     batch = cells["global_batch_size"].to_numpy(dtype="float64")
@@ -180,11 +181,11 @@ def _likeness(cells: pd.DataFrame, terms: Terms) -> Likeness:
 
 
 def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | None:
-    """The label of the row that accuracies are compared with: of the cells at the reference batch, the plainest.
+    """The label of the row that accuracies are compared with: the plainest cell at the reference batch.
 
     That is rule `none`, the multiplier nearest 1 and the fewest GPUs; where the sweep has further axes (models,
-    optimizers), among those the highest mean validation accuracy, because a bad reference would let anything pass. For
-    the same reason it is the highest of all where no cell is known to be at the reference batch.
+    optimizers), the highest mean validation accuracy among those, since anything would pass against a bad reference.
+    For the same reason it is the highest of all if no cell is known to be at the reference batch.
     """
     known = cells[cells["val_accuracy"].notna()]
     references = known[known["cell_id"] == known["reference_cell_id"]]
@@ -199,7 +200,7 @@ def baseline_row(cells: pd.DataFrame, cell_axes: Sequence[str] = ()) -> int | No
 
 
 def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
-    """Rows are cells, columns are seeds; NaN where a cell has no such ok seed."""
+    """Values with a row per cell and a column per seed; NaN if a cell has no such ok seed."""
     return by_seed(cells["cell_id"], trials[trials["status"] == Status.OK.value], column)
 
 

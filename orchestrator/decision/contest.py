@@ -1,7 +1,7 @@
-"""What is known of the cells that a recommendation chooses from, and what it says of their true values.
+"""What is known of the cells to choose from, and estimates of their true values.
 
-What a seed does to all cells alike is taken out first, and the variances that are left are shrunk towards what the
-cells have in common (`shrinkage`); shrinking those of the differences instead would count the baseline's error as often
+A seed's common effect on all cells is removed first, and the remaining variances are shrunk towards what the
+cells have in common (`shrinkage`); shrinking variances of differences would count the baseline's error as often
 as there are cells.
 """
 
@@ -18,10 +18,10 @@ from orchestrator.statistics.shrinkage import shrunken
 
 DRAWS = 20_000
 _MOST_DRAWN = 2_000_000
-"""Values drawn for all cells together: with over 100 cells the draws are fewer, and still 2,000 for 1,000 cells."""
+"""Draws for all cells together: above 100 cells each gets fewer, still 2,000 at 1,000 cells."""
 
 NORMAL = 1e9
-"""Degrees of freedom from which t is the normal distribution, for all a draw can tell."""
+"""Degrees of freedom above which t is treated as the normal distribution."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,19 +29,19 @@ class Contest:
     """What is known of the cells: rows are cells, columns are seeds, NaN is missing."""
 
     objective: Array
-    """Above 0; less is better."""
+    """Above 0; smaller is better."""
     accuracy: Array
-    """On the validation split; all NaN where it is not measured."""
+    """On the validation split; all NaN if not measured."""
     baseline: int | None
     """The row that accuracies are compared with."""
     margin: float
     likeness: Likeness | None = None
-    """Of the cells; None where each is taken by itself."""
+    """Similarity of the cells; None if each is treated on its own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Means:
-    """Estimates of each cell's true value: draws are `point + error · t(freedom)`; an error of NaN is unknown."""
+    """Estimates of each cell's true value; draws are `point + error · t(freedom)`, a NaN error is unknown."""
 
     point: Array
     n: Array
@@ -49,7 +49,7 @@ class Means:
     freedom: Array
 
     def intervals(self) -> Interval:
-        """95% of each."""
+        """95% intervals, one per cell."""
         from scipy.special import stdtrit
 
         half = stdtrit(np.minimum(self.freedom, NORMAL), TAIL) * self.error
@@ -70,12 +70,12 @@ def log_objectives(objective: Array) -> Means:
 
 
 def accuracies(contest: Contest) -> Means:
-    """Estimates of the cells' own accuracies, whatever the baseline's."""
+    """Estimates of the cells' own accuracies, independent of the baseline's."""
     return _means(Moments.of(contest.accuracy), _own_variances(contest.accuracy))
 
 
 def accuracy_differences(contest: Contest) -> Means:
-    """Estimates of each cell's accuracy less the baseline's, whose own error is in all of them."""
+    """Estimates of each cell's accuracy minus the baseline's, whose error enters all of them."""
     accuracy, base = contest.accuracy, contest.baseline
     if base is None or np.isnan(accuracy[base]).all():
         nothing = np.full(len(accuracy), np.nan)
@@ -83,7 +83,7 @@ def accuracy_differences(contest: Contest) -> Means:
     own = accuracies(contest)
     error = np.sqrt(own.error**2 + own.error[base] ** 2)
     differences = Moments.of(accuracy - accuracy[base])
-    # Two rules may ask for the same training, as all do at the reference batch: the same figures with every seed.
+    # Two rules may describe the same training, as all do at the reference batch: equal figures for every seed.
     twins = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
     itself = twins | (np.arange(len(accuracy)) == base)
     return Means(
@@ -95,7 +95,7 @@ def accuracy_differences(contest: Contest) -> Means:
 
 
 def pooled_differences(contest: Contest, difference: Means, generator: np.random.Generator, draws: int) -> Array | None:
-    """Draws, shape (draws, cells), pooled over like cells; None where that has nothing to say, as of unknown errors."""
+    """Draws, shape (draws, cells), pooled over similar cells; None if pooling is impossible, as with unknown errors."""
     compared = ~np.isnan(difference.point)
     if contest.likeness and contest.baseline is not None and not np.isnan(difference.error[compared]).any():
         own = accuracies(contest)
@@ -111,10 +111,10 @@ def pooled_differences(contest: Contest, difference: Means, generator: np.random
 
 
 def _own_variances(values: Array) -> Array:
-    """Between seeds, without what a seed does to all cells alike where all that have values have the same seeds.
+    """Variances between seeds, without a seed's common effect if all cells that have values share the same seeds.
 
-    That is taken as the median over the cells, which one wild cell does not move; it takes about .43/C of a normal
-    cell's own variance with it (1 − 2/C + π/2C). Of two cells the median is the mean, and takes half.
+    That effect is estimated by the median over the cells, which is robust to outliers; it absorbs about .43/C of a
+    normal cell's own variance (1 − 2/C + π/2C). With two cells the median is the mean, and absorbs half.
     """
     known = ~np.isnan(values)
     measured, complete = known.any(axis=1), known.any(axis=0)

@@ -1,4 +1,4 @@
-"""From the frames of a sweep to its recommendation."""
+"""Turns the frames of a sweep into its recommendation."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from orchestrator.decision.would_change import would_change
 
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
-    """The recommendation of a sweep with these frames, as of `collector.collect`; `judged` are its claims."""
+    """The recommendation for a sweep with these frames (see `collector.collect`); `judged` are its claims."""
     if terms.objective == NO_OBJECTIVE:
         lead, *further = answer(cells, judged)
         return Recommendation(

@@ -38,7 +38,7 @@ def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
 
 
 def _likelier(found: Contenders, chosen: int) -> str:
-    """The cell that is the best with a higher probability, if there is one, and why it is not the one to use."""
+    """The cell with a higher probability of being best, if there is one, and why it is not the one to use."""
     level, choice = found.choice.log_objective.point, found.choice
     rival = int(np.nan_to_num(choice.p_best).argmax())
     if not choice.p_best[rival] > choice.p_best[chosen] + BY_DRAWS:
@@ -57,7 +57,7 @@ def _likelier(found: Contenders, chosen: int) -> str:
 
 
 def _seeds_are_alike(found: Contenders) -> bool:
-    """Whether no cell's accuracy varies at all: then it tells nothing of chance, however many seeds there are."""
+    """Whether no cell's accuracy varies at all: then seeds say nothing about chance, however many there are."""
     moments = Moments.of(found.contest.accuracy)
     several = moments.n >= 2
     return bool(several.any() and (moments.variance[several] == 0).all())

@@ -1,4 +1,4 @@
-"""The cells that nothing beats in time, accuracy and cost at once."""
+"""The cells that no other beats in time, accuracy and cost at once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from orchestrator.decision.recommendation import TradeOff
 
 
 def pareto_front(points: Sequence[TradeOff]) -> tuple[TradeOff, ...]:
-    """Those that no other one equals in every figure that both have, while beating it in one; by time."""
+    """Cells that no other one matches in every figure that both have while beating it in one; sorted by time."""
     kept = [point for point in points if not any(_beats(other, point) for other in points)]
     return tuple(sorted(kept, key=lambda point: (math.isnan(point.time_s), point.time_s)))
 

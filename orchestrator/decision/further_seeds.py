@@ -1,4 +1,4 @@
-"""Which cells want more seeds, how many, and what runs them."""
+"""Which cells need more seeds, how many, and the command that runs them."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, SURE, Mo
 from orchestrator.decision.shortlist import axes_of
 
 MOST_SEEDS = 30
-"""More seeds than this settle nothing in practice."""
+"""More seeds than this are not practical."""
 
 _MOST_RIVALS = 3
-"""Cells besides the chosen one and its baseline that more seeds are asked for."""
+"""How many cells besides the chosen one and its baseline get more seeds."""
 
 
 def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
-    """The chosen cell, its baseline, and the cells that may yet beat it, as far as they want more seeds; and how many
-    seeds each is to have: all as many, to be paired by seed.
+    """The chosen cell, its baseline, and the cells that may yet beat it, if they need more seeds, and how many seeds
+    each should have: the same number for all, so that they can be paired by seed.
     """
     choice, compared = found.choice, not math.isnan(found.choice.accuracy_difference.point[chosen])
     sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
@@ -41,7 +41,7 @@ def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
 
 
 def unsettled(found: Contenders, chosen: int) -> list[str]:
-    """The rivals that no practical number of seeds tells from the chosen cell, and the cells too near the margin."""
+    """Rivals that no practical number of seeds separates from the chosen cell, and cells too close to the margin."""
     open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
     alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
     near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
@@ -54,7 +54,7 @@ def unsettled(found: Contenders, chosen: int) -> list[str]:
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
-    """The likeliest to be best after the chosen one; where chances are unknown, those with the least objective."""
+    """The likeliest to be best after the chosen one; if chances are unknown, those with the least objective."""
     p_best, level = found.choice.p_best, found.choice.log_objective.point
     misses = found.choice.accuracy_difference.point < -found.contest.margin
     open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
@@ -63,7 +63,7 @@ def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
 
 
 def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
-    """Seeds that tell these two apart: by the objective, or, of a rival that has clearly less, by its accuracy."""
+    """Seeds needed to separate these two: by the objective or, for a rival that clearly has less, by its accuracy."""
     level = found.choice.log_objective
     if _is_faster(found, chosen, rival):
         return _settles_margin(found, rival)
@@ -72,13 +72,13 @@ def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
 
 
 def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
-    """Whether all that keeps a rival from being chosen is its accuracy."""
+    """Whether only its accuracy keeps a rival from being chosen."""
     level, loss = found.choice.log_objective.point, found.choice.accuracy_difference.point
     return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
 
 
 def _settles_margin(found: Contenders, row: int) -> int | None:
-    """Seeds that tell whether the cell is within the margin; 0 of the baseline, which is."""
+    """Seeds needed to tell whether the cell is within the margin; 0 for the baseline, which is."""
     loss = found.choice.accuracy_difference
     if row == found.contest.baseline:
         return 0
@@ -86,16 +86,16 @@ def _settles_margin(found: Contenders, row: int) -> int | None:
 
 
 def _seeds(gap: float, variance: float) -> int | None:
-    """0 where nothing is known yet, None where no practical number settles it."""
+    """0 if nothing is known yet, None if no practical number suffices."""
     if math.isnan(gap) or math.isnan(variance):
         return 0
     return seeds_to_tell(gap, variance)
 
 
 def seeds_to_tell(gap: float, variance: float) -> int | None:
-    """Seeds at which a difference of this size is known to have its sign with probability SURE; None beyond MOST_SEEDS.
+    """Seeds after which the sign of a difference of this size has probability SURE; None if more than MOST_SEEDS.
 
-    `variance` is of the difference between one seed's values; n ≥ t(SURE, n − 1)² · variance / gap².
+    `variance` is that of the difference between values of one seed; n ≥ t(SURE, n − 1)² · variance / gap².
     """
     from scipy.special import stdtrit
 
@@ -106,14 +106,14 @@ def seeds_to_tell(gap: float, variance: float) -> int | None:
 
 
 def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:
-    """How many each of the cells is to have more."""
+    """How many further seeds each cell should get."""
     for row in asked:
         cell_id = str(found.cells["cell_id"][row])
         yield MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
 
 
 def commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
-    """One for all cells of the same axes that are to have the same seeds, which is usually every one."""
+    """One command for all cells with the same axes and seeds, which is usually all of them."""
     alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
     for row in asked:
         axes, seeds = axes_of(found, row, terms), found.seeds[row]

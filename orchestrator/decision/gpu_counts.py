@@ -1,4 +1,4 @@
-"""What each number of GPUs is worth: the question that most sweeps are run for."""
+"""What each number of GPUs is worth: the main question of most sweeps."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from sweeps.status import Status
 
 
 def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
-    """The best cell of each number of GPUs that was tried, from the fewest to the most.
+    """The best cell for each number of GPUs tried, from the fewest to the most.
 
-    The best is the one with the least objective of those that may be chosen for their accuracy; at the chosen cell's
-    number of GPUs it is the chosen one, which may be within a tie of the least. Nothing where there is one number only.
+    The best has the least objective among those that qualify by accuracy; at the chosen cell's
+    number of GPUs it is the chosen one, which may tie with the least. Empty if only one number was tried.
     """
     counts = sorted(set(found.tried["gpus"].astype("float64")))
     return tuple(_best(found, count) for count in counts) if len(counts) > 1 else ()

@@ -1,4 +1,4 @@
-"""What a recommendation comes to, in sentences of which the first says it all."""
+"""The sentences of a recommendation, the first of which says it all."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from orchestrator.text import figures
 from orchestrator.text.units import suited
 
 _MOST_NAMED = 2
-"""Cells that a sentence names beside the first."""
+"""How many cells a sentence names besides the first."""
 
 
 def recommended(found: Contenders, chosen: int, verb: str = "Use") -> list[str]:
-    """The cell, what it takes and what it loses, in sentences."""
+    """Sentences on the cell, what it takes and what it loses."""
     loss, baseline = found.choice.accuracy_difference.point[chosen], found.contest.baseline
     if baseline is None:
         return _without_accuracy(found, chosen)
@@ -32,7 +32,7 @@ def recommended(found: Contenders, chosen: int, verb: str = "Use") -> list[str]:
 
 
 def nothing(found: Contenders) -> list[str]:
-    """Why no cell is recommended, in sentences."""
+    """Sentences on why no cell is recommended."""
     if found.choice.favourite is not None:
         return (_too_early if found.seem_better else _untimed)(found, found.choice.favourite)
     why = "; ".join(found.left_out) or "no trial has ended"
@@ -51,7 +51,7 @@ def nothing(found: Contenders) -> list[str]:
 
 
 def _untimed(found: Contenders, favourite: int) -> list[str]:
-    """Why no timing is valid and how to know, and only then which cell seems the best."""
+    """Why no timing is valid and how to get one; only then, which cell seems best."""
     cell = found.cells.loc[favourite]
     left_out = [f"Not considered: {'; '.join(found.left_out)}."] if found.left_out else []
     why, remedy = str(cell["note"]).rstrip("."), remedy_of(Fault(str(cell["timing_fault"])))
@@ -63,7 +63,7 @@ def _untimed(found: Contenders, favourite: int) -> list[str]:
 
 
 def _too_early(found: Contenders, favourite: int) -> list[str]:
-    """Which cells seem better than the best one with a valid timing, and how to know."""
+    """Which cells seem better than the best one with a valid timing, and how to find out."""
     first, *others = found.seem_better
     unit = suited(found.measure.unit, first.objective)
     own = unit.text(math.exp(found.choice.log_objective.point[favourite]))
@@ -79,7 +79,7 @@ def _too_early(found: Contenders, favourite: int) -> list[str]:
 
 
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
-    """The time it takes and what it costs, and another cell, as far as the objective does not say so already."""
+    """The time and cost of the cell and of another one, unless the objective says so already."""
     text = ""
     for total, word in ((found.totals["time"], "in"), (found.totals["cost"], "for")):
         values = total.means()
@@ -96,7 +96,7 @@ def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
 
 
 def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
-    """What is known of a sweep whose trials report no validation accuracy: only what is least."""
+    """What is known if trials report no validation accuracy: only the least objective."""
     row = found.cells.to_dict("records")[chosen]
     least = f"Least {found.measure.name}, {objective(found, chosen)}: {found.names[chosen]}{_paid(found, chosen)}"
     speedup = float(row["speedup"])
@@ -111,7 +111,7 @@ def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
         f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too.",
     ]
     best, own = int(accuracy.to_numpy().argmax()), float(accuracy[chosen])
-    if best != chosen and not math.isnan(own):  # so that nobody takes the quickest for as good as the best
+    if best != chosen and not math.isnan(own):  # so that nobody assumes the fastest to be as good as the best
         highest = f"the highest is {accuracy[best]:.3f} ({found.names[best]})"
         sentences.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
     return sentences

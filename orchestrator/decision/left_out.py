@@ -18,12 +18,12 @@ from orchestrator.text.cell_in_words import in_words
 from sweeps.status import Status
 
 _LONGEST_NOTE = 200
-"""Characters of a trial's note in a sentence."""
+"""Maximum length of a trial's note in a sentence, in characters."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Spoiled:
-    """A cell that cannot be chosen because its timing is not valid, and what it came to all the same."""
+    """A cell that cannot be chosen because its timing is not valid, with its result anyway."""
 
     cell_id: str
     name: str
@@ -36,7 +36,7 @@ class Spoiled:
 
 
 def remedy_of(fault: Fault, rerun: str = "all") -> str:
-    """How to come by a valid timing; `rerun` is the cell that a repetition mends."""
+    """How to get a valid timing; `rerun` is the cell to run again."""
     if fault is Fault.TOO_SHORT:
         return (
             "give the trials a longer budget (budget.epochs, or the length set in its place), or trainable.window_s"
@@ -50,7 +50,7 @@ def remedy_of(fault: Fault, rerun: str = "all") -> str:
 
 
 def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
-    """Whether each cell may be chosen, and why others may not; `measure` is what is minimised, in words."""
+    """Whether each cell may be chosen, and why others may not; `measure` names what is minimised."""
     ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
     known = _known(cells, trials)
     valid = known & is_valid(cells["timing_valid"])
@@ -70,7 +70,7 @@ def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
 
 
 def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -> list[Spoiled]:
-    """Of cells that may not be chosen those that have a figure all the same; `columns` tell them apart."""
+    """Cells that may not be chosen but have a figure; `columns` distinguish them."""
     cells = cells[_known(cells, trials)]
     if cells.empty:
         return []
@@ -92,7 +92,7 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -
 
 
 def commonest_end(trials: pd.DataFrame) -> str:
-    """How most trials ended, in a sentence, where none is ok."""
+    """How most trials ended, in a sentence, if none is ok."""
     if trials.empty or (trials["status"] == Status.OK.value).any():
         return ""
     ends = trials.groupby(["status", "note"], sort=False).size()

@@ -13,7 +13,7 @@ from orchestrator.text import figures
 
 
 def reasons(found: Contenders) -> Iterator[str]:
-    """Why this cell, and what was not considered."""
+    """Why this cell was chosen, and what was not considered."""
     choice, margin = found.choice, found.contest.margin
     compared = found.contest.baseline is not None
     among = ", of those whose accuracy is more likely than not within the margin" if compared else ""
@@ -50,7 +50,7 @@ def reasons(found: Contenders) -> Iterator[str]:
 
 
 def why_not(found: Contenders, chosen: int | None, row: int) -> str:
-    """Why a cell is not the one to use; nothing of the chosen one."""
+    """Why a cell is not the one to use; empty for the chosen one."""
     level, choice, measure = found.choice.log_objective.point, found.choice, found.measure.name
     if row == chosen:
         return ""

@@ -1,4 +1,4 @@
-"""What the sweep comes to: one cell, why, how sure, and what would make it surer. Pure values."""
+"""The outcome of a sweep: one cell, why, how sure that is, and what would make it surer. Pure values."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from dataclasses import dataclass
 from orchestrator.decision.setting import Setting
 
 NO_OBJECTIVE = "none"
-"""Of a sweep whose cells do different work: nothing is recommended."""
+"""The objective of a sweep whose cells do different work: nothing is recommended."""
 
 OBJECTIVES = ("time", "energy", "cost", NO_OBJECTIVE)
-"""What `report.objective` may minimise."""
+"""The values of `report.objective`."""
 
 SURE = 0.9
-"""Below this probability a recommendation is provisional, and asks for more seeds."""
+"""Below this probability, a recommendation is provisional and asks for more seeds."""
 
 FEWEST_SEEDS = 3
-"""Fewer seeds a cell make any recommendation provisional."""
+"""With fewer seeds per cell, any recommendation is provisional."""
 
 NOTICED = 0.05
-"""Cells that are the best with a smaller probability are not worth a word, nor seeds."""
+"""Cells less likely than this to be the best are not mentioned and get no further seeds."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MoreSeeds:
-    """A cell that further seeds would tell more about."""
+    """A cell that should get further seeds."""
 
     cell_id: str
     name: str
@@ -35,19 +35,19 @@ class MoreSeeds:
 
 @dataclass(frozen=True, kw_only=True)
 class TradeOff:
-    """What a cell takes and what it reaches, means over its seeds; NaN is not measured."""
+    """What a cell takes and achieves, means over its seeds; NaN means not measured."""
 
     cell_id: str
     name: str
     time_s: float
     val_accuracy: float
     cost: float
-    """In the currency of the price; in GPU-hours (of worker processes on CPUs) without one."""
+    """In the currency of the price; without a price, in GPU-hours (worker-hours on CPUs)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class GpuCount:
-    """What a number of GPUs is worth: the best cell that has so many."""
+    """What a number of GPUs is worth: the best cell with that many."""
 
     gpus: float
     name: str
@@ -55,57 +55,57 @@ class GpuCount:
     best: TradeOff | None
     """By the objective, among those within the margin."""
     why_none: str = ""
-    """Why there is none, if so."""
+    """Why there is none, if there is none."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recommendation:
-    """The decision at the end of a sweep. Probabilities are NaN where one seed a cell tells nothing about chance, and
-    `p_best` and `behind` where there is one cell alone.
+    """The decision at the end of a sweep. Probabilities are NaN if one seed per cell says nothing about chance, and
+    `p_best` and `behind` if there is only one cell.
     """
 
     objective: str
-    """As asked: one of OBJECTIVES."""
+    """As requested: one of OBJECTIVES."""
     measure: str
     """What was minimised, in words: `time to the target (validation accuracy 0.97)`."""
     margin: float
-    """By how much validation accuracy may fall short of the baseline's."""
+    """How far validation accuracy may fall below the baseline's."""
     cell_id: str | None = None
-    """The chosen cell; None where there is nothing to choose from."""
+    """The chosen cell; None if there is nothing to choose from."""
     name: str = ""
     baseline_cell_id: str | None = None
     """The cell that accuracies are compared with."""
     lead: str
-    """What it comes to, in one sentence."""
+    """The recommendation in one sentence."""
     further: tuple[str, ...] = ()
-    """Sentences that belong to it."""
+    """Further sentences that belong to it."""
     provisional: bool
     p_best: float = math.nan
-    """That no cell within the margin is more than 2% better by the objective."""
+    """Probability that no cell within the margin is more than 2% better by the objective."""
     p_within_margin: float = math.nan
     behind: float = math.nan
-    """By what part the objective is at most above that of the best cell within the margin, with 95% probability."""
+    """How far, as a fraction, the objective is at most above the best one's within the margin, with 95% probability."""
     doubts: tuple[str, ...] = ()
     """What makes it provisional."""
     reasons: tuple[str, ...] = ()
     would_change: tuple[str, ...] = ()
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
-    """What runs the further seeds: one command for all of them, but for cells of other seeds or axes."""
+    """Commands for the further seeds: one for all cells, unless seeds or axes differ."""
     front: tuple[TradeOff, ...] = ()
-    """Of the cells that no other one beats in time, accuracy and cost at once."""
+    """The cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()
-    """From the fewest GPUs to the most; empty where one number of GPUs was tried."""
+    """From the fewest GPUs to the most; empty if only one number was tried."""
     cost_unit: str = ""
-    """Of the costs of the front and of the GPU counts."""
+    """Unit of the costs in the front and the GPU counts."""
     left_out: tuple[str, ...] = ()
     """Why other cells could not be chosen."""
     shortlist: tuple[Setting, ...] = ()
-    """The cells that it is about, the chosen one first."""
+    """The cells it discusses, the chosen one first."""
 
     @property
     def title(self) -> str:
-        """Above it."""
+        """The heading."""
         return "In short" if self.objective == NO_OBJECTIVE else "Recommendation"
 
     @property
@@ -125,8 +125,8 @@ class Recommendation:
 
 
 def not_made(objective: str, margin: float) -> Recommendation:
-    """What stands in the place of one whose making failed, so that no older one does."""
-    lead = "No recommendation: it could not be made (report_trace.txt tells why)."
+    """A placeholder if making the recommendation failed, so that no outdated one remains."""
+    lead = "No recommendation: it could not be made (see report_trace.txt)."
     return Recommendation(objective=objective, measure="", margin=margin, lead=lead, provisional=True)
 
 

@@ -1,4 +1,4 @@
-"""The cells that a recommendation is about: the chosen one, its baseline, and those that somebody may prefer."""
+"""The cells that a recommendation discusses: the chosen one, its baseline, and those that users may prefer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def shortlist(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
 
 
 def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
-    """The axes of a cell, as the sweep names them; without those that its trials did not have."""
+    """The axes of a cell by the sweep's names, without those that its trials did not have."""
     cell = found.cells.loc[row]
     had = {
         axis: cell[column] for axis, column in terms.axes.items() if axis in terms.nullable or pd.notna(cell[column])
@@ -67,7 +67,7 @@ def _setting(
 
 
 def _figures(found: Contenders) -> dict[str, tuple[Interval, str]]:
-    """Of every cell, with their units, by name."""
+    """Figures of every cell with their units, by name."""
     totals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
     of_summary = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
     return totals | of_summary | {"val_accuracy_difference": (found.choice.accuracy_difference.intervals(), "1")}
@@ -85,7 +85,7 @@ def _at(figure: tuple[Interval, str], row: int) -> Figure:
 
 
 def _plain(value: Any) -> Any:
-    """Without numpy and pandas; None where there is none."""
+    """A plain Python value, without numpy and pandas; None if missing."""
     if pd.isna(value):
         return None
     return value.item() if isinstance(value, np.generic) else value

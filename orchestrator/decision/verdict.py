@@ -1,12 +1,12 @@
-"""What the seeds of a sweep say of a claim. Pure values.
+"""What the seeds of a sweep say about a claim. Pure values.
 
 The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right, as all tables do
 (`means`), accuracies and whatever may be 0 by left less right. The verdict is read off a 95% interval: *confirmed* if
 all of it agrees with the claim, *refuted* if none does, else *inconclusive*. The margin, in the units of the sides, is
-given to the claim: `a >= b` with a margin of 0.01 holds as long as a is not below b − 0.01, and `a == b`, which needs
-one, is that and `a <= b + 0.01`. The interval is Student's t below ten seeds and the bootstrap from there on. Fewer
-seeds or epochs than the claim needs are inconclusive whatever they say, and so are seeds of which each gives the very
-same value of something that chance has a part in: three times the same figure is one figure, not certainty.
+in the claim's favour: `a >= b` with a margin of 0.01 holds unless a is below b − 0.01, and `a == b`, which needs a
+margin, also requires `a <= b + 0.01`. The interval is Student's t below ten seeds and the bootstrap from ten on. Fewer
+seeds or epochs than the claim needs are inconclusive in any case, and so are seeds that all give the very same value of
+a quantity subject to chance: three times the same figure is one figure, not certainty.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from orchestrator.statistics.means import TAIL, Array
 CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
 
 _POWER_QUANTILE = 0.8416
-"""Of the normal distribution at 80%: with so many seeds a verdict comes with that probability."""
+"""Quantile of the normal distribution at 80%: the number of seeds is chosen to reach a verdict that often."""
 
 _MOST_SEEDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
-    """Both sides of a claim by seed, arrays of one shape; NaN where a seed lacks a cell."""
+    """Both sides of a claim by seed, arrays of one shape; NaN if a seed lacks a cell."""
 
     left: Array
     right: Array
     by_ratio: bool
-    """Whether the two are times, rates or the like, of which ratios are what is asked."""
+    """Whether the sides are times, rates or the like, which are compared by ratio."""
     by_chance: bool = False
-    """Whether they are of something that differs from seed to seed, as times and accuracies do, and counts need not."""
+    """Whether they vary from seed to seed, as times and accuracies do, but counts need not."""
 
     @staticmethod
     def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0, by_chance: bool = False) -> Sides:
-        """Of the seeds that have both. Ratios need values above 0, and a margin that is below all of them."""
+        """Keep the seeds that have both sides. Ratios need values above 0 and a margin below all of them."""
         known = ~np.isnan(left) & ~np.isnan(right)
         left, right = left[known], right[known]
         above = bool((left > 0).all() and (right > margin).all())
@@ -52,27 +52,27 @@ class Sides:
 
     @property
     def are_copies(self) -> bool:
-        """Whether all seeds have the same values where chance should have made them differ."""
+        """Whether all seeds have the same values although chance should have made them differ."""
         return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
 
     def compared(self, shift: float = 0.0) -> Array:
-        """Left over right + shift as a logarithm, or left less right + shift."""
+        """Logarithm of left / (right + shift), or left − (right + shift)."""
         right = self.right + shift
         return np.asarray(np.log(self.left / right) if self.by_ratio else self.left - right)
 
     def mean(self, values: Array) -> float:
-        """Geometric where sides are compared by ratios."""
+        """Geometric if the sides are compared by ratio."""
         return float(np.exp(np.log(values).mean()) if self.by_ratio else values.mean()) if len(values) else math.nan
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What the measurements say of a claim; NaN is not known."""
+    """What the measurements say about a claim; NaN means not known."""
 
     claim: Claim
     verdict: str
     why: str = ""
-    """Of an inconclusive one."""
+    """Why the verdict is inconclusive."""
     left: float = math.nan
     right: float = math.nan
     """Means of the two sides."""
@@ -84,11 +84,11 @@ class Verdict:
     n: int = 0
     """Seeds that all cells of the claim have."""
     seeds_to_settle: int | None = None
-    """In all; None where it is settled, where no practical number would do, or where fewer than two tell nothing."""
+    """Total seeds to settle it; None if settled, if no practical number suffices, or if fewer than two say nothing."""
 
 
 def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
-    """The verdict on a claim; `epochs` are the fewest of the trials behind it, NaN where one does not tell."""
+    """The verdict on a claim; `epochs` is the fewest of the trials behind it, NaN if one does not report it."""
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests = _tests(order, claim.margin, sides)
     found = _read(order, tests) if n else INCONCLUSIVE
@@ -110,7 +110,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
 
 
 def _why(claim: Claim, sides: Sides, epochs: float) -> str:
-    """What keeps a claim from being judged at all."""
+    """Why a claim cannot be judged at all; empty if it can."""
     n = len(sides.left)
     if n == 0:
         return "no seed has a value of both sides"
@@ -127,7 +127,7 @@ def _why(claim: Claim, sides: Sides, epochs: float) -> str:
 
 
 def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
-    """What is above 0, or not below, where the claim holds, by seed; of an equality both ends."""
+    """Values by seed that are above (or not below) 0 if the claim holds; for an equality, both bounds."""
     below, above = sides.compared(-margin), -sides.compared(margin)
     return [below, above] if order == "==" else [below if order in (">", ">=") else above]
 
@@ -146,7 +146,7 @@ def _holds(order: str, value: float) -> bool:
 
 
 def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
-    """Point and ends of the mean; NaN without values."""
+    """The mean and the ends of its interval; NaN without values."""
     if not len(values):
         return math.nan, math.nan, math.nan
     found = mean_interval(values[None, :]).map(back)
@@ -154,7 +154,7 @@ def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[f
 
 
 def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
-    """Seeds for an inconclusive claim; as many as it needs where those that there are agree already."""
+    """Seeds to settle an inconclusive claim; the number it requires if the present ones agree already."""
     if n < 2:
         return None
     if found != INCONCLUSIVE:
@@ -164,10 +164,10 @@ def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int 
 
 
 def _seeds(tests: Sequence[Array]) -> int | None:
-    """With which the interval would leave the border, if mean and deviation are as they were found."""
+    """Seeds at which the interval would exclude the border if mean and deviation stay the same."""
     from scipy.special import stdtrit
 
-    nearest = min(tests, key=lambda test: float(test.mean()))  # what speaks most against the claim, or least for it
+    nearest = min(tests, key=lambda test: float(test.mean()))  # the strongest against, or weakest for
     gap, deviation = abs(float(nearest.mean())), float(nearest.std(ddof=1))
     for n in range(len(nearest) + 1, _MOST_SEEDS + 1):
         if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:

@@ -1,4 +1,4 @@
-"""What the sentences about a recommendation have in common."""
+"""Phrases shared by the sentences about a recommendation."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ def probability(value: float) -> str:
 
 
 def objective(found: Contenders, row: int) -> str:
-    """What the cell takes, with the unit."""
+    """The cell's objective, with the unit."""
     return unit_of(found).text(math.exp(found.choice.log_objective.point[row]))
 
 
 def unit_of(found: Contenders) -> Unit:
-    """In which the objective is told: the same wherever it is, by the chosen cell and the baseline."""
+    """The unit of the objective, from the chosen cell and the baseline so that it is the same everywhere."""
     rows = [row for row in (found.choice.favourite, found.contest.baseline) if row is not None]
     return suited(found.measure.unit, *np.exp(found.choice.log_objective.point[rows]))
 
 
 def difference(by: float, of: str = "the baseline's") -> str:
-    """Of validation accuracies, in words."""
+    """A difference of validation accuracies in words."""
     size = f"{abs(by):.4f}"
     if not float(size):
         return f"validation accuracy the same as {of}"
@@ -41,9 +41,9 @@ def difference(by: float, of: str = "the baseline's") -> str:
 
 
 def like_cells(found: Contenders, row: int, lets_in: float = math.inf) -> str:
-    """What explains the chance of a cell whose own mean keeps the margin, and which is not likely to.
+    """A phrase that explains why a cell whose own mean keeps the margin is not likely to.
 
-    Or, the other way round, a margin that lets it in, and that its own mean does not keep.
+    Or, conversely, why a margin that its own mean does not keep lets it in.
     """
     own, pooled = found.choice.accuracy_difference.point[row], found.choice.pooled_difference[row]
     unlike = own >= -found.contest.margin > pooled or -own > lets_in + 1e-9

@@ -14,11 +14,11 @@ from orchestrator.decision.recommendation import NOTICED
 from orchestrator.decision.words import BEST, difference, like_cells, objective, probability
 
 _MOST = 3
-"""Lines of one kind."""
+"""Maximum number of lines of one kind."""
 
 
 def would_change(found: Contenders, chosen: int) -> Iterator[str]:
-    """Margins that let a better cell in, cells that may prove better, axes that may go on."""
+    """Lines on margins that would admit a better cell, cells that may prove better, and axes worth extending."""
     level, loss, choice = found.choice.log_objective.point, found.choice.accuracy_difference.point, found.choice
     better = [
         i for i in range(len(level)) if level[i] < level[chosen] - math.log1p(TIE) and choice.pooled_difference[i] < 0
@@ -60,6 +60,6 @@ def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:
 
 
 def _rounded_up(value: float) -> str:
-    """With two digits, so that as a margin it lets a loss of this size pass."""
+    """Round up to two digits, so that as a margin it admits a loss of this size."""
     digits = 1 - math.floor(math.log10(value))
     return f"{math.ceil(round(value * 10**digits, 6)) / 10**digits:g}"

@@ -235,9 +235,9 @@ def test_what_subtracts_is_no_ratio(text, subtracts):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("text", "a claim has sentence, expression"),
+        ("text", "a claim must be a mapping with sentence, expression"),
         ({"sentence": "x"}, "needs a sentence and an expression"),
-        ({"sentence": "x", "expression": "a() > 0", "marign": 1}, "no 'marign'"),
+        ({"sentence": "x", "expression": "a() > 0", "marign": 1}, "no key 'marign'"),
         ({"sentence": "x", "expression": "a() > 0", "margin": -1}, "margin must be a number of at least 0"),
         ({"sentence": "x", "expression": "a() == 0"}, "equality needs a margin"),
         ({"sentence": "x", "expression": "a()"}, "must be one comparison"),
