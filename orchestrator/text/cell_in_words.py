@@ -42,10 +42,10 @@ def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
 
 def _batch(row: Row, device_batch_size: Any) -> str:
     each, whole = figures.fact(device_batch_size), figures.fact(row["global_batch_size"])
-    if row["strategy"] == _UNEQUAL:
+    if row["gpus"] > 1 and row["strategy"] == _UNEQUAL:
         return f"a batch of {whole} in unequal shares"
-    if row["strategy"] == INDEPENDENT:
-        return f"a batch of {each}{' each, for a model of its own' if row['gpus'] > 1 else ''}"
+    if row["gpus"] > 1 and row["strategy"] == INDEPENDENT:
+        return f"a batch of {each} each, for a model of its own"
     passes = row["global_batch_size"] / (device_batch_size * max(row["gpus"], 1))
     times = f"{math.ceil(passes)} × " if passes > 1 else ""
     up_to = "" if passes.is_integer() else "up to "  # it does not divide, and `device_batch_size` is the largest share

@@ -44,6 +44,11 @@ ALL = ["gpus", "device_batch_size", "lr_rule"]
             "2 GPUs with a batch of 512 in unequal shares, learning rate scaled linearly",
         ),
         (
+            {"strategy": "ddp_unequal", "gpus": 1, "global_batch_size": 256},
+            [],
+            "1 GPU with a batch of 256, learning rate scaled linearly",
+        ),
+        (
             {"strategy": "independent"},
             [],
             "2 GPUs with a batch of 256 each, for a model of its own, learning rate scaled linearly",
