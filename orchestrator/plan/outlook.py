@@ -44,14 +44,14 @@ class Outlook:
         """The cell that is chosen by now, if any is, and those that the whole sweep may choose: with a probability
         above 1 - SURE, or as far as that cannot be said yet. None where it is sure, and the chosen one has enough.
         """
-        level, p_chosen = self._levels.point, self.p_chosen
+        level, p_chosen = self._log_objectives.point, self.p_chosen
         short = self._shortfalls > UNSETTLED * self.contest.margin
         beaten = np.full(len(level), False) if chosen is None else level > level[chosen] + math.log(ALIKE)
         alike = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
         if chosen is None:
             return set(np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist())
         if is_sure(p_chosen[chosen]) and not alike.any():
-            return {chosen} if self._levels.n[chosen] < FEWEST_SEEDS else set()
+            return {chosen} if self._log_objectives.n[chosen] < FEWEST_SEEDS else set()
         return {chosen, *np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist()}
 
     @cached_property
@@ -64,7 +64,7 @@ class Outlook:
         few cells that are left have little to pool (docs/results/batch_scaling/phases).
         """
         generator = np.random.default_rng(_SEED)
-        level, accuracy = (self._ends(means, generator) for means in (self._levels, self._accuracies))
+        level, accuracy = (self._ends(means, generator) for means in (self._log_objectives, self._accuracies))
         base = self.contest.baseline
         misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
         least = np.where(misses | np.isnan(level), np.inf, level)
@@ -91,7 +91,7 @@ class Outlook:
         return float(n * least - own.n[row] * own.point[row])
 
     @cached_property
-    def _levels(self) -> Means:
+    def _log_objectives(self) -> Means:
         return log_objectives(self.contest.objective)
 
     @cached_property
@@ -111,7 +111,7 @@ class Outlook:
     def _unknown(self) -> npt.NDArray[np.bool_]:
         """Where further seeds may come to anything."""
         of_accuracy = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
-        return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._levels.error) | of_accuracy))
+        return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | of_accuracy))
 
     def _ends(self, means: Means, generator: np.random.Generator) -> Array:
         """Draws of the means over all seeds, of shape (draws, cells)."""
