@@ -39,8 +39,8 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
     row = found.cells.loc[chosen]
     if (launch_bound(found.cells) & found.cells["n_processes"].eq(1).fillna(False))[chosen]:
         yield (
-            f"Its GPUs wait for their processes for {row['launch_share']:.0%} of a step, and one process timed it:"
-            " another's pace may differ by up to half (workers=per_seed)."
+            f"Its GPUs wait for their processes for {row['launch_share']:.0%} of a step, mostly for launches, and one"
+            " process timed it: another's pace may differ by up to half (workers=per_seed)."
         )
 
 

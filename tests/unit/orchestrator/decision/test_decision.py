@@ -235,7 +235,7 @@ def test_a_step_that_hangs_on_one_process_s_launches_says_so(record_of: RecordOf
         ]
         return decided(records).would_change
 
-    luck = "Its GPUs wait for their processes for 40% of a step, and one process timed it: another's pace may differ"
+    luck = "Its GPUs wait for their processes for 40% of a step, mostly for launches, and one process timed it"
     assert any(line.startswith(luck) for line in changes(0.004, "7", "7", "7"))
     assert not any("launches" in line for line in changes(0.004, "7", "8", "9"))
     assert not any("launches" in line for line in changes(0.0009, "7", "7", "7"))
