@@ -1,4 +1,4 @@
-"""Axes to points: the grid of a sweep, with axes that advance together and combinations left out."""
+"""Expands axes to points: the grid of a sweep, with zipped axes and excluded combinations."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ Point = dict[str, Any]
 
 
 def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[Mapping[str, Any]] = ()) -> list[Point]:
-    """Every combination of the axes, the last varying fastest; zipped axes advance together, excluded points are out.
+    """Every combination of the axes, the last varying fastest. Zipped axes advance together.
 
-    An `exclude` entry leaves out the points that match all its axes; its values may be lists of values.
-    Expects axes in which `axes_mistakes` finds nothing.
+    An `exclude` entry drops the points that match all of its axes; its values may be lists of values.
+    Expects axes that have passed `axes_mistakes`.
     """
     grid = itertools.product(*_columns(axes, zipped))
     combined = ({axis: value for part in parts for axis, value in part.items()} for parts in grid)
@@ -28,12 +28,12 @@ def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[M
 
 
 def size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
-    """How many combinations there are, those that `exclude` would leave out included."""
+    """The number of combinations, including those that `exclude` would drop."""
     return math.prod(len(column) for column in _columns(axes, zipped))
 
 
 def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A line for everything that keeps these axes from being a grid."""
+    """Yield a line for everything that is wrong with these axes as a grid."""
     together = [axis for group in zipped for axis in group]
     for axis, values in axes.items():
         yield from _value_mistakes(axis, values, repeats=axis in together)
@@ -50,7 +50,7 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
         yield from _group_mistakes(axes, group)
     for axis, value in ((axis, one) for entry in exclude for axis, given in entry.items() for one in _as_list(given)):
         if axis in axes and value not in axes[axis]:
-            yield f"sweep.exclude leaves out {axis}={value!r}, which the axis does not have: {list(axes[axis])}"
+            yield f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
@@ -59,7 +59,7 @@ def distinct(values: Sequence[Any]) -> list[Any]:
 
 
 def _value_mistakes(axis: str, values: Sequence[Any], *, repeats: bool) -> Iterator[str]:
-    """Those of one axis, which may have a value more than once where it `repeats`."""
+    """Mistakes in one axis, which may repeat values if it `repeats`."""
     if not values:
         yield f"sweep.axes.{axis} has no values"
     for value in [] if repeats else _repeated(values):
@@ -69,11 +69,11 @@ def _value_mistakes(axis: str, values: Sequence[Any], *, repeats: bool) -> Itera
 
 
 def _group_mistakes(axes: Axes, group: Sequence[str]) -> Iterator[str]:
-    """Those of axes that advance together."""
+    """Mistakes in axes that advance together."""
     lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
     if len(set(lengths.values())) > 1:
         text = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
-        yield f"sweep.zip: axes that advance together need equally many values, but {text}"
+        yield f"sweep.zip: axes that advance together need the same number of values, but {text}"
     elif len(lengths) == len(group):
         for joint in _repeated(list(zip(*(axes[axis] for axis in lengths), strict=True))):
             text = ", ".join(f"{axis}={value!r}" for axis, value in zip(lengths, joint, strict=True))
@@ -93,7 +93,7 @@ def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point
 
 
 def matches(point: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether a point has all these values of axes; where there is a list of values, one of them."""
+    """Whether a point has all these axis values; a list of values matches any of them."""
     return all(axis in point and point[axis] in _as_list(value) for axis, value in entry.items())
 
 
@@ -102,7 +102,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _differ(values: Sequence[Any]) -> bool:
-    """Whether all are surely different: at once for long lists of plain values, which pairs would take minutes for."""
+    """Whether all are surely different; fast for long lists of plain values, where comparing pairs takes minutes."""
     try:
         return len(set(values)) == len(values)
     except TypeError:  # lists and mappings cannot be hashed

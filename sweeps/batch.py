@@ -1,6 +1,6 @@
 """Batch arithmetic: global_batch_size = device_batch_size × devices × grad_accum_steps.
 
-A rank is a process; it has one device, or drives several, over which its share is divided once more.
+A rank is a process; it drives one device, or several, among which its share is divided again.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from sweeps.trial import Batch
 def divide_global(
     global_batch_size: int, ranks: int, *, devices_per_rank: int = 1, grad_accum_steps: int = 1, uneven: bool = False
 ) -> Batch:
-    """The shares of a global batch; without `uneven`, a batch that does not divide is a ValueError.
+    """The shares of a global batch. Raises ValueError if it does not divide evenly, unless `uneven`.
 
     Uneven shares differ by at most one sample, the larger ones first.
     """
@@ -20,12 +20,12 @@ def divide_global(
     micro_batch, rest = divmod(global_batch_size, grad_accum_steps)
     if rest:
         raise ValueError(
-            f"global_batch_size={global_batch_size} does not divide by grad_accum_steps={grad_accum_steps}"
+            f"global_batch_size={global_batch_size} is not divisible by grad_accum_steps={grad_accum_steps}"
         )
     share, larger = divmod(micro_batch, ranks)
     if larger and not uneven:
         raise ValueError(
-            f"global_batch_size={global_batch_size} does not divide by {ranks} ranks × {grad_accum_steps}"
+            f"global_batch_size={global_batch_size} is not divisible by {ranks} ranks × {grad_accum_steps}"
             " accumulation steps (uneven_batch=true allows unequal shares)"
         )
     if not share:
@@ -42,7 +42,7 @@ def divide_global(
 def multiply_device(
     device_batch_size: int, ranks: int, *, devices_per_rank: int = 1, grad_accum_steps: int = 1
 ) -> Batch:
-    """The batch in which every device takes `device_batch_size` samples a pass."""
+    """The batch in which every device takes `device_batch_size` samples per pass."""
     _check_positive("device_batch_size", device_batch_size)
     share = device_batch_size * devices_per_rank
     return Batch(

@@ -1,4 +1,4 @@
-"""Nested configs under dotted keys."""
+"""Flattens nested configs to dotted keys."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value under its dotted key, `budget.epochs`; an empty section is a value."""
+    """Every value with its dotted key (`budget.epochs`); an empty section counts as a value."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{key}.")

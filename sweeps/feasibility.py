@@ -1,4 +1,4 @@
-"""Can a gang ever be placed on these nodes? Ray itself would wait for ever."""
+"""Whether a gang can ever be placed on these nodes; Ray itself would wait forever."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ class Node:
     gpus: float
     gpu_type: str = ""
     node_id: str = ""
-    """By which Ray tells nodes of one host apart; empty where it is not asked."""
+    """Ray's identifier of the node, to distinguish nodes on one host; empty if not asked."""
 
 
 def of_type(gpu_type: str, asked: str) -> bool:
-    """Whether a GPU of this type is what was asked for: `H100` is in `NVIDIA H100 80GB HBM3`."""
+    """Whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`."""
     return asked.lower() in gpu_type.lower()
 
 
 def ranks_that_fit(gang: Gang, node: Node) -> int:
-    """How many of the gang's ranks the empty node holds; a rank never spans nodes, nor shares a GPU with another.
+    """How many of the gang's ranks fit on the empty node; a rank never spans nodes or shares a GPU with another.
 
-    The gang is of one type of GPU, or of none in particular.
+    The gang must have at most one GPU type.
     """
     if gang.gpu_types and not of_type(node.gpu_type, gang.gpu_types[0]):
         return 0
@@ -43,7 +43,7 @@ def _times(part: float, whole: float) -> int:
 
 
 def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
-    """Empty if the nodes could hold the whole gang at once, else one line that says what is missing."""
+    """Empty if the nodes could hold the whole gang at once, else one line on what is missing."""
     return next(filter(None, (_missing(part, nodes) for part in gang.parts())), "")
 
 

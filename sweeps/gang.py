@@ -1,4 +1,4 @@
-"""From a number of GPUs to the processes that use them."""
+"""Turns a number of GPUs into the processes that use them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from sweeps.number import is_number
 from sweeps.trial import Gang
 
 ONE_PROCESS = ("single", "data_parallel", "own_ranks")
-"""Strategies in which a single process drives all of a trial's GPUs; with `own_ranks` by starting more of them."""
+"""Strategies in which a single process drives all GPUs of a trial (`own_ranks`: by starting further processes)."""
 
 
 def gang(
@@ -18,18 +18,18 @@ def gang(
     cpus_per_worker: int | None,
     cores_per_gpu: int,
 ) -> Gang:
-    """The gang of a trial with that many GPUs; on `cpu`, `gpus` counts worker processes.
+    """The gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
 
-    Where `cpus_per_worker` is None, a rank has its GPUs' share of the cores, or one core without GPUs.
+    If `cpus_per_worker` is None, a rank gets its GPUs' share of the cores, or one core without GPUs.
 
     gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
-    ValueError where no such gang exists.
+    Raises ValueError if no such gang exists.
     """
     if not is_number(gpus) or gpus <= 0:
-        hint = ": sweep.axes.gpus=auto takes 1, 2, 4 … up to what there is" if isinstance(gpus, str) else ""
+        hint = ": sweep.axes.gpus=auto tries 1, 2, 4 … up to all GPUs" if isinstance(gpus, str) else ""
         raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
     if strategy == "data_parallel" and device == "cpu":
-        raise ValueError("strategy=data_parallel drives GPUs from one process, and there are none here: use ddp")
+        raise ValueError("strategy=data_parallel drives GPUs from one process, but there are none here: use ddp")
     if strategy == "single" and gpus > 1:
         raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
     per_rank = gpus_per_worker or (gpus if strategy in ONE_PROCESS else min(1, gpus))

@@ -1,4 +1,4 @@
-"""Identity is content: what can change a trial's result names the trial, and nothing else does."""
+"""Identity by content: a trial's id covers everything that can change its result, and nothing else."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ LENGTH = 16
 """Hex digits of an identity: 64 bits, a chance of 3e-10 of any collision among 10⁵ trials."""
 
 SHOWN = 8
-"""Of these, where people read a trial's: `rerun=[3fa2c1d4]` runs it again."""
+"""How many of these digits are shown to people: `rerun=[3fa2c1d4]` runs that trial again."""
 
 
 def digest(value: Any) -> str:
-    """A hash of JSON values that does not depend on the order of keys, nor on 1 or 1.0."""
+    """A hash of JSON values, independent of the order of keys and of writing 1 or 1.0."""
     text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
 
 
 def without(config: Mapping[str, Any], dotted_keys: Iterable[str]) -> dict[str, Any]:
-    """A copy of a nested config without these keys, which may be absent: paths and display names."""
+    """A copy of a nested config without these keys (such as paths and display names), which may be absent."""
     result = {key: without(value, ()) if isinstance(value, Mapping) else value for key, value in config.items()}
     for dotted in dotted_keys:
         *parents, leaf = dotted.split(".")

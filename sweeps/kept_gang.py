@@ -1,4 +1,4 @@
-"""Which kept processes a trial may use: those of a larger gang, where it has the node to itself anyway."""
+"""Which kept processes a trial may use: also those of a larger gang, if it has the node to itself anyway."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sweeps.trial import Gang
 
 
 def kept_gang(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> Gang:
-    """The gang whose place a trial of this shape takes: its own, or the largest of `shapes` that serves it as well.
+    """The gang whose place a trial of this shape takes: its own, or the largest of `shapes` that can serve it.
 
-    `nodes` are those of its ranks, one by one. A larger gang serves an exclusive trial on one node: the first ranks
-    are the trial's, the others idle, and no process has to start for a change of shape. The gang has to fit that node,
-    and each of its ranks to be like the trial's. The answer is the same for all shapes that share a place.
+    `nodes` has the node of each rank. A larger gang can serve an exclusive trial on one node: the first ranks
+    run the trial, the others idle, and no process has to start when the shape changes. The gang must fit that node,
+    and its ranks must be like the trial's. The result is the same for all shapes that share a place.
     """
     own, there = shape.gang, set(nodes)
     if shape.timing != "exclusive" or len(there) != 1 or len(own.gpu_types) > 1:

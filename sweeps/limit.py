@@ -1,4 +1,4 @@
-"""What a sweep may use up, after which no further trial starts."""
+"""Budgets of a sweep; once one is used up, no further trial starts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """Bounds on a sweep; None: none."""
+    """Bounds on a sweep; None means no bound."""
 
     gpu_hours: float | None = None
-    """Of all its trials, those of earlier runs included; hours of worker processes where there are no GPUs."""
+    """Of all its trials, including earlier runs; hours of worker processes if there are no GPUs."""
     wall_s: float | None = None
     """Since this run began."""
     cost: float | None = None
@@ -22,7 +22,7 @@ class Limit:
         return any(bound is not None for bound in (self.gpu_hours, self.wall_s, self.cost))
 
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
-        """The bound that was reached by so much, in words; empty while there is none."""
+        """The bound that this usage reaches, in words; empty if none."""
         hours = gpu_s / 3600
         cost = hours * (self.price_per_gpu_hour or 0.0)
         found = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
@@ -33,7 +33,7 @@ class Limit:
 
 @dataclass(frozen=True, kw_only=True)
 class Allowance:
-    """A limit, and what had been used up of it before this run."""
+    """A limit, and how much of it was used before this run."""
 
     limit: Limit = Limit()
     gpu_s: float = 0.0

@@ -1,4 +1,4 @@
-"""Learning-rate rules: what becomes of a reference rate when the batch is κ times the reference batch.
+"""Learning-rate rules: how the reference rate changes when the batch is κ times the reference batch.
 
 Every rule's result is multiplied by `lr_multiplier`, because a comparison of rules at one untuned rate is an artefact
 (Shallue et al. 2019, "Measuring the effects of data parallelism on neural network training").
@@ -15,14 +15,14 @@ from sweeps.mistakes import unknown
 from sweeps.trial import LearningRate
 
 UNKNOWN = "unknown"
-"""What an optimizer is called that nobody told of: a command's, or one of the user's own."""
+"""Name of an optimizer that is not known: a command's, or one of the user's own."""
 SGD = ("sgd", UNKNOWN)
 ADAM = ("adam", "adamw")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scaled:
-    """What a rule decides."""
+    """The result of a rule."""
 
     lr: float
     warmup: bool = False
@@ -38,15 +38,15 @@ class Rule:
     scale: Callable[[float, float, Mapping[str, Any]], Scaled]
     """`(reference lr, κ, optimizer config) -> Scaled`; ValueError outside the rule's domain."""
     in_words: str
-    """What becomes of the learning rate, in words behind it."""
+    """What happens to the learning rate, as a phrase that follows the words "learning rate"."""
     optimizers: tuple[str, ...] | None = None
     """None: any optimizer."""
     in_training: bool = False
-    """Whether the training itself follows the rule, and not only its rate and optimizer settings."""
+    """Whether the training loop itself follows the rule, beyond its rate and optimizer settings."""
 
 
 def none(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
-    """η(κ) = η. The rate stays, whatever the batch and the optimizer."""
+    """η(κ) = η. The rate is unchanged, for any batch and optimizer."""
     return Scaled(lr=lr)
 
 
@@ -75,7 +75,7 @@ def adam_sqrt(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
     where gradient noise dominates; refused where κ·(1−βᵢ) ≥ 1, since no such decay rate exists.
     """
     if "betas" not in optimizer or "eps" not in optimizer:
-        raise ValueError("adam_sqrt changes the optimizer's betas and eps, and its config has none")
+        raise ValueError("adam_sqrt changes the optimizer's betas and eps, but its config has none")
     shares = [kappa * (1 - beta) for beta in optimizer["betas"]]
     if max(shares) > 1 - 1e-9:  # κ·(1−0.9) at κ = 10 is 0.9999999999999998
         values = ", ".join(f"{share:.3g}" for share in shares)
@@ -87,7 +87,7 @@ def adam_sqrt(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
 def lars(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
     """η(κ) = η·κ with warm-up, and a layer-wise trust ratio on top of it.
 
-    You et al. 2017, "Large batch training of convolutional networks". Takes the place of SGD with momentum.
+    You et al. 2017, "Large batch training of convolutional networks". Replaces SGD with momentum.
     """
     return Scaled(lr=lr * kappa, warmup=True, optimizer={"name": "lars"})
 
@@ -95,18 +95,18 @@ def lars(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
 def lamb(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
     """η(κ) = η·√κ with warm-up, and a layer-wise trust ratio on top of it.
 
-    You et al. 2019, "Large batch optimization for deep learning: training BERT in 76 minutes", section 4. Takes the
+    You et al. 2019, "Large batch optimization for deep learning: training BERT in 76 minutes", section 4. Replaces
     place of Adam or AdamW.
     """
     return Scaled(lr=lr * math.sqrt(kappa), warmup=True, optimizer={"name": "lamb"})
 
 
 def adascale(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
-    """η stays; the training multiplies it by its gain r = (σ² + μ²) / (σ²/κ + μ²) all along, and progresses by r.
+    """η is unchanged; training multiplies it by the current gain r = (σ² + μ²) / (σ²/κ + μ²), and progresses by r.
 
     Johnson et al. 2020, "AdaScale SGD: a user-friendly algorithm for distributed training", equation 4. σ² is the
     variance of a gradient over a reference batch and μ² its squared mean, both estimated from the gradients of a
-    step's ranks, or accumulation steps; where a step has one of each, r stays 1. Assumes SGD, with or without
+    step's ranks or accumulation steps; if a step has only one of each, r stays 1. Assumes SGD, with or without
     momentum.
     """
     return Scaled(lr=lr)
@@ -124,7 +124,7 @@ RULES: Mapping[str, Rule] = {
 
 
 def plainness(rule: str, multiplier: float) -> tuple[bool, float]:
-    """Sorts the plainest reference first: rule `none`, then the multiplier nearest 1."""
+    """Sort key that puts the plainest reference first: rule `none`, then the multiplier nearest 1."""
     return rule != "none", abs(math.log(multiplier))
 
 
@@ -138,14 +138,14 @@ def learning_rate(
     warmup_epochs: float,
     optimizer: Mapping[str, Any],
 ) -> LearningRate:
-    """The rate that `rule` gives at this batch; ValueError for an unknown rule or one that does not fit the optimizer.
+    """The rate that `rule` gives at this batch. Raises ValueError for an unknown rule, or one unfit for the optimizer.
 
     `optimizer` is the optimizer's config with its `name`; κ = global_batch_size / reference_batch_size.
     """
     if rule not in RULES:
         raise ValueError(unknown("lr_rule", rule, RULES))
     fits = RULES[rule].optimizers
-    kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # of somebody's own, by its dotted path
+    kind = UNKNOWN if ":" in optimizer["name"] else optimizer["name"]  # the user's own, by its dotted path
     if fits is not None and kind not in fits:
         rules = [name for name, each in RULES.items() if each.optimizers is None or kind in each.optimizers]
         raise ValueError(
@@ -159,7 +159,7 @@ def learning_rate(
         reference_batch_size=reference_batch_size,
         multiplier=multiplier,
         value=scaled.lr * multiplier,
-        # Below the reference batch the rate shrinks, and there is nothing to warm up to.
+        # Below the reference batch the rate shrinks, so there is nothing to warm up to.
         warmup_from=min(reference if scaled.warmup else scaled.lr, scaled.lr) * multiplier,
         warmup_epochs=warmup_epochs if scaled.warmup else 0,
         optimizer=dict(scaled.optimizer),

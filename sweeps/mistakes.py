@@ -1,4 +1,4 @@
-"""Everything that is wrong with a request, found before anything starts and told at once."""
+"""Mistakes in a request, all found before anything starts and reported together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class MistakesError(ValueError):
-    """The request is wrong in one or more ways; `mistakes` has a line for each, without repeats."""
+    """The request is invalid; `mistakes` has one line for each reason, without repeats."""
 
     def __init__(self, mistakes: Iterable[str]) -> None:
         self.mistakes = tuple(dict.fromkeys(mistakes))
@@ -15,12 +15,12 @@ class MistakesError(ValueError):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """` (did you mean 'batch'?)`, or nothing where no valid name is close."""
+    """` (did you mean 'batch'?)`, or empty if no valid name is similar."""
     close = difflib.get_close_matches(name, list(dict.fromkeys(valid)), n=2, cutoff=0.75)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def unknown(what: str, name: object, valid: Iterable[str]) -> str:
-    """One line naming a wrong choice and the right ones."""
+    """One line with a wrong choice and the valid ones."""
     choices = list(valid)
     return f"unknown {what} {name!r}{nearest(str(name), choices)}; valid: {', '.join(choices)}"

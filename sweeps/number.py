@@ -1,4 +1,4 @@
-"""What counts as a number in a config or a record: to Python true and false are some, too."""
+"""What counts as a number in a config or a record; unlike in Python, booleans do not."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number: 1.0 is none."""
+    """Whether it is a whole number; 1.0 is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def is_endless(value: object) -> bool:
-    """Whether it is a number that is not finite: NaN is none, either."""
+    """Whether it is a number but not finite; NaN is not finite, either."""
     return isinstance(value, float) and not math.isfinite(value)

@@ -1,4 +1,4 @@
-"""What every node has free, who may share a node with whom, and where a gang goes: one node before several."""
+"""Tracks what is free on every node, who may share a node, and where a gang goes: one node before several."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sweeps.placement import UNITS, Held, Placement, Shape, devices, units_of
 
 
 class _Free(NamedTuple):
-    """What a node has free; nodes that are alike in it are alike for every gang."""
+    """What is free on a node; nodes with equal values are interchangeable for every gang."""
 
     spare: int
     """Over all GPUs."""
@@ -18,17 +18,17 @@ class _Free(NamedTuple):
     gpus: tuple[int, ...]
     """Of each GPU, the emptiest first."""
     mode: str
-    """The timing of those who are on the node; empty where nobody is."""
+    """The timing mode of the gangs on the node; empty if there are none."""
     gpu_type: str
 
 
 class Occupancy:
     """What is free on each node.
 
-    A node is in one timing mode at a time: an `exclusive` gang is alone on its nodes, gangs of `device` share a node
-    but no device, and those of `shared` share devices; so that no timing is spoiled by one that does not count.
-    A gang that one node could hold never spans several, even where it has to wait for that: it would be another
-    measurement. One that no node could hold takes the emptiest nodes.
+    A node is in one timing mode at a time: an `exclusive` gang is alone on its nodes, `device` gangs share a node
+    but no device, and `shared` gangs share devices, so that gangs without valid timings cannot spoil others' timings.
+    A gang that fits on one node never spans several, even if it has to wait: that would be a different
+    measurement. One that fits on no single node takes the emptiest nodes.
     """
 
     def __init__(self, nodes: Sequence[Node]) -> None:
@@ -45,7 +45,7 @@ class Occupancy:
         self._on_one: dict[Shape, bool] = {}
 
     def place(self, shape: Shape, without: Set[int] = frozenset()) -> Placement | None:
-        """Where the gang may start now, leaving these nodes out; None where it has to wait. Changes nothing."""
+        """Where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
         chosen: list[tuple[int, int]] = []
         for part in shape.gang.parts():
             found = self._choose(Shape(gang=part, timing=shape.timing), without)
@@ -55,7 +55,7 @@ class Occupancy:
         return self._fill(shape, chosen)
 
     def take(self, placement: Placement) -> None:
-        """The gang is there."""
+        """Occupy the gang's placement."""
         for held in placement.held:
             self._cpus[held.node] -= held.cpus
             for gpu, units in held.gpus:
@@ -65,7 +65,7 @@ class Occupancy:
             self._refresh(node)
 
     def release(self, placement: Placement) -> None:
-        """The gang is gone."""
+        """Free the gang's placement."""
         for held in placement.held:
             self._cpus[held.node] += held.cpus
             for gpu, units in held.gpus:
@@ -75,15 +75,15 @@ class Occupancy:
             self._refresh(node)
 
     def tenants(self, node: int) -> Sequence[Placement]:
-        """Who is on the node."""
+        """The gangs on the node."""
         return self._tenants[node]
 
     def ranks_when_empty(self, shape: Shape, node: int) -> int:
-        """How many of the gang's ranks the node holds when nobody is on it."""
+        """How many of the gang's ranks fit on the node when it is empty."""
         return self._room(shape, self._empty[node])
 
     def ranks_without(self, shape: Shape, node: int, leaving: Sequence[Placement]) -> int:
-        """How many of the gang's ranks the node could take once these placements are gone from it."""
+        """How many of the gang's ranks would fit on the node without these placements."""
         cpus, gpus = self._cpus[node], list(self._gpus[node])
         for held in (held for placement in leaving for held in placement.held if held.node == node):
             cpus += held.cpus
@@ -95,7 +95,7 @@ class Occupancy:
         return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
 
     def could_hold(self, shape: Shape) -> bool:
-        """Whether all nodes together hold the gang when nobody is on them."""
+        """Whether the gang fits on all nodes together when they are empty."""
         return not why_infeasible(shape.gang, self.nodes)
 
     def fits_one_node(self, shape: Shape) -> bool:
@@ -122,7 +122,7 @@ class Occupancy:
         return None
 
     def _latest(self, free: _Free, without: Set[int]) -> Iterator[int]:
-        """The nodes in this state, the one that came into it last first: its processes are the warm ones."""
+        """The nodes in this state, most recently changed first: their processes are warm."""
         return (node for node in reversed(self._alike[free]) if node not in without)
 
     def _fill(self, shape: Shape, chosen: Iterable[tuple[int, int]]) -> Placement:
@@ -159,7 +159,7 @@ class Occupancy:
 
 
 def _ranks(shape: Shape, free: _Free) -> int:
-    """How many of the gang's ranks a node with so much free may take."""
+    """How many of the gang's ranks fit into what is free."""
     gang = shape.gang
     if free.mode and (shape.timing == "exclusive" or free.mode != shape.timing):
         return 0
@@ -175,7 +175,7 @@ def _ranks(shape: Shape, free: _Free) -> int:
 
 
 def _take(free: list[int], units: int) -> Iterator[tuple[int, int]]:
-    """Take whole GPUs, or a part of the fullest one that has it: what Ray does, too."""
+    """Take whole GPUs, or a fraction of the fullest one with enough room, as Ray does."""
     if not units:
         return
     if units < UNITS:

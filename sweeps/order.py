@@ -1,4 +1,4 @@
-"""The order in which trials start, before anything is known of when room comes free."""
+"""The order in which trials start, before it is known when room becomes free."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sweeps.placement import Shape
 from sweeps.trial import TrialSpec
 
 Expected = Callable[[TrialSpec], float | None]
-"""Seconds that a trial is expected to take; None where that is unknown."""
+"""Seconds that a trial is expected to take; None if unknown."""
 
 
 class Stretch:
-    """Trials of one shape and one seed: they follow one another, the longest first, and keep their workers warm."""
+    """Trials of one shape and one seed; they run one after another, longest first, to keep their workers warm."""
 
     def __init__(self, shape: Shape, trials: Iterable[TrialSpec]) -> None:
         self.shape = shape
@@ -22,33 +22,33 @@ class Stretch:
         self._opened = False
 
     def open(self, expected_s: Expected) -> None:
-        """It is this stretch's turn: sort it by what is known by now, the first time."""
+        """Begin this stretch: on the first call, sort it by what is known so far."""
         if not self._opened:
             self.sort(expected_s)
         self._opened = True
 
     def remove(self, trial: TrialSpec) -> None:
-        """It has started; at either end that is quick."""
+        """Remove a trial that has started; fast at either end."""
         if self.trials[-1] is trial:
             self.trials.pop()
         else:
             self.trials.remove(trial)
 
     def sort(self, expected_s: Expected) -> None:
-        """Put the longest first; what is unknown comes before all, because it may be longer. Else the order stays."""
+        """Sort longest first, unknown durations before all, because they may be longer; otherwise keep the order."""
         longest_first = sorted(self.trials, key=lambda trial: -_or_ever(expected_s(trial)))
         self.trials = deque(longest_first)
 
 
 def stretches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed: bool = False) -> list[Stretch]:
-    """The trials, in the order of their stretches.
+    """The trials as stretches, in the order in which they run.
 
     Going through all cells before the next seed interleaves repeats (A B A' B'), so that a machine's drift hits all
-    cells alike. Where trials have whole nodes to themselves (`exclusive`) that is all that counts: the order is seed
+    cells alike. For trials that have whole nodes to themselves (`exclusive`) nothing else matters: the order is seed
     by seed, within a seed shape by shape, and turns around at every seed (large to small, small to large, …), which
-    halves the number of changes of shape. Elsewhere room comes first: large gangs before small ones, because the small
-    fill what the large leave, and not the other way round; and seed by seed within each shape. Where the sweep may end
-    early (`seed_by_seed`) all go seed by seed, so that what is missing then is repeats, and not the small gangs with
+    halves the number of shape changes. Otherwise packing comes first: large gangs before small ones, because small ones
+    fill the gaps that large ones leave, and seed by seed within each shape. If the sweep may end
+    early (`seed_by_seed`), all go seed by seed, so that repeats are missing then rather than the small gangs with
     which the large ones are compared.
     """
     in_turns = [trial for trial in trials if seed_by_seed or trial.timing == "exclusive"]
@@ -67,7 +67,7 @@ def stretches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed
 def in_order(
     trials: Sequence[TrialSpec], expected_s: Expected = lambda trial: None, *, seed_by_seed: bool = False
 ) -> list[TrialSpec]:
-    """The trials as they start where only one runs at a time."""
+    """The trials in the order in which they start if only one runs at a time."""
     return [trial for stretch in stretches(trials, expected_s, seed_by_seed=seed_by_seed) for trial in stretch.trials]
 
 

@@ -12,35 +12,37 @@ from sweeps.feasibility import Node
 from sweeps.trial import Gang, TrialSpec
 
 UNITS = 10_000
-"""Ray counts resources in ten-thousandths; whole numbers do not drift."""
+"""Ray counts resources in ten-thousandths; integers do not accumulate rounding errors."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Shape:
-    """What trials have in common that can take one another's place, and one another's processes."""
+    """What trials must have in common to take one another's place and use one another's processes."""
 
     gang: Gang
     timing: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.gang, self.timing)))  # looked up for every trial
+        object.__setattr__(
+            self, "_hash", hash((self.gang, self.timing))
+        )  # cached, since shapes are looked up for every trial
 
     def __hash__(self) -> int:
         return self._hash  # type: ignore[attr-defined,no-any-return]
 
     @staticmethod
     def of(trial: TrialSpec) -> Shape:
-        """The trial's."""
+        """The shape of a trial."""
         return Shape(gang=trial.gang, timing=trial.timing)
 
     @property
     def size(self) -> tuple[float, int, int]:
-        """By which shapes are larger or smaller than others."""
+        """Sort key by which shapes are larger or smaller than others."""
         return (self.gang.gpus, self.gang.ranks, self.gang.cpus_per_rank)
 
 
 class Held(NamedTuple):
-    """What one rank holds of a node."""
+    """The resources that one rank holds on a node."""
 
     node: int
     cpus: int
@@ -61,7 +63,7 @@ class Placement:
         return tuple(held.node for held in self.held)
 
     def moved(self, before: Sequence[Node], now: Sequence[Node]) -> Placement:
-        """The same among other nodes; it holds nothing where one of its own is gone."""
+        """The same placement among other nodes; it holds nothing if one of its own is gone."""
         numbers = {(node.name, node.node_id): number for number, node in enumerate(now)}
         places = [numbers.get((before[held.node].name, before[held.node].node_id)) for held in self.held]
         there = (held._replace(node=place) for held, place in zip(self.held, places, strict=True) if place is not None)
@@ -69,18 +71,18 @@ class Placement:
 
 
 def devices(shape: Shape) -> int:
-    """Ten-thousandths of GPUs that a rank keeps others from; a part of a GPU that is to be timed holds all of it."""
+    """Ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
     gpus = shape.gang.gpus_per_rank
     return units_of(gpus if shape.timing == "shared" else math.ceil(gpus))
 
 
 def units_of(amount: float) -> int:
-    """Of a resource."""
+    """An amount of a resource in ten-thousandths."""
     return round(amount * UNITS)
 
 
 def weight(shape: Shape, nodes: Sequence[Node]) -> float:
-    """GPUs that a gang keeps from others, or cores where there are no GPUs."""
+    """GPUs that a gang occupies, or cores if there are no GPUs."""
     gang = shape.gang
     if any(node.gpus for node in nodes):
         return gang.ranks * devices(shape) / UNITS

@@ -1,4 +1,4 @@
-"""A short trial that only tries out how fast another one is, and whether it fits into memory."""
+"""Probes: short trials that only measure how fast another one is and whether it fits into memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from sweeps.identity import digest
 from sweeps.trial import TrialSpec
 
 KEY = "probe"
-"""Of the section `trainable`: by section what is different in a probe; absent or null where there is none."""
+"""Key in the section `trainable`: by section, what differs in a probe; absent or null if nothing does."""
 
 
 def probe_of(trial: TrialSpec) -> TrialSpec | None:
-    """The trial's probe; None where its trainable names no difference."""
+    """The trial's probe; None if its trainable defines none."""
     trainable: Mapping[str, Any] = trial.config.get("trainable") or {}
     changes: Mapping[str, Mapping[str, Any]] = trainable.get(KEY) or {}
     if not changes:

@@ -1,4 +1,4 @@
-"""Which trials run again although they have ended: none, those that failed, all, or those that somebody points at."""
+"""Which finished trials run again: none, failed ones, all, or those that the user names."""
 
 from __future__ import annotations
 
@@ -13,32 +13,32 @@ from sweeps.trial import TrialSpec
 
 WORDS = ("none", "failed", "all")
 
-_FORMS = "none, failed, all, or trials by the beginning of an id or by axes: [3fa2], {gpus: 2, seed: 0}"
+_FORMS = "none, failed, all, or trials by the start of an id or by axes: [3fa2], {gpus: 2, seed: 0}"
 
 _ID = re.compile(r"[0-9a-f]+")
 
 _MOST_SHOWN = 4
-"""Trials that a mistake names."""
+"""How many trials a mistake lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun:
-    """What the user asked for."""
+    """The user's request."""
 
     word: str = "none"
     """One of WORDS."""
     named: Sequence[str | Mapping[str, Any]] = ()
-    """Beginnings of the id of a trial or of a cell, and values of axes as in `sweep.exclude`."""
+    """Prefixes of trial or cell ids, and values of axes as in `sweep.exclude`."""
 
     @staticmethod
     def of(given: Any) -> Rerun:
-        """As it is in the config, without what `form_mistakes` tells of."""
+        """Read from the config, ignoring what `form_mistakes` reports."""
         if isinstance(given, str) and given in WORDS:
             return Rerun(word=given)
         return Rerun(named=tuple(filter(_may_name, _listed(given))))
 
     def pointed_at(self, trials: Sequence[TrialSpec]) -> frozenset[str]:
-        """The ids of the trials that are named."""
+        """The ids of the named trials."""
         return frozenset(trial.trial_id for named in self.named for trial in _meant(named, trials))
 
 
@@ -46,7 +46,7 @@ NO_RERUN = Rerun()
 
 
 def form_mistakes(given: Any) -> Iterator[str]:
-    """A line for everything in `rerun` that can name no trial, whatever trials there are."""
+    """Yield a line for everything in `rerun` that cannot name a trial, whatever trials there are."""
     if given in ([], *WORDS):
         yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
         return
@@ -59,7 +59,7 @@ def form_mistakes(given: Any) -> Iterator[str]:
 
 
 def rerun_mistakes(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """A line for everything that names none of these trials, or more of them than can be meant."""
+    """Yield a line for everything that matches none of these trials, or ambiguously many."""
     for named in rerun.named:
         yield from _of_axes(named, trials) if isinstance(named, Mapping) else _of_id(named, trials)
 
@@ -79,7 +79,7 @@ def _meant(named: str | Mapping[str, Any], trials: Sequence[TrialSpec]) -> list[
 
 
 def _values(trial: TrialSpec) -> dict[str, Any]:
-    """What a trial can be told by: its axes, and what follows from them."""
+    """The values that can select a trial: its axes, and what follows from them."""
     return {
         "gpus": trial.gpus,
         "device_batch_size": trial.batch.device_batch_size,
@@ -98,18 +98,18 @@ def _of_id(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
     if not meant:
         begun = (owner[: len(named)] for trial in trials for owner in (trial.trial_id, trial.cell_id))
         where = "tables/trials.csv has the ids of trials, summary.csv those of cells"
-        yield f"rerun: no planned trial or cell has an id that begins with {named!r}{nearest(named, begun)}; {where}"
+        yield f"rerun: no planned trial or cell has an id that starts with {named!r}{nearest(named, begun)}; {where}"
     elif len(owners) > 1:
         some = ", ".join(owners[:_MOST_SHOWN]) + (", …" if len(owners) > _MOST_SHOWN else "")
-        yield f"rerun: {len(owners)} ids of trials and cells begin with {named!r}: {some}; give more of one"
+        yield f"rerun: {len(owners)} ids of trials and cells start with {named!r}: {some}; give more digits"
 
 
 def _of_axes(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Of each axis by itself; where all of them are right, of the axes together."""
+    """Mistakes in each axis by itself and, if there are none, in their combination."""
     wrong = [line for axis, value in named.items() for line in _of_axis(str(axis), _listed(value), trials)]
     if not wrong and not _meant(named, trials):
         values = ", ".join(f"{axis}={value}" for axis, value in named.items())
-        wrong = [f"rerun: there is each of {values}, but no trial has them together"]
+        wrong = [f"rerun: each of {values} occurs, but no trial has them together"]
     yield from wrong
 
 

@@ -1,4 +1,4 @@
-"""Nodes that are kept free for the first gang that waits."""
+"""Reserves nodes for the first gang that waits."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from sweeps.placement import Placement, Shape
 
 @dataclass(frozen=True, kw_only=True)
 class Reservation:
-    """Which nodes, and from when on they are needed, on the clock of the expected ends."""
+    """The reserved nodes, and when they are needed, on the clock of the expected ends."""
 
     nodes: frozenset[int]
     from_s: float
 
 
 def reserve(room: Occupancy, shape: Shape, running: Iterable[tuple[Placement, float]]) -> Reservation:
-    """The nodes that are expected to have room for the gang first; `running` has the expected end of each placement.
+    """Reserve the nodes expected to have room for the gang first; `running` has the expected end of each placement.
 
-    A gang that one node could hold waits for one node; one that all of them could not hold, for none. Where ends are
-    unknown, so is the time: `from_s` is infinite.
+    A gang that fits on one node waits for one; one that does not fit on all of them, for none. If ends are
+    unknown, `from_s` is infinite.
     """
     leaving: dict[int, list[tuple[float, Placement]]] = {}
     for placement, until_s in running:
@@ -49,7 +49,7 @@ def _on_one(
 def _on_several(
     room: Occupancy, shape: Shape, leaving: dict[int, list[tuple[float, Placement]]]
 ) -> list[tuple[float, int]]:
-    """The nodes that are empty first, until together they hold the gang."""
+    """The nodes that become empty first, until together they hold the gang."""
     chosen, ranks = [], 0
     emptied = [
         (max((until_s for until_s, _ in leaving.get(node, ())), default=-math.inf), node)
@@ -64,7 +64,7 @@ def _on_several(
 
 
 def _free_s(room: Occupancy, shape: Shape, node: int, leaving: Sequence[tuple[float, Placement]]) -> float:
-    """When the node has room for the whole gang, if those on it leave as expected."""
+    """When the node has room for the whole gang if its trials end as expected."""
     by_end = sorted(leaving, key=lambda each: each[0])
     for count, (until_s, _) in enumerate(by_end, start=1):
         if room.ranks_without(shape, node, [placement for _, placement in by_end[:count]]) >= shape.gang.ranks:

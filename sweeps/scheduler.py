@@ -1,4 +1,4 @@
-"""Which trial starts next, and where, given what has ended; no clock, no processes, only values."""
+"""Decides which trial starts next and where, given what has ended. Uses no clock and no processes, only values."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from sweeps.trial import TrialSpec
 from sweeps.upcoming import Upcoming, upcoming
 
 HURRY = 1.5
-"""A trial starts before its turn once the rest of the sweep is expected to take less than this times as long as it.
+"""A trial starts early once the rest of the sweep is expected to take less than this multiple of its duration.
 
-Estimates are wrong by a third or so, and a long trial that starts last is what makes a sweep late.
+Estimates are off by about a third, and a long trial that starts last delays the whole sweep.
 """
 
 
@@ -30,15 +30,15 @@ class Start:
     trial: TrialSpec
     placement: Placement
     nodes: tuple[Node, ...]
-    """Each rank's."""
+    """One entry per rank."""
 
 
 class Scheduler:
-    """Hands out the trials of a sweep, each as soon as it may start; every one of them fits the nodes.
+    """Hands out the trials of a sweep, each as soon as it may start; every trial must fit the nodes.
 
-    It follows the order of `stretches`. Where a trial has to wait, later ones may start, but nodes are kept for it:
-    only what is expected to end before they are needed may still start there. So neither large gangs nor small ones
-    wait for ever. And what would outlast all the others does not wait for its turn.
+    It follows the order of `stretches`. If a trial has to wait, later ones may start, but nodes are reserved for it:
+    only trials expected to end before they are needed may still start there. So neither large gangs nor small ones
+    wait forever. A trial that would outlast all others starts early.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Scheduler:
         self.add(trials)
 
     def __len__(self) -> int:
-        """How many trials wait."""
+        """The number of waiting trials."""
         return len(self._waiting)
 
     def waiting(self) -> list[TrialSpec]:
@@ -63,9 +63,9 @@ class Scheduler:
         return [trial for _, stretch in numbered for trial in stretch.trials]
 
     def next(self, now_s: float) -> Start | None:
-        """The trial to start now; None where all have started, or what is left has to wait until one ends.
+        """The trial to start now; None if all have started, or the rest must wait until one ends.
 
-        `now_s` is read from a clock that does not go back.
+        `now_s` must come from a monotonic clock.
         """
         if len(self._blocked) == len(self._queues):
             return None
@@ -75,14 +75,14 @@ class Scheduler:
         return None
 
     def ended(self, trial_id: str) -> None:
-        """The trial has left its place."""
+        """Free the place of a trial that has ended."""
         placement, until_s = self._running.pop(trial_id)
         self._room.release(placement)
         self._count_running(placement, until_s, -1)
         self._blocked.clear()
 
     def add(self, trials: Sequence[TrialSpec]) -> None:
-        """These trials wait, too, behind those that wait already."""
+        """Append these trials to the waiting ones."""
         for stretch in stretches(trials, self._expected_s, seed_by_seed=self._seed_by_seed):
             self._queues.setdefault(stretch.shape, deque()).append((self._number, stretch))
             self._number += 1
@@ -90,14 +90,14 @@ class Scheduler:
         self.revise()
 
     def again(self, trial: TrialSpec) -> None:
-        """The trial waits once more, before the others of its shape: its node was lost, say."""
+        """Queue the trial again, before others of its shape, for example after a lost node."""
         stretch = Stretch(Shape.of(trial), [trial])
         self._queues.setdefault(stretch.shape, deque()).appendleft((-1, stretch))
         self._waiting.add(trial.trial_id)
         self.revise()
 
     def drop(self, trial: TrialSpec) -> None:
-        """The waiting trial is not to start."""
+        """Remove a waiting trial, which will not start."""
         queue = self._queues[Shape.of(trial)]
         stretch = next(each for _, each in queue if trial in each.trials)
         self._work -= self._work_of(stretch.shape, trial)
@@ -105,7 +105,7 @@ class Scheduler:
         self._remove(stretch, trial)
 
     def take_back(self) -> list[TrialSpec]:
-        """All that wait; they do not any more."""
+        """Remove and return all waiting trials."""
         waiting = self.waiting()
         self._queues.clear()
         self._waiting.clear()
@@ -113,7 +113,7 @@ class Scheduler:
         return waiting
 
     def moved(self, nodes: Sequence[Node]) -> None:
-        """From now on there are these nodes. What runs on one that is gone holds nothing any more."""
+        """Replace the nodes. Trials on nodes that are gone no longer hold anything."""
         before, self._room = self._room.nodes, Occupancy(nodes)
         for trial_id, (placement, until_s) in self._running.items():
             there = placement.moved(before, nodes)
@@ -122,7 +122,7 @@ class Scheduler:
         self.revise()
 
     def left_s(self, now_s: float) -> float:
-        """How long all that waits and runs takes if nothing idles; infinite where no duration is known."""
+        """Seconds that all waiting and running trials take if nothing idles; infinite if no duration is known."""
         return self._left_s(now_s) if self._typical_s or not self._waiting else math.inf
 
     def revise(self) -> None:
@@ -150,7 +150,7 @@ class Scheduler:
         self._by_length = deque(sorted(by_length, key=lambda each: -each[0]))
 
     def upcoming(self) -> Upcoming | None:
-        """The gangs that start next, of those that wait for room, where that takes further processes."""
+        """The waiting gangs that will start next, if that takes further processes."""
         if self._first is None:
             return None
         shape, running = self._first.shape, list(self._running.values())
@@ -159,7 +159,7 @@ class Scheduler:
         return upcoming(self._room, shape, waiting, self._kept, running)
 
     def _candidates(self, now_s: float) -> Iterator[tuple[Stretch, TrialSpec]]:
-        """What may be next: the one that room is kept for, what is urgent, then shape by shape in order."""
+        """Candidates to start next: the one with reserved nodes, an urgent one, then shape by shape in order."""
         if self._first:
             yield self._first, self._first.trials[0]
         urgent = self._urgent(now_s)
@@ -170,7 +170,7 @@ class Scheduler:
             yield stretch, stretch.trials[0]
 
     def _urgent(self, now_s: float) -> tuple[Stretch, TrialSpec] | None:
-        """The longest trial, if it takes about as long as all that is left; exclusive ones have an order to keep."""
+        """The longest trial, if it takes about as long as the rest together; exclusive trials keep their order."""
         while self._by_length and self._by_length[0][2].trial_id not in self._waiting:
             self._by_length.popleft()
         if not self._by_length:
@@ -197,7 +197,7 @@ class Scheduler:
     def _in_time(
         self, stretch: Stretch, trial: TrialSpec, kept: Reservation, now_s: float
     ) -> tuple[TrialSpec, frozenset[int]]:
-        """A trial that ends before the kept nodes are needed, else the given one, for which they are left out."""
+        """A trial that ends before the reserved nodes are needed, else the given one, which must avoid them."""
         for each in (trial, stretch.trials[-1]):
             seconds = self._expected_s(each)
             if seconds is not None and now_s + seconds <= kept.from_s < math.inf:
@@ -240,7 +240,7 @@ class Scheduler:
         return self._weights[shape]
 
     def _count_running(self, placement: Placement, until_s: float, times: int) -> None:
-        """Keep Σ held and Σ held × end, from which follows what is still to be done at any time."""
+        """Maintain Σ held and Σ held × end, which give the remaining work at any time."""
         if placement.held and until_s < math.inf:
             held = self._weight(placement.shape) * times
             self._busy += held

@@ -1,4 +1,4 @@
-"""What a config says of trials, whichever point of the grid they are."""
+"""The part of trials that their config determines, independent of the point of the grid."""
 
 from __future__ import annotations
 
@@ -9,27 +9,27 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What does not vary between the trials of one point's config axes: the resolved config, read once."""
+    """What is common to all trials with the same config axes: the resolved config, read once."""
 
     trainable: str
     config: Mapping[str, Any]
-    """The sections a trainable may read; `optimizer` is one of them where the trainable has an optimizer section."""
+    """The sections a trainable may read, including `optimizer` if the trainable has such a section."""
     reference_lr: float
     reference_batch_size: int
     optimizer: Mapping[str, Any]
-    """The optimizer's config with its `name`; `unknown` for code that keeps its optimizer to itself."""
+    """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
     strategy: str
     """`auto`: one process for one rank, DDP for several."""
     device: str
     gpus_per_worker: float | None
     gpu_types: tuple[str, ...] = ()
-    """Of the GPUs that a gang is to have; empty for any."""
+    """Required types of GPUs; empty for any."""
     cpus_per_worker: int | None
-    """None: a rank's GPUs' share of the cores."""
+    """None: the share of the cores that belongs to a rank's GPUs."""
     cores_per_gpu: int
     timing: str
     grad_accum_steps: int
     uneven_batch: bool
     warmup_epochs: float
     identity: Mapping[str, Any]
-    """What identifies the config's part of a trial: the request as it was made, source and data versions."""
+    """The config's part of a trial's identity: the request as written, and versions of sources and data."""

@@ -1,4 +1,4 @@
-"""What a schedule comes to, without running it."""
+"""Simulates a schedule without running it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def simulate(
     *,
     seed_by_seed: bool = False,
 ) -> list[Stay]:
-    """The stays in order of their starts, if trials take `takes_s` where `expected_s` was thought.
+    """The stays in order of their starts if trials take `takes_s` instead of the expected `expected_s`.
 
-    Every trial has to fit the nodes. `seed_by_seed`: see `sweeps.order.stretches`.
+    Every trial must fit the nodes. `seed_by_seed`: see `sweeps.order.stretches`.
     """
     scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
     stays: list[Stay] = []
@@ -55,7 +55,7 @@ def makespan_s(stays: Sequence[Stay]) -> float:
 
 
 def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
-    """No order ends sooner: max(Σ GPU-seconds / GPUs, longest trial); cores count where there are no GPUs."""
+    """A lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); counts cores if there are no GPUs."""
     have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
     weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
     work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)

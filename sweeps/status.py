@@ -1,4 +1,4 @@
-"""What became of a trial."""
+"""How a trial ended."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Status(StrEnum):
-    """The end of a trial; ordered from worst to best, which is how a cell's status follows from its seeds'."""
+    """The end of a trial, ordered from worst to best: a cell has the worst status of its seeds."""
 
     FAILED = "failed"
     INFEASIBLE = "infeasible"
@@ -17,21 +17,21 @@ class Status(StrEnum):
     OK = "ok"
 
     def is_result(self) -> bool:
-        """Whether this end is an answer about the cell, and not an accident or a choice not to look."""
+        """Whether this end says something about the cell, rather than being an accident or a skipped trial."""
         return self not in (Status.FAILED, Status.SKIPPED)
 
     def is_final(self) -> bool:
-        """Whether continuing the sweep leaves such a trial alone; a larger cluster tries an infeasible one again."""
+        """Whether a continued sweep leaves such a trial alone; an infeasible one is tried again on a larger cluster."""
         return self is not Status.INFEASIBLE
 
     def stands(self, rerun: str) -> bool:
-        """Whether such an end is left alone when the sweep is taken up again with `rerun` none, failed or all."""
+        """Whether a continued sweep leaves such an end alone, with `rerun` being none, failed or all."""
         if rerun == "all" or not self.is_final():
             return False
         return rerun == "none" or self.is_result()
 
     @staticmethod
     def worst(statuses: list[Status]) -> Status:
-        """The status of a cell whose trials ended so."""
+        """The status of a cell whose trials ended in these ways."""
         order = list(Status)
         return min(statuses, key=order.index)

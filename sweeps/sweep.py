@@ -20,18 +20,18 @@ STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "l
 """Axes with a meaning of their own; every other axis is a config key or a config group."""
 
 MOST_TRIALS = 100_000
-"""Of a sweep: minutes of planning, and weeks of training. More is a slip."""
+"""A larger sweep means minutes of planning and weeks of training: most likely a slip."""
 
 DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
 """The value of a standard axis that a sweep does not have."""
 
 INDEPENDENT = "independent"
-"""The strategy that trains a model on every rank, each with its own share of the batch."""
+"""The strategy that trains an independent model on every rank, each with its share of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What to vary. The axes hold plain lists of values."""
+    """What to vary. Each axis is a plain list of values."""
 
     name: str
     axes: Axes
@@ -43,12 +43,12 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     """Every trial of the sweep, in grid order.
 
     `setup_of` gives the setup for a point's config axes; it is called once for each of their combinations.
-    MistakesError with everything that is wrong with any of them.
+    Raises MistakesError with every mistake in any of them.
     """
     mistakes = list(axes_mistakes(sweep.axes, sweep.zip, sweep.exclude))
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
         raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
-    # With mistakes in the axes themselves there is no grid, but their values can still be told right from wrong.
+    # Mistakes in the axes leave no grid, but the values can still be checked.
     axes = _usable(sweep.axes) if mistakes else sweep.axes
     if too_many := _too_many(axes, () if mistakes else sweep.zip):
         raise MistakesError([*mistakes, too_many])
@@ -60,7 +60,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         try:
             key = digest(config_axes)
             if key not in setups:
-                setups[key] = None  # unless there is one: what is wrong with it is told once
+                setups[key] = None  # else a mistake would be reported twice
                 setups[key] = setup_of(config_axes)
             if setup := setups[key]:
                 found.append(_trial(sweep.name, point, setup))
@@ -74,13 +74,13 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
 
 
 def _usable(axes: Axes) -> Axes:
-    """Without empty axes, repeated values and numbers that are none, which have been told."""
+    """The axes without empty ones, repeated values and non-numbers, which have been reported already."""
     finite = {axis: [value for value in values if not is_endless(value)] for axis, values in axes.items()}
     return {axis: distinct(values) for axis, values in finite.items() if values}
 
 
 def _too_many(axes: Axes, zipped: Sequence[Sequence[str]]) -> str:
-    """What is wrong with a grid too large to be expanded; empty where nothing is."""
+    """A message if the grid is too large to be expanded; else empty."""
     if (count := size(axes, zipped)) <= MOST_TRIALS:
         return ""
     product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
@@ -93,7 +93,7 @@ _BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     asked = {**DEFAULTS, **point}
     mistakes = list(_value_mistakes(asked, setup))
-    if mistakes:  # with sound numbers in their places, what is wrong besides them still shows
+    if mistakes:  # with valid placeholder numbers, other mistakes still show
         asked |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
     held, batch, lr = None, None, None

@@ -18,12 +18,12 @@ class Gang:
     """0 on a machine without GPUs; below 1 only for a single rank."""
     cpus_per_rank: int
     workers_per_rank: int = 1
-    """Processes that the rank starts itself, where there are no GPUs to count."""
+    """Processes that the rank starts itself, if there are no GPUs to count."""
     gpu_types: tuple[str, ...] = ()
-    """Empty: whatever there is; one: only such GPUs; several: as many ranks of each, in this order."""
+    """Empty: any GPUs; one type: only such GPUs; several: equally many ranks on each, in this order."""
 
     def parts(self) -> list[Gang]:
-        """The gang, or one for each type of GPU where types are mixed; together their ranks are in order."""
+        """The gang, or one gang per GPU type if types are mixed; together, their ranks are in order."""
         types, ranks = self.gpu_types, self.ranks
         if len(types) < 2:
             return [self]
@@ -32,7 +32,7 @@ class Gang:
 
     @property
     def devices_per_rank(self) -> int:
-        """Devices that one process drives; a fraction of one counts whole."""
+        """Devices that one process drives; a fraction of one counts as one."""
         return max(1, int(self.gpus_per_rank), self.workers_per_rank)
 
     @property
@@ -48,19 +48,19 @@ class Batch:
     global_batch_size: int
     grad_accum_steps: int
     shares: tuple[int, ...]
-    """Samples a rank takes in one forward pass, a number for each rank."""
+    """Samples per forward pass, one number for each rank."""
     devices_per_rank: int = 1
-    """Over which a rank divides its share evenly."""
+    """Devices among which a rank divides its share evenly."""
 
     @property
     def device_batch_size(self) -> int:
-        """The largest part of any device: what has to fit into its memory."""
+        """The largest share of any device, which has to fit into its memory."""
         return math.ceil(max(self.shares) / self.devices_per_rank)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LearningRate:
-    """What a learning-rate rule makes of the reference rate, before any schedule."""
+    """The result of applying a learning-rate rule to the reference rate, before any schedule."""
 
     rule: str
     reference: float
@@ -69,7 +69,7 @@ class LearningRate:
     value: float
     """The rate the schedule starts from once any warm-up is over."""
     warmup_from: float
-    """The rate at sample 0; equal to `value` where the rule has no warm-up."""
+    """The rate at sample 0; equal to `value` if the rule has no warm-up."""
     warmup_epochs: float
     optimizer: Mapping[str, Any]
     """Optimizer settings that the rule changes besides the rate, as {setting: value}."""
@@ -77,13 +77,13 @@ class LearningRate:
 
 @dataclass(frozen=True, kw_only=True)
 class TrialSpec:
-    """One trial. `trial_id` identifies everything that can change its result; `cell_id` the same without the seed."""
+    """One trial. `trial_id` covers everything that can change its result; `cell_id` the same without the seed."""
 
     trial_id: str
     cell_id: str
     sweep: str
     axes: Mapping[str, Any]
-    """The point of the grid as it was asked for, {axis: value}."""
+    """The point of the grid as written, {axis: value}."""
     gpus: float
     gang: Gang
     device: str
@@ -99,7 +99,7 @@ class TrialSpec:
     config: Mapping[str, Any]
     """The resolved config sections a trainable may read; JSON values only."""
     probes: str = ""
-    """The trial whose speed this one only tries out; empty for what is a trial of its own."""
+    """The id of the trial whose speed this one probes; empty for a trial of its own."""
 
     @property
     def label(self) -> str:
@@ -108,15 +108,15 @@ class TrialSpec:
 
     @property
     def memory_share(self) -> float | None:
-        """Of its GPU's memory what the rank may take, where others share the device; None: whatever there is."""
+        """The fraction of its GPU's memory that the rank may use on a shared device; None: no limit."""
         share = self.gang.gpus_per_rank
         return share if self.timing == "shared" and 0 < share < 1 else None
 
     @property
     def gpus_held(self) -> float:
-        """GPUs that it keeps from others, and so costs; worker processes on `cpu`.
+        """GPUs that the trial occupies, and so costs; worker processes on `cpu`.
 
-        Where it is timed those are whole devices, though it asked for a part of one; where it is packed as much of one
+        A timed trial occupies whole devices even if it asks for a fraction; a packed one occupies as much of a device
         as its memory was measured to need, which may be more than it asked for.
         """
         if self.device == "cpu":
@@ -125,7 +125,7 @@ class TrialSpec:
         return self.gang.ranks * (each if self.timing == "shared" else math.ceil(each))
 
     def rank_request(self, rank: int) -> dict[str, Any]:
-        """What one rank of the gang is told, as JSON values; the back end adds where to meet and where to write."""
+        """The request to one rank of the gang, as JSON values; the back end adds where to meet and where to write."""
         return {
             "trial_id": self.trial_id,
             "label": self.label,

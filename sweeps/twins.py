@@ -1,4 +1,4 @@
-"""Cells that are told apart by what was asked for, and train the same all the same."""
+"""Twins: cells with different settings that nevertheless train identically."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from sweeps.lr_rule import RULES
 from sweeps.trial import TrialSpec
 
 LOOP = "trainables.supervised.training:train"
-"""The project's own loop: of a rule that is done before the training it does not look at the name."""
+"""The project's own loop, which ignores the name of a rule that is fully applied before training."""
 
 
 def twins(trials: Iterable[TrialSpec]) -> dict[str, str]:
-    """{cell: the first cell whose trainings are the same}, seed by seed and to the last bit; without those first ones.
+    """{cell: the first cell with bitwise identical training, seed by seed}, without those first cells.
 
-    At the reference batch most rules give the rate of rule `none`; and twice the rate by a multiplier is what a rule
-    may come to at another one.
+    At the reference batch most rules give the rate of rule `none`, and a multiplier of 2 may give the rate of a rule
+    at another batch.
     """
     first: dict[str, str] = {}
     own: dict[str, str] = {}
@@ -27,12 +27,12 @@ def twins(trials: Iterable[TrialSpec]) -> dict[str, str]:
 
 
 def _training(trial: TrialSpec) -> str:
-    """All that a cell's ranks are told, but for names, and for what a rule has done already."""
+    """Everything passed to a cell's ranks, except names and rules that have already been applied."""
     request, lr = trial.rank_request(0), trial.lr
     named = ("trial_id", "label", "seed", "lr")
     kept = {key: value for key, value in request.items() if key not in named}
     warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
-    # Commands and functions of the user's own are told the rule's name, and may follow it in their own way.
+    # Commands and the user's own functions receive the rule's name, and may implement it themselves.
     follows = RULES[lr.rule].in_training or trial.trainable != LOOP
     rule = lr.rule if follows else None
     return digest([kept, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])

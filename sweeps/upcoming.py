@@ -1,4 +1,4 @@
-"""Gangs whose start can be foreseen, because it takes processes that nobody there has."""
+"""Gangs whose start is foreseeable and needs processes that are not there yet."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sweeps.reservation import Reservation
 
 @dataclass(frozen=True, kw_only=True)
 class Upcoming:
-    """Gangs of one shape that start on these nodes once others have left."""
+    """Gangs of one shape that will start on these nodes once others have left."""
 
     shape: Shape
     gangs: int
     nodes: tuple[Node, ...]
     beside: frozenset[str]
-    """The timing of those who are on the nodes now."""
+    """The timing mode of the gangs on the nodes now."""
 
     @property
     def ranks_a_node(self) -> int:
-        """Processes that each of the nodes needs, at most."""
+        """The largest number of processes that each node needs."""
         return math.ceil(self.gangs * self.shape.gang.ranks / len(self.nodes))
 
 
@@ -35,9 +35,9 @@ def upcoming(
     reserved: Reservation,
     running: Iterable[tuple[Placement, float]],
 ) -> Upcoming | None:
-    """The gangs of the first shape that waits, `waiting` trials of it, where nodes are `reserved` for it.
+    """The gangs of the first waiting shape, of which `waiting` trials wait and for which nodes are `reserved`.
 
-    None where one of its own shape is the first to leave: its processes serve the next trial.
+    None if a gang of the same shape leaves first: its processes serve the next trial.
     """
     nodes = sorted(reserved.nodes)
     there = [(until_s, placement) for placement, until_s in running if not set(nodes).isdisjoint(placement.nodes)]

@@ -35,7 +35,7 @@ ELSEWHERE = {
 """Why commands of other programs are not run here."""
 
 
-NEEDS_GPUS = ("drives GPUs from one process, and there are none here", "does not fit a machine without GPUs")
+NEEDS_GPUS = ("drives GPUs from one process, but there are none here", "does not fit a machine without GPUs")
 
 
 def _id(block: Block) -> str:

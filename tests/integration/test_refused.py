@@ -30,7 +30,10 @@ from tests.drivers.place import TRAINING
             ],
         ),
         (["sweep=batch_scaling", "data=npz", "model=torchvision"], ["data.path is not set", "model.arch is not set"]),
-        (["sweep=batch_scaling", "trainable=function"], ["trainable._target_ is not set: give package.module:function"]),
+        (
+            ["sweep=batch_scaling", "trainable=function"],
+            ["trainable._target_ is not set: give package.module:function"],
+        ),
         (["sweep=batch_scaling", "trainable=command", "trainable.argv=trainx"], ["there is no program 'trainx'"]),
     ],
 )

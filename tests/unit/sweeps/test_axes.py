@@ -51,8 +51,8 @@ def test_every_mistake_is_told():
         "sweep.zip names 'nope', which is not an axis; axes: a, b, c, e",
         "sweep.exclude names 'd', which is not an axis; axes: a, b, c, e",
         "sweep.zip has 'b' more than once",
-        "sweep.zip: axes that advance together need equally many values, but b has 3, c has 1",
-        "sweep.exclude leaves out a=1, which the axis does not have: []",
+        "sweep.zip: axes that advance together need the same number of values, but b has 3, c has 1",
+        "sweep.exclude has a=1, which is not a value of the axis: []",
     ]
 
 

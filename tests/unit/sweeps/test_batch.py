@@ -18,7 +18,7 @@ def test_a_rank_with_several_devices_takes_a_device_batch_for_each():
 
 
 def test_an_uneven_batch_is_refused_unless_asked_for():
-    with pytest.raises(ValueError, match="global_batch_size=10 does not divide by 4 ranks"):
+    with pytest.raises(ValueError, match="global_batch_size=10 is not divisible by 4 ranks"):
         divide_global(10, 4)
     assert divide_global(10, 4, uneven=True).shares == (3, 3, 2, 2)
 
@@ -37,7 +37,7 @@ def test_a_rank_without_a_sample_is_refused():
 
 
 def test_accumulation_divides_the_global_batch():
-    with pytest.raises(ValueError, match="does not divide by grad_accum_steps=3"):
+    with pytest.raises(ValueError, match="is not divisible by grad_accum_steps=3"):
         divide_global(64, 2, grad_accum_steps=3, uneven=True)
 
 

@@ -50,27 +50,27 @@ def test_trials_are_named_by_what_their_axes_say_and_what_follows_from_them(name
 def test_what_names_no_trial_is_told_with_the_nearest_that_do():
     begun = ONE.trial_id[:6]
     other = begun[:5] + ("0" if begun[5] != "0" else "1")
-    assert mistakes([other])[0].startswith(f"rerun: no planned trial or cell has an id that begins with {other!r}")
+    assert mistakes([other])[0].startswith(f"rerun: no planned trial or cell has an id that starts with {other!r}")
     assert f"did you mean {begun!r}" in mistakes([other])[0]
     assert mistakes({"gpu": 1})[0].startswith(
         "rerun names 'gpu', which is not an axis (did you mean 'gpus'?); axes: gpus,"
     )
     assert mistakes({"gpus": 3}) == ["rerun names gpus=3, which no planned trial has; there are: 1, 2"]
-    told = "rerun: there is each of gpus=2, device_batch_size=16, but no trial has them together"
+    told = "rerun: each of gpus=2, device_batch_size=16 occurs, but no trial has them together"
     assert mistakes([{"gpus": 2, "device_batch_size": 16}, {"gpus": 3}])[0] == told
 
 
 def test_an_id_that_several_begin_with_is_no_name():
     alike = [replace(ONE, trial_id="ab12", cell_id="c0"), replace(ONE, trial_id="ab34", cell_id="abcd")]
     (told,) = rerun_mistakes(Rerun.of("ab"), alike)
-    assert told == "rerun: 3 ids of trials and cells begin with 'ab': ab12, ab34, abcd; give more of one"
+    assert told == "rerun: 3 ids of trials and cells start with 'ab': ab12, ab34, abcd; give more digits"
     assert not list(rerun_mistakes(Rerun.of("abc"), alike)) and len(Rerun.of("abc").pointed_at(alike)) == 1
 
 
 @pytest.mark.parametrize("given", ["al", "3FA2", 12, None, [], {}, [["3fa2"]], [{}], 1.5, True, ""])
 def test_what_can_be_no_name_is_told_once(given):
     (told,) = mistakes(given)
-    assert told.startswith("rerun must be none, failed, all, or trials by the beginning of an id or by axes")
+    assert told.startswith("rerun must be none, failed, all, or trials by the start of an id or by axes")
     assert ("did you mean 'all'" in told) == (given == "al")
 
 

@@ -160,7 +160,7 @@ def test_what_is_just_outside_its_range_is_told_with_what_is_wrong_besides(axes,
     with pytest.raises(MistakesError) as caught:
         expanded({"gpus": [2], "global_batch_size": [33], **axes}, setup(**found))
     first, besides = caught.value.mistakes
-    assert first == told and besides.startswith("global_batch_size=33 does not divide by 2 ranks")
+    assert first == told and besides.startswith("global_batch_size=33 is not divisible by 2 ranks")
 
 
 def test_a_reference_batch_may_be_one_sample():
