@@ -1,4 +1,4 @@
-"""What a back end is to do next: which trial starts, where, and when none may start any more."""
+"""Tells a back end what to do next: which trial starts where, and when none may start any more."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from sweeps.trial import Gang, TrialSpec
 from sweeps.upcoming import Upcoming
 
 REVISIONS = 100
-"""How often a sweep's schedule takes the durations of finished trials into account; each time takes O(trials)."""
+"""How often the schedule is updated with durations of finished trials; each update takes O(trials)."""
 
 AHEAD = 64
-"""Gangs that a cluster is asked to make room for at a time: as their nodes come, it is asked for the next ones."""
+"""Gangs for which a cluster is asked for nodes at a time; once theirs have come, the next ones follow."""
 
 WORTH_S = 120.0
-"""What is expected to be done sooner anyway asks for no further nodes: they would take about as long to come."""
+"""Work expected to be done sooner requests no further nodes, which would take about as long to come."""
 
 
 class Rounds(Protocol):
@@ -51,9 +51,9 @@ class OneRound:
 
 
 class Agenda:
-    """The trials of one run. A back end tells it its nodes, asks it for trials, and tells it of their ends.
+    """The trials of one run. A back end passes it its nodes, takes trials from it, and reports their ends.
 
-    Seconds are those of the back end's monotonic clock.
+    Seconds are on the back end's monotonic clock.
     """
 
     def __init__(
@@ -66,7 +66,7 @@ class Agenda:
         rounds: Rounds | None = None,
         equal_failures: int | None = None,
     ) -> None:
-        """`equal_failures`: how many cells may fail alike before the rest is left alone; None: all."""
+        """`equal_failures`: how many cells may fail for the same reason before the rest is not run; None: all."""
         self._trials = list(trials)
         self._durations = durations or Durations()
         self._allowance = allowance or Allowance()
@@ -86,18 +86,18 @@ class Agenda:
         self.left_out: list[tuple[TrialSpec, Outcome]] = []
         """Trials that will not start, and why."""
         self.deserted = False
-        """Whether for long there has been no node to run on: what waits can wait no longer, and has no end either."""
+        """Whether there has been no node for too long: the waiting trials stop waiting, without an end of their own."""
         self.hopeless = ""
-        """Why whatever has not run would fail, too, so that it does not: the reason of all that has."""
+        """The reason for which all trials have failed so far and the rest would, too; the rest does not run."""
         self.over = False
-        """Whether nothing runs, and nothing will."""
+        """Whether nothing is running and nothing will."""
 
     def __len__(self) -> int:
-        """How many trials wait for their start."""
+        """The number of trials waiting to start."""
         return len(self._trials) if self._scheduler is None else len(self._scheduler) + self._failures.held
 
     def on(self, nodes: Sequence[Node], now_s: float) -> None:
-        """These nodes there are now; call it again when they change, or to let a wait for nodes end."""
+        """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
         if self._scheduler is None:
             by_seed = self._allowance.limit.is_set
             self._scheduler = Scheduler((), nodes, self._durations.expected_s, seed_by_seed=by_seed)
@@ -110,7 +110,7 @@ class Agenda:
         self._give_up_unplaced(now_s)
 
     def next(self, now_s: float) -> Start | None:
-        """The trial to start now, if any; where there is none for good, this is `over`."""
+        """The trial to start now, if any; if there will be none, the agenda is `over`."""
         scheduler = self._placed()
         while not self.over:
             if self.deserted:
@@ -134,7 +134,7 @@ class Agenda:
         return None
 
     def ended(self, trial_id: str, now_s: float, outcome: Outcome | None = None) -> None:
-        """The trial is over; None where nobody knows how."""
+        """The trial has ended; None if its outcome is not known."""
         trial, started_s = self._running.pop(trial_id)
         self._gpu_s += trial.gpus_held * (now_s - started_s)
         self._placed().ended(trial_id)
@@ -146,7 +146,7 @@ class Agenda:
             self._placed().revise()
 
     def again(self, trial: TrialSpec) -> None:
-        """The trial could not begin, and waits once more."""
+        """The trial could not start and waits again."""
         self._again.append(trial)
 
     def gpu_s(self, now_s: float) -> float:
@@ -154,11 +154,11 @@ class Agenda:
         return self._gpu_s + sum(trial.gpus_held * (now_s - start_s) for trial, start_s in self._running.values())
 
     def is_timed(self, trial: TrialSpec) -> bool:
-        """Whether a trial that is about as fast has ended well."""
+        """Whether a trial with about the same speed has ended well."""
         return self._durations.expected_s(trial) is not None
 
     def wanted(self, now_s: float) -> list[Shape]:
-        """For which gangs there should be further nodes: the first that wait, where there is time to wait for nodes.
+        """Gangs for which further nodes should be requested: the first that wait, if nodes may be waited for.
 
         Those that fit no nodes there are, and those that others keep from starting, unless all is done soon.
         """
@@ -174,7 +174,7 @@ class Agenda:
         return {shape.gang.cpus_per_rank for shape in self._shapes}
 
     def upcoming(self) -> Upcoming | None:
-        """The gangs that start next, where that takes processes that nobody has."""
+        """The gangs that start next, if that takes processes that do not exist yet."""
         return self._placed().upcoming()
 
     @property
@@ -188,7 +188,7 @@ class Agenda:
         return self.left_out[told:]
 
     def kept_gang(self, start: Start) -> Gang:
-        """The gang whose processes the trial takes: its own, or a larger one's that is kept."""
+        """The gang whose processes the trial uses: its own, or a larger one's that is kept."""
         return kept_gang(Shape.of(start.trial), self._shapes, start.nodes)
 
     def _placed(self) -> Scheduler:
@@ -202,7 +202,7 @@ class Agenda:
         self._placed().add(trials)
 
     def _try_again(self) -> None:
-        """Other attempts come before what else waits in their shape, once the last one has left its place."""
+        """Retries come before other trials of their shape, once the last attempt has freed its place."""
         self._again += self._rounds.again()
         for trial in [each for each in self._again if each.trial_id not in self._running]:
             self._again.remove(trial)
@@ -210,7 +210,7 @@ class Agenda:
             self._placed().again(trial)
 
     def _doubt(self) -> None:
-        """Where all fails alike, hold the others back until some that are unlike those have been tried, too."""
+        """If all trials fail for one reason, hold the others back until some that differ have been tried, too."""
         scheduler, failures = self._placed(), self._failures
         if not failures.doubted:
             self._let_go()
@@ -223,7 +223,7 @@ class Agenda:
             self.hopeless = "" if tried or not failures.held else failures.reason
 
     def _let_go(self) -> None:
-        """Those that were held back wait like all others."""
+        """Return trials that were held back to the queue."""
         if held := self._failures.let_go():
             self._placed().add(held)
 

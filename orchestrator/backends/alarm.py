@@ -1,4 +1,4 @@
-"""Ends a trial that runs in this very process, and has had its time."""
+"""Ends a trial that runs in this process and has exceeded its time."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _AGAIN_S = 0.05
 
 
 class OverdueError(BaseException):
-    """Raised into the trial, wherever it is; no Exception, so that only who knows of it catches it."""
+    """Raised inside the trial, wherever it is; not an Exception, so that the trial's own handlers do not catch it."""
 
     def __init__(self, overdue: Overdue) -> None:
         self.overdue = overdue
@@ -21,7 +21,7 @@ class OverdueError(BaseException):
 
 
 class Alarm:
-    """While the `with` lasts, raises OverdueError in the main thread once the limits are passed.
+    """Context manager that raises OverdueError in the main thread once the limits are exceeded.
 
     Python code and waiting calls of the operating system are interrupted; C code that computes is when it returns.
     Without limits, and outside the main thread, nothing is watched.
@@ -31,7 +31,7 @@ class Alarm:
         self._limits = limits
         self._moves = 0
         self.held = False
-        """True while the driver's own code runs, which must not be torn apart: the alarm waits for its end."""
+        """True while the driver's own code runs, which must not be interrupted: the alarm waits until it is done."""
 
     def moved(self) -> None:
         """The trial took a step or reported a row."""

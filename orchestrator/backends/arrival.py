@@ -1,4 +1,4 @@
-"""Nodes of a cluster that are still to come: the first that could run anything, and those an autoscaler makes."""
+"""Waits for nodes of a cluster: the first that could run anything, and those that an autoscaler adds."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ NOWHERE = Node(name="a node to come", cpus=64, gpus=64)
 
 
 def patience_s(wait_s: float) -> float:
-    """How long a cluster may be without any node to run on, where `cluster.wait_s` is this."""
+    """Seconds for which a cluster may have no usable node if `cluster.wait_s` is this."""
     return max(ARRIVAL_S, wait_s)
 
 
 def can_run(nodes: Sequence[Node]) -> bool:
-    """Whether there is anything to run on at all; the head of a cluster often has no CPUs of its own."""
+    """Whether any node can run trials; the head of a cluster often has no CPUs of its own."""
     return any(node.cpus or node.gpus for node in nodes)
 
 

@@ -1,4 +1,4 @@
-"""What every back end offers: the nodes it has, and trials run on them. The contract suite holds each to it."""
+"""The interface of back ends: the nodes they have, and trials run on them. The contract suite tests each one."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RANK_ENTRY = "trainables.rank:run"
 
 
 class NotStartedError(RuntimeError):
-    """The back end does not start, though nothing is wrong with the request: another time it may."""
+    """The back end could not be started although the request is valid; trying again may help."""
 
 
 class Backend(Protocol):
@@ -27,13 +27,13 @@ class Backend(Protocol):
 
     @property
     def dashboard_url(self) -> str:
-        """Where a browser sees what goes on; empty where there is nothing to see."""
+        """URL of a dashboard; empty if there is none."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """What there is to run on, now."""
+        """The nodes available now."""
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
-        """Have whoever can make nodes make room for such gangs, until others are asked for or `run` ends."""
+        """Ask an autoscaler for nodes for these gangs, until others are asked for or `run` ends."""
 
     def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
         """Run the trials as the agenda says, and tell the listener; trials without an agenda make one of their own.
@@ -43,4 +43,4 @@ class Backend(Protocol):
         """
 
     def close(self) -> None:
-        """Give everything back; nothing of this back end is left running."""
+        """Release everything; nothing of this back end keeps running."""

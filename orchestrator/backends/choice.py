@@ -23,7 +23,7 @@ REACH_S = 10.0
 
 
 def check_extensions(request: Request) -> None:
-    """MistakesError if a callback or the searcher of the config's section `tune` cannot be made."""
+    """Raise MistakesError if a callback or the searcher of the config's section `tune` cannot be created."""
     if request.tune["callbacks"]:
         from orchestrator.backends.on_ray.extensions import Extensions
 
@@ -35,9 +35,9 @@ def check_extensions(request: Request) -> None:
 
 
 def check_reachable(request: Request) -> None:
-    """MistakesError if the address is none of a head, or nothing listens there; `auto` is for Ray to find.
+    """Raise MistakesError if the address is not a cluster head's or nothing listens there; Ray resolves `auto` itself.
 
-    As well where this program is connected to a Ray already: a process has one, and that one is not ours.
+    Also if this program is already connected to Ray: a process can have one connection only, and that one is not ours.
     """
     key = "cluster.address" if request.address else "RAY_ADDRESS"
     address = request.address or os.environ.get("RAY_ADDRESS") or ""
@@ -45,7 +45,7 @@ def check_reachable(request: Request) -> None:
         return
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
-        told = "this program is connected to a Ray already, and a process can have only one"
+        told = "this program is already connected to Ray, and a process can have only one connection"
         raise MistakesError([f"{told}: call ray.shutdown() first, or run the sweep in a process of its own"])
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
@@ -60,14 +60,14 @@ def check_reachable(request: Request) -> None:
 
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
-    """What there will be to run on, where nothing has to be started to know it; None where a cluster is asked."""
+    """The nodes, if they are known without starting anything; None if a cluster has to be asked."""
     if request.backend == "inprocess":
         return make_backend(request).nodes()
     return None if request.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
 
 
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
-    """The back end the user chose, started; MistakesError if no cluster answers at the address that was given.
+    """Start the chosen back end. Raises MistakesError if no cluster answers at the given address.
 
     `secrets` are kept from whatever looks on.
     """
@@ -90,7 +90,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
 
 def _of_another(message: str) -> str:
-    """What may be the matter where something answers, and Ray comes to no terms with it."""
+    """A hint on what may be wrong if something answers but Ray cannot connect to it."""
     if "Failed to connect" not in message:
         return ""
     return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"

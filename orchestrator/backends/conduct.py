@@ -1,4 +1,4 @@
-"""How every attempt at a trial is run, whichever trial it is."""
+"""How attempts are run, independent of the trial."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ BEHIND = 3
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping:
-    """Which trials are hopeless within their training, and end there."""
+    """Which trials are stopped early as hopeless."""
 
     after: float
-    """Share of its budget that a trial may have in any case."""
+    """Share of its budget that every trial gets."""
     behind: float
     """By how much its validation accuracy has to fall short of the best one's that is as fast."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Conduct:
-    """What a back end keeps to in all attempts."""
+    """Settings of a back end for all attempts."""
 
     workers: str = "warm"
     """Which trials a gang's processes serve, one after another. warm: all; per_seed: those of one seed; fresh: one."""
@@ -32,4 +32,4 @@ class Conduct:
     limits: Limits = NO_LIMITS
     sampling: Sampling = field(default_factory=Sampling)
     early_stopping: EarlyStopping | None = None
-    """None: every trial has its whole budget."""
+    """None: every trial gets its whole budget."""

@@ -1,6 +1,6 @@
-"""Whether all trials of a sweep fail for one reason that has nothing to do with what tells them apart.
+"""Detects that all trials of a sweep fail for one reason that does not depend on their axes.
 
-While that is open trials are held back, until a few that are unlike those that failed have been tried.
+Until that is decided, trials are held back, and a few that differ from the failed ones are tried.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _OWN = (Cause.ERROR, Cause.CRASH)
 """What a trial can be blamed for; nodes, GPUs and their like fail by themselves."""
 
 _ELSEWISE = (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)
-"""Ends that say neither that trials can succeed nor that they cannot."""
+"""Statuses that show neither that trials can succeed nor that they cannot."""
 
 _RANK = re.compile(r"^rank \d+: ")
 _NUMBER = re.compile(r"\d+")
@@ -38,7 +38,7 @@ class EqualFailures:
 
     @property
     def held(self) -> int:
-        """How many trials are held back."""
+        """The number of trials held back."""
         return len(self._held)
 
     def ended(self, trial: TrialSpec, outcome: Outcome | None) -> None:
@@ -68,7 +68,7 @@ class EqualFailures:
         return next(iter(self._failed.values()))[0]
 
     def hold(self, trials: Sequence[TrialSpec]) -> None:
-        """Keep these until it is known."""
+        """Hold these back until it is decided."""
         self._held += trials
 
     def let_go(self, gangs: Collection[Gang] | None = None) -> list[TrialSpec]:

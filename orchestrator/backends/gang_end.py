@@ -1,4 +1,4 @@
-"""From how each rank of a gang ended to how the trial ended: its root cause, not what followed from it."""
+"""Derives how a trial ended from how its ranks did: the root cause, not its consequences."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class RankEnd:
     devices: Sequence[str] = ()
     """The GPUs that it used, where one of them was lost."""
     answered: bool = True
-    """False where the process died, or was given up, before it could say what happened."""
+    """False if the process died, or was abandoned, before it could report."""
 
     @staticmethod
     def of(answer: Mapping[str, Any]) -> RankEnd:
@@ -100,7 +100,7 @@ _OF_THE_CONNECTION = re.compile(
 
 
 def _explains(end: RankEnd) -> tuple[int, int]:
-    """Sorts the end that explains the others first."""
+    """Sort key that puts the end that explains the others first."""
     order = (
         end.status is Status.TIMEOUT,
         end.status is Status.OOM,

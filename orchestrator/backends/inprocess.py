@@ -1,4 +1,4 @@
-"""Trials in the driver's own process, one after another: no Ray, one rank, and a debugger reaches everywhere."""
+"""Runs trials one after another in the driver's own process: no Ray, one rank, and easy to debug."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class InProcessBackend:
         """Nothing is left to give back."""
 
     def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> Outcome | None:
-        """How it ended; None where it was given up."""
+        """How it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
         alarm = Alarm(self._conduct.limits)

@@ -1,4 +1,4 @@
-"""GPUs that failed, and are not used any more for as long as this driver lives.
+"""GPUs that failed and are no longer used by this driver.
 
 The next driver tries them once more: a GPU that was reset works again, and one that was not costs an attempt that
 nobody is charged with.

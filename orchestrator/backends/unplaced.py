@@ -1,4 +1,4 @@
-"""Trials that fit no nodes there are: why, since when, and for which of them no node has come in time."""
+"""Trials that fit none of the current nodes: why, since when, and which have waited for one in vain."""
 
 from __future__ import annotations
 

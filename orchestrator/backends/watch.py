@@ -1,4 +1,4 @@
-"""When a running trial has had its time: the whole of it, or too long without a move. Times are monotonic seconds."""
+"""Decides when a running trial is overdue: out of time, or too long without progress. Uses monotonic seconds."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from orchestrator.journal.outcome import Cause
 
 @dataclass(frozen=True, kw_only=True)
 class Limits:
-    """What one attempt of a trial may take; None is without limit."""
+    """Time limits of one attempt; None means no limit."""
 
     hang_s: float | None = None
     time_limit_s: float | None = None
@@ -24,7 +24,7 @@ START_S = 120.0
 
 @dataclass(frozen=True, kw_only=True)
 class Overdue:
-    """Why a trial is ended."""
+    """Why a trial is being ended."""
 
     cause: Cause
     note: str

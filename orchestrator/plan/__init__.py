@@ -1,1 +1,1 @@
-"""What would run, and what need not: the plan, its phases and the search."""
+"""What would run and what can be skipped: the plan, its phases and the search."""

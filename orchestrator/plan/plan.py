@@ -1,4 +1,4 @@
-"""What would run: the sweep's trials against what the journal has and what the nodes can hold."""
+"""The plan: the sweep's trials compared with the journal and with what fits on the nodes."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ TrialsOn = Callable[[Sequence[Node]], list[TrialSpec]]
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """All trials of a sweep, in the order of their start, and what is to become of each."""
+    """All trials of a sweep in starting order, and what happens to each."""
 
     trials: Sequence[TrialSpec]
     finished: Mapping[str, TrialRecord]
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def to_run(self) -> list[TrialSpec]:
-        """The trials that are to start, in this order."""
+        """The trials to start, in this order."""
         return [t for t in self.trials if t.trial_id not in self.finished and t.trial_id not in self.infeasible]
 
     def not_run_again(self, ends: Mapping[str, TrialRecord]) -> frozenset[str]:
@@ -98,7 +98,7 @@ class Plan:
         return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
 
     def expected_s(self, trial: TrialSpec) -> float | None:
-        """How long the trial will take, from finished ones; None: unknown."""
+        """Expected seconds of the trial, from finished ones; None if unknown."""
         return self.durations.expected_s(trial)
 
     @functools.cached_property
@@ -129,7 +129,9 @@ def _nodes(request: Request) -> Sequence[Node]:
     check_reachable(request)
     backend = make_backend(request)
     try:
-        return arrived(backend.nodes, replace(request, wait_s=0.0))  # a plan asks for no nodes, and so waits for none
+        return arrived(
+            backend.nodes, replace(request, wait_s=0.0)
+        )  # planning requests no nodes, so it does not wait for any
     finally:
         backend.close()
 

@@ -38,7 +38,7 @@ def test_what_is_no_heads_address_is_refused(address, monkeypatch):
 @pytest.mark.parametrize("address", [None, "auto", "10.0.0.1:6379"])
 def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
-    with pytest.raises(MistakesError, match=r"connected to a Ray already.*ray\.shutdown\(\) first"):
+    with pytest.raises(MistakesError, match=r"already connected to Ray.*ray\.shutdown\(\) first"):
         check_reachable(request(backend="ray", address=address))
     check_reachable(request(backend="inprocess", address=None))
 
