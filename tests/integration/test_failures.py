@@ -54,7 +54,7 @@ def test_where_all_cells_fail_alike_the_rest_waits_for_the_same_command(place):
     assert f"{8 - began} planned trials have not run; the same command continues" in out
     assert set(pd.read_csv(place.results / "tables/trials.csv").status) == {"failed"}
     status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=3")
-    assert status == 1 and len(place.ran()) == 8 and "whatever its axes" not in out
+    assert status == 1 and len(place.ran()) == 8 and "whatever their axes" not in out
     status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=null", "rerun=all")
     assert status == 1 and len(place.ran()) == 16
 
@@ -64,7 +64,7 @@ def test_what_only_failed_is_mended_and_run_again(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=1")
     assert status == 1 and len(place.ran()) == 4
     status, out, err = place.run("sweep=traced", "sweep.axes.seed=[1]")
-    assert status == 0 and "all of it failed: it is left out" in out, err
+    assert status == 0 and "and all failed: they are ignored" in out, err
     assert len(place.ran()) == 8 and pd.read_csv(place.results / "tables/trials.csv").status.tolist() == ["ok"] * 4
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=2")
     assert status == 2 and "config.trainable.breaks: None → 2" in err
