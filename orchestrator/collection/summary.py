@@ -123,11 +123,12 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     cells["epochs"] = groups["epochs"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
-    processes = ok[counts(ok)].groupby("cell_id")["process"].nunique().reindex(cells.index)
+    timed = ok[counts(ok)]
+    processes = timed.groupby("cell_id")["process"].nunique().reindex(cells.index)
     cells["n_processes"] = processes.where(processes > 0).astype("Int64")
     cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
     cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
-    on_gpus = ok[counts(ok) & (ok["device"] != "cpu")]
+    on_gpus = timed[timed["device"] != "cpu"]
     step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
     cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])

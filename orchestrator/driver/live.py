@@ -126,9 +126,8 @@ class Display:
     def _table(self) -> Table:
         table = Table(title=self._counts(), title_justify="left")
         table.add_column("trial")
-        table.add_column(
-            "running", overflow="fold"
-        )  # labels end in, say, the seed, which a narrow screen would cut off
+        # Labels end in, say, the seed, which a narrow screen would cut off.
+        table.add_column("running", overflow="fold")
         for heading in ("epoch", "loss", "val accuracy", "s"):
             table.add_column(heading)
         for trial, began in self._running.values():

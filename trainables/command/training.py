@@ -39,7 +39,8 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     with _trial_dir(context) as trial_dir:
         values = {**config, **_values(settings, config, context, trial_dir)}
         _clear(settings, trial_dir / WORK)
-        batch_size = context.batch.global_batch_size if _hears_of_its_gpus(settings, context) else None
+        hears_of_its_gpus = _hears_of_its_gpus(settings, context)
+        batch_size = context.batch.global_batch_size if hears_of_its_gpus else None
         metrics = CommandMetrics(settings, batch_size, values["epochs"])
         ending = CommandEnding(settings.oom_patterns, settings.diverged_patterns)
         command = _command(settings, values, context, trial_dir)
@@ -64,7 +65,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         if not ended.stopped:
             ending.check(ended.exit_code, settings.ok_exit_codes)
             _remark(metrics, context)
-            if not _hears_of_its_gpus(settings, context):
+            if not hears_of_its_gpus:
                 _remark_gpus(metrics, context)
 
 
