@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from orchestrator.config.request import Request
+from orchestrator.config.request import Cluster
 from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.placement import Shape
@@ -30,9 +30,9 @@ def can_run(nodes: Sequence[Node]) -> bool:
     return any(node.cpus or node.gpus for node in nodes)
 
 
-def has_come(nodes: Sequence[Node], request: Request) -> bool:
+def has_come(nodes: Sequence[Node], cluster: Cluster) -> bool:
     """Whether there is what a plan can be made for: where GPUs are asked for and may be waited for, one of those."""
-    awaits_gpu = request.wait_s > 0 and request.device == "cuda"
+    awaits_gpu = cluster.wait_s > 0 and cluster.device == "cuda"
     return any(node.gpus for node in nodes) if awaits_gpu else can_run(nodes)
 
 
@@ -43,7 +43,7 @@ def first_shape(trials: Iterable[TrialSpec]) -> Shape:
 
 def arrived(
     nodes: Callable[[], Sequence[Node]],
-    request: Request,
+    cluster: Cluster,
     *,
     stopping: Callable[[], bool] = lambda: False,
     clock: Callable[[], float] = time.monotonic,
@@ -53,18 +53,18 @@ def arrived(
 
     After `patience_s` those that can run something else; MistakesError where there is none at all.
     """
-    began_s, within_s = clock(), patience_s(request.wait_s)
-    while not has_come(found := nodes(), request) and not stopping():
+    began_s, within_s = clock(), patience_s(cluster.wait_s)
+    while not has_come(found := nodes(), cluster) and not stopping():
         if clock() - began_s >= within_s:
             if can_run(found):
                 return found
-            raise MistakesError([_refusal(found, request, within_s)])
+            raise MistakesError([_refusal(found, cluster, within_s)])
         sleep(LOOK_EVERY_S)
     return found
 
 
-def _refusal(found: Sequence[Node], request: Request, within_s: float) -> str:
-    where = f"cluster.address={request.address}: " if request.address else "Ray: "
-    labels = f" with the labels {dict(request.labels)}" if request.labels else ""
+def _refusal(found: Sequence[Node], cluster: Cluster, within_s: float) -> str:
+    where = f"cluster.address={cluster.address}: " if cluster.address else "Ray: "
+    labels = f" with the labels {dict(cluster.labels)}" if cluster.labels else ""
     state = f"none of its {len(found)} nodes{labels} has CPUs" if found else f"it has no node{labels} that is alive"
     return f"{where}{state}, and none came within {within_s:g} s (cluster.wait_s waits longer)"

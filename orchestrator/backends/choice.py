@@ -39,9 +39,9 @@ def check_reachable(request: Request) -> None:
 
     Also if this program is already connected to Ray: a process can have one connection only, and that one is not ours.
     """
-    key = "cluster.address" if request.address else "RAY_ADDRESS"
-    address = request.address or os.environ.get("RAY_ADDRESS") or ""
-    if request.backend != "ray":
+    key = "cluster.address" if request.cluster.address else "RAY_ADDRESS"
+    address = request.cluster.address or os.environ.get("RAY_ADDRESS") or ""
+    if request.cluster.backend != "ray":
         return
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
@@ -61,9 +61,9 @@ def check_reachable(request: Request) -> None:
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
     """The nodes, if they are known without starting anything; None if a cluster has to be asked."""
-    if request.backend == "inprocess":
+    if request.cluster.backend == "inprocess":
         return make_backend(request).nodes()
-    return None if request.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
+    return None if request.cluster.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
 
 
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
@@ -72,11 +72,11 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     `secrets` are kept from whatever looks on.
     """
     conduct = _conduct(request)
-    if request.backend == "inprocess":
+    if request.cluster.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
 
         return InProcessBackend(conduct)
-    if request.address or os.environ.get("RAY_ADDRESS"):
+    if request.cluster.address or os.environ.get("RAY_ADDRESS"):
         show_token_if_any()
     else:
         require_token()
@@ -97,12 +97,12 @@ def _of_another(message: str) -> str:
 
 
 def _conduct(request: Request) -> Conduct:
-    after = request.early_stop_after
+    after = request.selection.early_stop_after
     return Conduct(
-        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.margin) if after else None,
-        workers=request.workers,
-        start_ahead=request.start_ahead,
-        limits=Limits(hang_s=request.hang_s, time_limit_s=request.time_limit_s),
+        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.comparison.margin) if after else None,
+        workers=request.cluster.workers,
+        start_ahead=request.cluster.start_ahead,
+        limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
         sampling=Sampling(hz=request.telemetry_hz),
     )
 
@@ -110,11 +110,11 @@ def _conduct(request: Request) -> Conduct:
 def _cluster(request: Request) -> ClusterSpec:
     here = this_machine()
     return ClusterSpec(
-        address=request.address,
-        dashboard=request.dashboard,
+        address=request.cluster.address,
+        dashboard=request.cluster.dashboard,
         cpus=int(here.cpus),
         gpus=int(here.gpus),
-        labels=request.labels,
-        asks=request.wait_s > 0,
+        labels=request.cluster.labels,
+        asks=request.cluster.wait_s > 0,
         verbose=request.verbose,
     )

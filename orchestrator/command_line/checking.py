@@ -37,10 +37,10 @@ def checked(composition: Composition) -> ConfiguredSweep:
 
     configured = ConfiguredSweep(composition)
     config, request = configured.config, configured.request
-    mistakes = [*key_mistakes(config, config_dir()), *request_mistakes(config, request.axes)]
+    mistakes = [*key_mistakes(config, config_dir()), *request_mistakes(config, request.sweep.axes)]
     if request.mode not in READING:
         try:
-            nodes = _SOME_CLUSTER if request.address else this_machine()
+            nodes = _SOME_CLUSTER if request.cluster.address else this_machine()
             configured.trials_on((nodes,), guessed=known_nodes(request) is None)
         except MistakesError as error:
             mistakes += error.mistakes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from orchestrator.backends.choice import known_nodes
@@ -13,7 +14,8 @@ from orchestrator.command_line.value_types import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.own_code import import_mistakes
-from orchestrator.config.request import AUTO_GPUS, OWN_SECTIONS, Request
+from orchestrator.config.request import Request
+from orchestrator.config.sections import AUTO_GPUS, OWN_SECTIONS
 from orchestrator.config.setup import asked, code_in, setup, with_gpus
 from orchestrator.config.trust import trust_mistakes
 from orchestrator.config.versions import Versions
@@ -22,7 +24,7 @@ from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.rerun import rerun_mistakes
 from sweeps.setup import Setup
-from sweeps.sweep import STANDARD_AXES, Sweep, trials
+from sweeps.sweep import STANDARD_AXES, trials
 from sweeps.trial import TrialSpec
 
 
@@ -64,25 +66,25 @@ class ConfiguredSweep:
         if there not in self._trials:
             self._trials[there] = self._trials_on(there)
         found = self._trials[there]
-        if not (guessed and self.request.axes.get("gpus") == AUTO_GPUS):
-            baseline = baseline_mistakes(self.request.baseline or {}, [trial.axes for trial in found])
-            _raise([*baseline, *rerun_mistakes(self.request.rerun, found)])
+        if not (guessed and self.request.sweep.axes.get("gpus") == AUTO_GPUS):
+            baseline = baseline_mistakes(self.request.comparison.baseline or {}, [trial.axes for trial in found])
+            _raise([*baseline, *rerun_mistakes(self.request.selection.rerun, found)])
         return found
 
     def _trials_on(self, nodes: Sequence[Node]) -> list[TrialSpec]:
-        request = self.request
+        written = self.request.sweep.axes
 
         def setup_of(config_axes: Point) -> Setup:
             config = self._composition.variant(config_axes) if config_axes else self.config
             _raise(self._setup_mistakes(config))
-            self._remarks.update(dict.fromkeys(setup_remarks(config, request.axes)))
+            self._remarks.update(dict.fromkeys(setup_remarks(config, written)))
             return setup(config, nodes, self._versions, self.secrets)
 
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.
-        whole = all(axis in STANDARD_AXES for axis in request.axes)
-        _raise([*axis_mistakes(self.config, request.axes), *self._setup_mistakes(self.config, whole=whole)])
-        axes = with_gpus(request.axes, self.config, nodes)
-        found = trials(Sweep(name=request.name, axes=axes, zip=request.zip, exclude=request.exclude), setup_of)
+        whole = all(axis in STANDARD_AXES for axis in written)
+        _raise([*axis_mistakes(self.config, written), *self._setup_mistakes(self.config, whole=whole)])
+        axes = with_gpus(written, self.config, nodes)
+        found = trials(replace(self.request.sweep, axes=axes), setup_of)
         self._remarks.update(dict.fromkeys(sweep_remarks(self.config, found)))
         return found
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.request import OWN_SECTIONS
+from orchestrator.config.sections import OWN_SECTIONS
 from orchestrator.storage import yaml_text
 from sweeps.mistakes import nearest
 

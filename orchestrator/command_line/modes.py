@@ -37,7 +37,7 @@ def _plan(configured: ConfiguredSweep) -> int:
 
     request = configured.request
     plan = plan_now(request, configured.asked(), configured.trials_on)
-    print(text_of(plan, request.plan_format, request.price_per_gpu_hour, configured.remarks))
+    print(text_of(plan, request.plan_format, request.comparison.price_per_gpu_hour, configured.remarks))
     return 0
 
 
@@ -71,7 +71,7 @@ def _launch(configured: ConfiguredSweep) -> int:
     from orchestrator.launch.launch import text_of
 
     request = configured.request
-    print(text_of(configured.config, request.name, request.arguments), end="")
+    print(text_of(configured.config, request.sweep.name, request.arguments), end="")
     return 0
 
 

@@ -9,7 +9,8 @@ from typing import Any
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.single_values import OF_REQUEST, value_mistakes
 from orchestrator.config.published import published_mistakes
-from orchestrator.config.request import PHASES, value_at
+from orchestrator.config.request import PHASES
+from orchestrator.config.sections import value_at
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.plan.search import search_mistakes

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.command_line.single_values import OF_SETUP, value_mistakes
-from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, value_at
+from orchestrator.config.sections import IDENTIFYING, OWN_SECTIONS, value_at
 from orchestrator.config.trust import UNSET
 from sweeps.axes import Axes
 from sweeps.lr_rule import RULES

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from orchestrator.config.request import value_at
+from orchestrator.config.sections import value_at
 from orchestrator.decision.recommendation import OBJECTIVES
 from sweeps.mistakes import unknown
 from sweeps.number import is_number, is_whole

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.request import value_at
+from orchestrator.config.sections import value_at
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from sweeps.trial import TrialSpec
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from orchestrator.command_line.single_values import OF_SETUP, Number
-from orchestrator.config.request import OWN_SECTIONS
+from orchestrator.config.sections import OWN_SECTIONS
 from orchestrator.storage import yaml_text
 from sweeps.dotted import flat
 from sweeps.number import is_endless, is_number, is_whole

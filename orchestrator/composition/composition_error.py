@@ -14,7 +14,7 @@ from omegaconf.errors import OmegaConfBaseException
 
 from orchestrator.composition.config_groups import Groups
 from orchestrator.composition.search_path import is_search_path, primary
-from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS
+from orchestrator.config.sections import IDENTIFYING, OWN_SECTIONS
 from sweeps.mistakes import MistakesError, nearest, unknown
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from orchestrator.config.plugins import plugins_in
-from orchestrator.config.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
+from orchestrator.config.sections import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
 from orchestrator.config.versions import Versions, command_version
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes

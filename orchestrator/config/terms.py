@@ -43,17 +43,18 @@ class Terms:
         `arguments` are those that produced the results, if they are not the request's own: a report may be requested
         by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.
         """
-        is_another = set(axes) != set(request.axes) - {"seed"}
+        sweep, comparison = request.sweep, request.comparison
+        is_another = set(axes) != set(sweep.axes) - {"seed"}
         return Terms(
-            objective=request.objective,
-            margin=request.margin,
-            target=request.target_accuracy,
+            objective=comparison.objective,
+            margin=comparison.margin,
+            target=comparison.target_accuracy,
             budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
-            price_per_gpu_hour=request.price_per_gpu_hour,
+            price_per_gpu_hour=comparison.price_per_gpu_hour,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes=dict(axes),
-            excludes=bool(request.exclude) or is_another,
-            zips=bool(request.zip) or is_another,
+            excludes=bool(sweep.exclude) or is_another,
+            zips=bool(sweep.zip) or is_another,
             # `auto` stays a string until the machine is known
-            nullable=frozenset(axis for axis, values in request.axes.items() if any(each is None for each in values)),
+            nullable=frozenset(axis for axis, values in sweep.axes.items() if any(each is None for each in values)),
         )

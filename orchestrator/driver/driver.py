@@ -41,7 +41,7 @@ def run(
     check_reachable(request)
     check_extensions(request)
     layout = Layout(request.results_dir)
-    trackers = make_trackers(request.trackers, request.name, layout.root)
+    trackers = make_trackers(request.trackers, request.sweep.name, layout.root)
     made = not os.path.exists(layout.root)
     try:
         layout.create()

@@ -134,7 +134,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     recommendation = found or not_made(terms.objective, terms.margin)
     decision = recommendation_markdown(recommendation, sweep)
     further = [
-        _claimed(judged, request.name) if judged else None,
+        _claimed(judged, request.sweep.name) if judged else None,
         steps.at("published.md", lambda: _beside(request, cells)),
         steps.at("scaling.md", lambda: _laws(trials, cells)),
     ]

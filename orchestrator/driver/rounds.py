@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
-from orchestrator.config.request import Request
+from orchestrator.config.request import Request, Search
 from orchestrator.driver.session import Session
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
-from orchestrator.plan import phases, search
+from orchestrator.plan import phases
+from orchestrator.plan import search as searching
 from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
@@ -63,12 +64,12 @@ class Rounds:
         return self._placed(self._chosen() or self._spoiled() or self._rest())
 
     def _first(self) -> Sequence[TrialSpec]:
-        probes = phases.probes(self._later, self._history.probes()) if self._request.phases else ()
+        probes = phases.probes(self._later, self._history.probes()) if self._request.selection.phases else ()
         return [*self._named(), *probes] or self._chosen() or self._rest()
 
     def _named(self) -> Sequence[TrialSpec]:
         """Trials that the user named explicitly, which phases or a search might skip."""
-        if not (self._request.phases or self._request.search):
+        if not (self._request.selection.phases or self._request.selection.search):
             return ()
         named = [trial for trial in self._later if trial.trial_id in self._planned.named]
         self._later = [trial for trial in self._later if trial.trial_id not in self._planned.named]
@@ -84,10 +85,10 @@ class Rounds:
 
     def _to_run(self) -> list[TrialSpec]:
         """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
-        request, ends = self._request, self._history.ends()
-        stops = (request.phases or request.early_stop_after) and request.rerun.word == "none"
+        selection, ends = self._request.selection, self._history.ends()
+        stops = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
         hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"} - self._planned.named
-        may_run = self._planned.may_run(waits=request.wait_s > 0)
+        may_run = self._planned.may_run(waits=self._request.cluster.wait_s > 0)
         return [trial for trial in may_run if trial.trial_id not in hopeless]
 
     def _chosen(self) -> Sequence[TrialSpec]:
@@ -110,10 +111,10 @@ class Rounds:
         return ()
 
     def _choice(self) -> Choice:
-        if self._request.phases:
+        if self._request.selection.phases:
             return self._by_phases()
-        if self._request.search:
-            return self._by_search()
+        if search := self._request.selection.search:
+            return self._by_search(search)
         everything = self._later
         return self._memory().unknown(everything) or everything, _never_skipped
 
@@ -124,16 +125,17 @@ class Rounds:
         prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
         return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
 
-    def _by_search(self) -> Choice:
-        to_run = search.next_trials(self._request, self._planned.trials, self._later, self._history.ends())
-        return to_run, lambda trial: search.skipped(self._request)
+    def _by_search(self, search: Search) -> Choice:
+        planned, ends = self._planned.trials, self._history.ends()
+        to_run = searching.next_trials(search, self._request, planned, self._later, ends)
+        return to_run, lambda trial: searching.skipped(search)
 
     def _spoiled(self) -> Sequence[TrialSpec]:
         """On the first call, the trials whose timing something spoiled."""
         if self._checked:
             return ()
         self._checked = True
-        share, count = self._request.rerun_invalid, len(self._planned.trials)
+        share, count = self._request.selection.rerun_invalid, len(self._planned.trials)
         ends = self._history.ends()
         idle = self._planned.not_run_again(ends)
         ran = [trial for trial in self._planned.to_run if trial.trial_id not in idle]

@@ -68,16 +68,16 @@ class SweepRun:
         with ExitStack() as started:
             known = known_nodes(request)
             backend, nodes = (None, known) if known else self._start(started, trials_on)
-            seed_by_seed = request.limit.is_set
-            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.rerun, seed_by_seed=seed_by_seed)
+            seed_by_seed = request.selection.limit.is_set
+            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.selection.rerun, seed_by_seed=seed_by_seed)
             self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
             if planned.finished:
                 self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
             began_s = time.monotonic()
-            waiting = len(planned.may_run(waits=request.wait_s > 0))
+            waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
             with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
                 session = self._session(display)
-                for trial, reason in () if request.wait_s else planned.without_room:
+                for trial, reason in () if request.cluster.wait_s else planned.without_room:
                     session.found_infeasible(trial, reason)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
@@ -107,9 +107,9 @@ class SweepRun:
         request, interrupt = self.request, self.interrupt
         with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
             backend = _started(request, started, self.console, self.secrets)
-        if request.wait_s and not has_come(backend.nodes(), request):
+        if request.cluster.wait_s and not has_come(backend.nodes(), request.cluster):
             self._ask_for_first(backend, trials_on)
-        nodes = arrived(backend.nodes, request, stopping=lambda: interrupt.signal is not None)
+        nodes = arrived(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
             end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
         return backend, nodes
@@ -119,13 +119,14 @@ class SweepRun:
         first = first_shape(trials_on((NOWHERE,)))
         backend.ask_for([first])
         gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu needs none)" if first.gang.gpus else ""
-        message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {self.request.wait_s:g} s"
+        wait_s = self.request.cluster.wait_s
+        message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {wait_s:g} s"
         self.console.print(message, soft_wrap=True)
 
     def _take_up(self, hardware: Hardware, planned: Plan) -> None:
         """Journal that this driver takes over. Raises MistakesError if its hardware differs from the earlier ones'."""
         check_hardware(self.request, self.journal.records, hardware)
-        rerun = sorted(planned.named) or self.request.rerun.word
+        rerun = sorted(planned.named) or self.request.selection.rerun.word
         value = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
         self.journal.append(Kind.SWEEP, value)
         reached(Moment.SWEEP_TAKEN_UP)
@@ -166,13 +167,13 @@ class SweepRun:
         return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
 
     def _session(self, display: Display) -> Session:
-        retries, secrets = self.request.retries, self.secrets
+        retries, secrets = self.request.failures.retries, self.secrets
         return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
 
     def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
-        allowed, wait_s = self.request.equal_failures, self.request.wait_s
+        allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
         spent = Allowance(
-            limit=self.request.limit,
+            limit=self.request.selection.limit,
             gpu_s=spent_gpu_s(self.journal.records),
             wall_s=time.monotonic() - began_s,
         )
@@ -180,7 +181,7 @@ class SweepRun:
             rounds.first,
             durations=planned.durations,
             allowance=spent,
-            patience=Patience(wait_s=wait_s, waited_s=0.0 if has_come(planned.nodes, self.request) else wait_s),
+            patience=Patience(wait_s=wait_s, waited_s=0.0 if has_come(planned.nodes, self.request.cluster) else wait_s),
             rounds=rounds,
             equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
         )
@@ -188,8 +189,8 @@ class SweepRun:
 
 def _started(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
     """Announce and start the back end, which takes seconds; it is closed along with `started`."""
-    if request.backend == "ray":
-        console.print("connecting to Ray …" if request.address else "starting Ray …")
+    if request.cluster.backend == "ray":
+        console.print("connecting to Ray …" if request.cluster.address else "starting Ray …")
     backend = make_backend(request, secrets)
     started.callback(backend.close)
     if url := backend.dashboard_url:

@@ -119,19 +119,19 @@ def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) ->
         records = ends_under(replay(journal).records, asked) if journal.exists() else {}
     except OSError as error:
         raise MistakesError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
-    return Plan.of(trials_on(nodes), records, nodes, request.rerun, seed_by_seed=request.limit.is_set)
+    selection = request.selection
+    return Plan.of(trials_on(nodes), records, nodes, selection.rerun, seed_by_seed=selection.limit.is_set)
 
 
 def _nodes(request: Request) -> Sequence[Node]:
-    found = None if request.address else known_nodes(request) or (this_machine(),)
+    found = None if request.cluster.address else known_nodes(request) or (this_machine(),)
     if found:
         return found
     check_reachable(request)
     backend = make_backend(request)
     try:
-        return arrived(
-            backend.nodes, replace(request, wait_s=0.0)
-        )  # planning requests no nodes, so it does not wait for any
+        # Planning requests no nodes, so it does not wait for any.
+        return arrived(backend.nodes, replace(request.cluster, wait_s=0.0))
     finally:
         backend.close()
 

@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.config.request import Request
+from orchestrator.config.request import Request, Search
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
 from sweeps.number import is_number, is_whole
@@ -40,12 +40,13 @@ def search_mistakes(sweep: Mapping[str, Any]) -> Iterator[str]:
 
 
 def next_trials(
+    search: Search,
     request: Request,
     planned: Sequence[TrialSpec],
     waiting: Sequence[TrialSpec],
     ends: Mapping[str, TrialRecord],
 ) -> list[TrialSpec]:
-    """All seeds of the next cells; nothing once `search_cells` cells were tried, or all.
+    """All seeds of the next cells; nothing once `search.cells` cells were tried, or all.
 
     A cell that was begun is ended first.
     """
@@ -55,11 +56,11 @@ def next_trials(
     begun = [trial for trial in waiting if trial.cell_id in tried]
     if begun:
         return begun
-    count = min(request.search_together, request.search_cells - len(tried))
+    count = min(search.together, search.cells - len(tried))
     if count <= 0:
         return []
     values = _values(request, [record for record in ends.values() if record.cell_id in tried])
-    asked = _next_points(request)(
+    asked = _next_points(search, request)(
         axes,
         {points[cell]: values.get(cell) for cell in tried},
         list(dict.fromkeys(points[trial.cell_id] for trial in waiting)),
@@ -68,8 +69,8 @@ def next_trials(
     return [trial for trial in waiting if points[trial.cell_id] in asked]
 
 
-def _next_points(request: Request) -> NextPoints:
-    if request.search == "tune":
+def _next_points(search: Search, request: Request) -> NextPoints:
+    if search.name == "tune":
         from orchestrator.backends.on_ray import search as ray_search
 
         return functools.partial(ray_search.next_points, request.tune["searcher"])
@@ -78,9 +79,9 @@ def _next_points(request: Request) -> NextPoints:
     return next_points
 
 
-def skipped(request: Request) -> Outcome:
+def skipped(search: Search) -> Outcome:
     """The end of a trial that the search did not come to."""
-    note = f"sweep.search={request.search}: not among the {request.search_cells} cells that it tried"
+    note = f"sweep.search={search.name}: not among the {search.cells} cells that it tried"
     return Outcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
 

@@ -47,7 +47,7 @@ def predicted(request: Request) -> str:
     if refused:
         raise MistakesError([f"mode=predict: {refusal}" for refusal in refused])
     predictions = [predict(line, gpus, link) for line in long_enough for gpus in request.predict["gpus"]]
-    head = [f"# Prediction: {figures.plain(request.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
+    head = [f"# Prediction: {figures.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)
     groups = figures.counted(left_out, "group of cells has", "groups of cells have")
     more = [f"{groups} fewer than 3 GPU counts, and no law.", ""] if left_out else []

@@ -16,6 +16,11 @@ def _shipped() -> Request:
         return Request.of(composition.config, composition.axes(), composition.arguments)
 
 
-def request(**changes: Any) -> Request:
-    """That of `sweep=batch_scaling`, with these fields."""
-    return replace(_shipped(), **changes)
+def request(given: Request | None = None, **changes: Any) -> Request:
+    """A request (unless given, that of `sweep=batch_scaling`) with these fields changed, in whichever part they are."""
+    result = given or _shipped()
+    for part in ("sweep", "selection", "failures", "cluster", "comparison"):
+        before = getattr(result, part)
+        there = {name: changes.pop(name) for name in list(changes) if hasattr(before, name)}
+        result = replace(result, **{part: replace(before, **there)})
+    return replace(result, **changes)

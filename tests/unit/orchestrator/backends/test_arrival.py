@@ -25,7 +25,7 @@ class Clock:
 
 
 def ask(clock, nodes, stopping=lambda: False, labels=(), wait_s=0.0, device="auto"):
-    asked = request(address="10.0.0.1:6379", labels=dict(labels), wait_s=wait_s, device=device)
+    asked = request(address="10.0.0.1:6379", labels=dict(labels), wait_s=wait_s, device=device).cluster
     return arrived(nodes, asked, stopping=stopping, clock=clock, sleep=clock.sleep)
 
 
@@ -81,7 +81,7 @@ def test_gpus_that_are_asked_for_are_waited_for_where_that_may_help():
     clock = Clock()
     assert ask(clock, lambda: [WORKER], wait_s=60.0, device="cuda") == [WORKER] and clock.now_s == 160.0
     for wait_s, device in ((0.0, "cuda"), (60.0, "auto"), (60.0, "cpu")):
-        assert has_come([WORKER], request(wait_s=wait_s, device=device))
+        assert has_come([WORKER], request(wait_s=wait_s, device=device).cluster)
 
 
 def test_room_for_the_smallest_gang_is_asked_for_first():

@@ -16,7 +16,7 @@ def test_cells_are_looked_for_once_the_gpu_counts_are_known(key: str, counts: st
             ["sweep=batch_scaling", f"sweep.axes.gpus={counts}", "cluster.address=192.0.2.1:6379", f"{key}={{gpus:3}}"]
         )
         if counts == "auto":
-            assert checked(composition).request.axes["gpus"] == "auto"
+            assert checked(composition).request.sweep.axes["gpus"] == "auto"
         else:
             with pytest.raises(MistakesError, match=rf"{key}.*3.*1, 2"):
                 checked(composition)

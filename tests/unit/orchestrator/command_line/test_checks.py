@@ -8,7 +8,8 @@ from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes
 from orchestrator.composition.search_path import config_dir
-from orchestrator.config.request import Request, value_at
+from orchestrator.config.request import Request
+from orchestrator.config.sections import value_at
 
 CONFIG = {
     "mode": "run",
@@ -183,9 +184,9 @@ def test_an_axis_over_what_changes_no_trial_is_refused():
 
 def test_scaling_follows_the_side_of_the_batch_that_was_given():
     config = with_value("sweep.scaling", "auto")
-    assert Request.of(config, {"global_batch_size": [64]}).scaling == "strong"
-    assert Request.of(config, {"device_batch_size": [64]}).scaling == "weak"
-    assert Request.of(CONFIG, {"global_batch_size": [64]}).scaling == "weak"
+    assert Request.of(config, {"global_batch_size": [64]}).comparison.scaling == "strong"
+    assert Request.of(config, {"device_batch_size": [64]}).comparison.scaling == "weak"
+    assert Request.of(CONFIG, {"global_batch_size": [64]}).comparison.scaling == "weak"
 
 
 def test_a_budget_that_nobody_reads_is_told_and_sections_of_a_trainables_own_are_not():

@@ -74,7 +74,7 @@ def at_scale(sweep, scale):
 
 def sound_trials(asked, node):
     """Those of a question in which nothing is wrong."""
-    assert [*key_mistakes(asked.config, config_dir()), *request_mistakes(asked.config, asked.request.axes)] == []
+    assert [*key_mistakes(asked.config, config_dir()), *request_mistakes(asked.config, asked.request.sweep.axes)] == []
     return asked.trials_on([node])
 
 

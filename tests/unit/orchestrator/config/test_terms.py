@@ -1,5 +1,3 @@
-from dataclasses import replace
-
 from orchestrator.config.terms import Terms
 from tests.unit.orchestrator.requests import request
 
@@ -25,12 +23,12 @@ def test_axes_are_those_that_the_trials_have():
 
 
 def test_null_is_a_value_where_the_sweep_has_it():
-    asked = replace(REQUEST, axes={"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]})
+    asked = request(REQUEST, axes={"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]})
     assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
 
 
 def test_what_another_sweep_left_out_or_zipped_is_not_known():
-    plain = replace(REQUEST, exclude=[])
+    plain = request(REQUEST, exclude=[])
     terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})
     assert set(terms.axes) == {"gpus", "trainable.precision"}
     assert (terms.excludes, terms.zips) == (True, True)

@@ -1,5 +1,5 @@
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -14,6 +14,7 @@ from sweeps.mistakes import MistakesError
 from sweeps.rerun import Rerun
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
+from tests.unit.orchestrator.requests import request
 from tests.unit.sweeps.test_sweep import setup
 
 NODES = (Node(name="host", cpus=2, gpus=0),)
@@ -125,16 +126,11 @@ def test_as_text_it_has_only_columns_that_say_something():
 
 
 def test_a_plan_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch):
-    @dataclass(frozen=True)
-    class Asked:
-        address: str = "auto"
-        wait_s: float = 600.0
-
     waited = []
     monkeypatch.setattr(planning, "check_reachable", lambda request: None)
     monkeypatch.setattr(planning, "make_backend", lambda request: SimpleNamespace(nodes=lambda: NODES, close=list))
-    monkeypatch.setattr(planning, "arrived", lambda nodes, request: waited.append(request.wait_s) or nodes())
-    assert planning._nodes(Asked()) == NODES and waited == [0.0]
+    monkeypatch.setattr(planning, "arrived", lambda nodes, cluster: waited.append(cluster.wait_s) or nodes())
+    assert planning._nodes(request(address="auto", wait_s=600.0)) == NODES and waited == [0.0]
 
 
 def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_a_mistake(monkeypatch, tmp_path):

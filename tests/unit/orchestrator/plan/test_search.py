@@ -5,11 +5,12 @@ from dataclasses import replace
 
 import pytest
 
+from orchestrator.config.request import Search
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import search
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
-from tests.unit.orchestrator.plan.test_prospects import request as plain_request
+from tests.unit.orchestrator.plan.test_prospects import request
 from tests.unit.sweeps.test_sweep import setup
 
 pytest.importorskip("optuna")
@@ -19,8 +20,8 @@ AXES = {"device_batch_size": BATCHES, "lr_rule": ["none", "linear", "sqrt"], "se
 TRIALS = trials(Sweep(name="s", axes=AXES), lambda axes: setup())
 
 
-def request(cells=6, together=2):
-    return plain_request(search="optuna", search_cells=cells, search_together=together)
+def optuna(cells=6, together=2):
+    return Search(name="optuna", cells=cells, together=together)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def searched(ended, asked, status=Status.OK):
     ends, rounds = {}, []
     while True:
         waiting = [each for each in TRIALS if each.trial_id not in ends]
-        to_run = search.next_trials(asked, TRIALS, waiting, ends)
+        to_run = search.next_trials(asked, request(), TRIALS, waiting, ends)
         if not to_run:
             return rounds
         rounds.append(sorted({each.cell_id for each in to_run}))
@@ -55,35 +56,35 @@ def searched(ended, asked, status=Status.OK):
 
 
 def test_a_search_tries_so_many_cells_each_once_and_the_same_ones_every_time(ended):
-    rounds = searched(ended, request(cells=5, together=2))
+    rounds = searched(ended, optuna(cells=5, together=2))
     assert [len(cells) for cells in rounds] == [2, 2, 1]
     assert len(set(itertools.chain(*rounds))) == 5
-    assert searched(ended, request(cells=5, together=2)) == rounds
+    assert searched(ended, optuna(cells=5, together=2)) == rounds
 
 
 def test_a_search_may_come_to_the_whole_grid_and_outlives_cells_that_fail(ended):
-    assert len(set(itertools.chain(*searched(ended, request(cells=99, together=5))))) == 24
-    assert len(searched(ended, request(cells=4, together=1), Status.OOM)) == 4
+    assert len(set(itertools.chain(*searched(ended, optuna(cells=99, together=5))))) == 24
+    assert len(searched(ended, optuna(cells=4, together=1), Status.OOM)) == 4
 
 
 def test_a_cell_that_was_begun_is_ended_first(ended):
     first = TRIALS[0]
     waiting = TRIALS[1:]
-    to_run = search.next_trials(request(), TRIALS, waiting, {first.trial_id: ended(first)})
+    to_run = search.next_trials(optuna(), request(), TRIALS, waiting, {first.trial_id: ended(first)})
     assert [(each.cell_id, each.seed) for each in to_run] == [(first.cell_id, 1)]
 
 
 def test_what_was_left_out_before_may_be_tried_now(ended):
     skipped = {each.trial_id: replace(ended(each, Status.SKIPPED), skipped_by="search") for each in TRIALS}
-    assert len(search.next_trials(request(cells=3, together=3), TRIALS, TRIALS, skipped)) == 6
+    assert len(search.next_trials(optuna(cells=3, together=3), request(), TRIALS, TRIALS, skipped)) == 6
 
 
 @pytest.mark.slow
 def test_the_search_learns_where_the_best_cells_are(ended):
     """Of 24 cells, and with one objective as good as decided by the batch, the second half of the tries is better."""
     ends, batches = {}, []
-    asked = request(cells=20, together=1)
-    while to_run := search.next_trials(asked, TRIALS, [t for t in TRIALS if t.trial_id not in ends], ends):
+    asked = optuna(cells=20, together=1)
+    while to_run := search.next_trials(asked, request(), TRIALS, [t for t in TRIALS if t.trial_id not in ends], ends):
         for each in to_run:
             figures = {"samples_per_s": 10.0 * each.batch.global_batch_size, "samples": 1000}
             ends[each.trial_id] = replace(ended(each), metrics=figures)
@@ -100,6 +101,6 @@ def test_mistakes_are_told():
 
 
 def test_what_was_not_tried_says_so():
-    outcome = search.skipped(request())
+    outcome = search.skipped(optuna())
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "search")
     assert outcome.note == "sweep.search=optuna: not among the 6 cells that it tried"
