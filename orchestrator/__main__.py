@@ -31,8 +31,8 @@ def main() -> int:
 
 
 def _hear(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle Ctrl-C and SIGTERM, unless this process was started to ignore them."""
-    for number in (signal.SIGINT, signal.SIGTERM):
+    """Handle Ctrl-C, SIGTERM and a closed terminal, unless this process was started to ignore them."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 

@@ -1,14 +1,18 @@
 """Standard output and error that outlive their reader: `| head` ends early, and Ctrl-C ends `| tee log` first.
 
-Neither a closed pipe nor an encoding without some character may abort a sweep or print a Python traceback.
+Neither a closed pipe or terminal nor an encoding without some character may abort a sweep or print a Python traceback.
 """
 
 from __future__ import annotations
 
+import errno
 import io
 import os
 import sys
 from typing import Any, TextIO
+
+_NO_READER = (errno.EPIPE, errno.EIO)
+"""Errors of a pipe and of a terminal that nobody has open any more."""
 
 
 class _Outlet(io.FileIO):
@@ -17,7 +21,9 @@ class _Outlet(io.FileIO):
     def write(self, data: Any, /) -> int:
         try:
             return super().write(data)
-        except BrokenPipeError:
+        except OSError as error:
+            if error.errno not in _NO_READER:
+                raise
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, self.fileno())
             os.close(nowhere)

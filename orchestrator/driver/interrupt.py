@@ -1,4 +1,7 @@
-"""Ctrl-C and SIGTERM: the first starts a clean shutdown with a time limit, the second ends the process at once."""
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP) start a clean shutdown with a time limit.
+
+A second Ctrl-C or SIGTERM ends the process at once. A second SIGHUP does not: a terminal that closes sends several.
+"""
 
 from __future__ import annotations
 
@@ -7,14 +10,16 @@ import select
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager, suppress
 from types import FrameType
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM)
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INSISTING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that somebody who waits for the end sends again."""
 
 INTERRUPTED = tuple(128 + number for number in SIGNALS)
-"""Exit statuses that shells expect of a process ended by these signals: 130, 143."""
+"""Exit statuses that shells expect of a process ended by these signals: 130, 143, 129."""
 
 GRACE_S = 8.5
 """Time limit for a clean shutdown: most senders follow up with SIGKILL after ten seconds. The journal is safe."""
@@ -58,7 +63,7 @@ class Interrupt:
 
     @property
     def exit_status(self) -> int:
-        """The exit status that shells expect of a process ended by the signal: 130 or 143."""
+        """The exit status that shells expect of a process ended by the signal: one of INTERRUPTED."""
         assert self.signal is not None
         return 128 + self.signal
 
@@ -68,7 +73,9 @@ class Interrupt:
         self._read_end, self._write_end = os.pipe()
         os.set_blocking(self._write_end, False)
         self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
-        self._before = {number: signal.signal(number, self._came) for number in SIGNALS}
+        outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # started by `nohup`
+        heard = [number for number in SIGNALS if not (outlives_terminal and number == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._came) for number in heard}
         _current = self
         self._thread = threading.Thread(target=self._listen, daemon=True, name="signals")
         self._thread.start()
@@ -120,7 +127,7 @@ class Interrupt:
 
     def _listen(self) -> None:
         """The thread's main function: wait for the first signal, then for a second one or the end of the time limit."""
-        number = self._next(None)
+        number = self._next(None, SIGNALS)
         if not number:
             return
         self.signal = self.signal or number
@@ -128,7 +135,7 @@ class Interrupt:
             _say(_NOTHING_RAN)
             end_at_once(number)
         self._tell(self._said)
-        again = self._next(time.monotonic() + GRACE_S)
+        again = self._next(time.monotonic() + GRACE_S, _INSISTING)
         if again:
             end_at_once(again)  # asked twice
         if again is None:
@@ -139,15 +146,15 @@ class Interrupt:
         """Print from another thread: the caller's way of printing may be slow and must not stop the clock."""
         threading.Thread(target=self._say, args=(message,), daemon=True).start()
 
-    def _next(self, until: float | None) -> int | None:
-        """The next signal; 0 when the context ends, None on timeout. Signals with other handlers are skipped."""
+    def _next(self, until: float | None, awaited: Collection[int]) -> int | None:
+        """The next of the awaited signals; 0 when the context ends, None on timeout. Other signals are skipped."""
         while until is None or time.monotonic() < until:
             wait_s = None if until is None else max(0.0, until - time.monotonic())
             ready, _, _ = select.select([self._read_end], [], [], wait_s)
             byte = os.read(self._read_end, 1) if ready else b""
             if byte == _OVER:
                 return 0
-            if byte and byte[0] in SIGNALS:
+            if byte and byte[0] in awaited:
                 return byte[0]
         return None
 

@@ -20,7 +20,8 @@ def test_a_second_driver_leaves_at_once_and_names_the_first(place):
 
 
 @pytest.mark.parametrize(
-    ("number", "status"), [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143)]
+    ("number", "status"),
+    [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
 )
 def test_a_signal_ends_the_sweep_and_the_same_command_continues(place, number, status):
     process = place.start("sweep=traced", HOLD_AFTER="2")

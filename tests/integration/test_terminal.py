@@ -1,5 +1,6 @@
 """A sweep on a terminal of its own, narrow as some are."""
 
+import fcntl
 import os
 import pty
 import re
@@ -8,6 +9,8 @@ import subprocess
 import sys
 import termios
 import threading
+import time
+from contextlib import suppress
 
 import pytest
 
@@ -71,3 +74,32 @@ def test_ctrl_c_leaves_a_terminal_as_it_was(tmp_path, times):
     said = text.index("interrupted: stopping the running trials")
     assert max(len(line) for line in re.split(r"[\r\n]+", text[said : said + 90])[:2]) <= COLUMNS
     assert times == 2 or "4 planned trials have not run" in text
+
+
+@pytest.mark.parametrize("backend", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)])
+def test_a_closed_terminal_ends_the_sweep_in_order(tmp_path, backend):
+    place = Place(tmp_path)
+    ours, theirs = pty.openpty()
+    options = (f"backend={backend}", "cluster.dashboard=false", "report.html=false")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "orchestrator", *place.command(("sweep=traced", *SMALL, *options))],
+        cwd=place.folder,
+        env=place.environment({"HOLD_AFTER": "1", "TERM": "xterm"}),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        start_new_session=True,
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # the kernel tells all processes of the session
+    )
+    os.close(theirs)
+    os.set_blocking(ours, False)
+    while len(place.ran()) < 2:
+        assert process.poll() is None
+        with suppress(BlockingIOError):
+            os.read(ours, 4096)
+        time.sleep(0.02)
+    os.close(ours)
+    assert process.wait(timeout=60) == 129
+    kinds = [record["kind"] for record in place.journal()]
+    assert kinds.count("finished") == 1 and kinds[-1] == "ended"
+    assert (place.results / "tables" / "summary.csv").exists()

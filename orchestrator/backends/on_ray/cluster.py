@@ -29,7 +29,7 @@ from orchestrator.backends.on_ray.drain_notice import leaving
 from orchestrator.backends.on_ray.import_ahead import PREPARE, preloading
 from orchestrator.backends.on_ray.runtime_env import CODE, stage
 from orchestrator.backends.on_ray.start_ahead import at_once
-from orchestrator.backends.on_ray.temporary import environment, handler_kept, patched
+from orchestrator.backends.on_ray.temporary import deaf_children, environment, handler_kept, patched
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from orchestrator.config.own_code import is_installed
 from sweeps.feasibility import Node
@@ -120,7 +120,11 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
     before = set(psutil.Process().children())
     for _ in range(STARTS):
         try:
-            with environment(_LOCAL | preload), _fewer_processes(log_monitor=bool(options.get("log_to_driver"))):
+            with (
+                environment(_LOCAL | preload),
+                _fewer_processes(log_monitor=bool(options.get("log_to_driver"))),
+                deaf_children(signal.SIGHUP),  # a terminal that closes tells them, too; Ray sees to Ctrl-C by itself
+            ):
                 return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
         except Exception as error:  # Ray has no narrower class for a node that takes too long
             ray.shutdown()

@@ -1,4 +1,4 @@
-"""What is different for a while: environment variables, a piece of Ray, a signal's handler; no ray here."""
+"""What is different for a while: environment variables, a piece of Ray, how signals are handled; no ray here."""
 
 from __future__ import annotations
 
@@ -46,3 +46,13 @@ def handler_kept(number: int) -> Iterator[None]:
     finally:
         if before is not None and threading.current_thread() is threading.main_thread():
             signal.signal(number, before)
+
+
+@contextmanager
+def deaf_children(number: int) -> Iterator[None]:
+    """Processes started meanwhile by this thread never receive this signal; this process does, in another thread."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from orchestrator.driver.interrupt import Interrupt
+from orchestrator.driver.interrupt import SIGNALS, Interrupt
 
 BUSY = """
 import hashlib, sys
@@ -41,6 +41,27 @@ def test_asked_twice_it_ends_at_once_whatever_the_main_thread_does() -> None:
     process.send_signal(signal.SIGTERM)
     process.communicate(timeout=60)
     assert process.returncode == 143
+
+
+def test_a_terminal_that_closes_tells_more_than_once_and_the_clean_end_goes_on() -> None:
+    process, began = start(1.0), time.monotonic()
+    process.send_signal(signal.SIGHUP)
+    assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 129 and "shutdown took too long" in err
+    assert 1.0 <= time.monotonic() - began
+
+
+def test_what_nohup_has_started_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+            assert interrupt.signal is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 STARTING = """
@@ -87,7 +108,7 @@ def test_it_ends_in_time_though_nobody_reads_what_it_says() -> None:
 
 
 def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
-    before = [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)]
+    before = [signal.getsignal(number) for number in SIGNALS]
     with Interrupt() as interrupt:
         assert interrupt.signal is None
         signal.raise_signal(signal.SIGTERM)
@@ -95,7 +116,7 @@ def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest
         deadline = time.monotonic() + 60
         while "again to end at once" not in capfd.readouterr().err:
             assert time.monotonic() < deadline
-    assert [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)] == before
+    assert [signal.getsignal(number) for number in SIGNALS] == before
     assert signal.set_wakeup_fd(-1) == -1
 
 
