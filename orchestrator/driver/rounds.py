@@ -131,7 +131,7 @@ class Rounds:
         return to_run, lambda trial: searching.skipped(search)
 
     def _spoiled(self) -> Sequence[TrialSpec]:
-        """On the first call, the trials whose timing something spoiled."""
+        """On the first call, the trials whose timing something spoiled; a driver repeats none a second time."""
         if self._checked:
             return ()
         self._checked = True
@@ -152,12 +152,13 @@ def _never_skipped(trial: TrialSpec) -> Outcome:
 def once_more(
     ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], *, share: float, planned: int
 ) -> list[TrialSpec]:
-    """Of the trials that just ran those to run again, with the node to themselves; at most `share` of all planned ones.
+    """Of the trials that this driver ran, those to repeat with the node to themselves: at most `share` of all planned.
 
-    At least one may be, however few are planned, unless `share` is 0. A timing that is too short, or that was shared as
-    asked, would be no better for it; and nothing is run a third time.
+    At least one may be, however few are planned, unless `share` is 0. The number of a trial's attempt does not matter:
+    one that was retried, continued or asked for by `rerun` is as worth repeating. A timing that is too short, or that
+    was shared as asked, would be no better for it.
     """
     most = max(1, int(share * planned)) if share > 0 else 0
     disturbances = disturbed(list(ends.values()))
-    again = [trial for trial in ran if disturbances.get(trial.trial_id) and ends[trial.trial_id].attempt == 1]
+    again = [trial for trial in ran if disturbances.get(trial.trial_id)]
     return [replace(trial, timing="exclusive") for trial in again[:most]]

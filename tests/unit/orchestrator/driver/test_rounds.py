@@ -100,6 +100,11 @@ def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked
     assert TRIALS[1] in ran and TRIALS[0] not in ran
 
 
+def test_no_driver_repeats_a_trial_twice_however_spoiled_its_repetition_is(monkeypatch):
+    source, notes = made(monkeypatch, phased=False, spoiled=TRIALS[:1])
+    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("spoiled", 1)]
+
+
 def test_without_phases_there_is_one_round(monkeypatch):
     source, notes = made(monkeypatch, phased=False)
     assert len(source.first) == 6 and not source.next([]) and not notes.told

@@ -104,8 +104,13 @@ def test_a_share_of_the_trials_is_run_once_more_alone(record_of: RecordOf, share
     assert all(each.timing == "exclusive" for each in found)
 
 
-def test_nothing_runs_a_third_time_and_nothing_that_did_not_run_now(record_of: RecordOf) -> None:
+def test_a_timing_of_a_rerun_is_as_good_a_reason_as_any(record_of: RecordOf) -> None:
+    """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert once_more(ran, ends(record_of, 2, 2, attempt=2), share=1, planned=2) == []
+    assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), share=1, planned=2)) == 2
+
+
+def test_nothing_runs_once_more_that_did_not_run_now(record_of: RecordOf) -> None:
+    ran = [trial(f"t{n}", "quick") for n in range(2)]
     assert once_more([], ends(record_of, 2, 2), share=1, planned=2) == []
     assert once_more(ran, {}, share=1, planned=2) == []
