@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -91,6 +92,7 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
         raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
-    ending = Ending.of(request, layout, (), found.ends, driver=found.driver, findings=found.findings)
+    read_from = replace(layout, set_aside=found.set_aside)
+    ending = Ending.of(request, read_from, (), found.ends, driver=found.driver, findings=found.findings)
     ending.show(console)
     return ending.exit_status

@@ -1,8 +1,8 @@
 """Keeps the files of a finished trial that runs again for as long as its previous row stays valid.
 
 Otherwise that row would get the curve of an attempt that does not count: one interrupted, or not replacing an ok
-row (`standing`). Every step is idempotent, so if a driver is killed in between, the next one can
-repair things.
+row (`standing`). Every step is idempotent, so if a driver is killed in between, the next one can repair things;
+until then `Layout.set_aside` has reports read the kept files.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
-from orchestrator.journal.line import Kind, Record
+from orchestrator.journal.line import Record
+from orchestrator.journal.standing import further_attempts
 from orchestrator.storage.durable import make_directory, refuse_link, write_whole
-from orchestrator.storage.layout import Layout
+from orchestrator.storage.layout import KEPT, Layout
 from orchestrator.storage.trial_files import HASHED
-from sweeps.status import Status
 
-KEPT, FURTHER = "kept", "once_more"
-"""Folders in a trial's: files of the valid row, and files of a further attempt that came to nothing."""
+FURTHER = "once_more"
+"""Folder in a trial's: files of a further attempt that came to nothing."""
 
 
 def put_aside(folder: Path) -> None:
@@ -58,20 +58,5 @@ def drop(folder: Path) -> None:
 
 def settle(layout: Layout, records: Iterable[Record]) -> None:
     """Clean up after a driver that was killed during a further attempt."""
-    ended: set[str] = set()
-    replaced: dict[str, bool] = {}
-    spoiled: set[str] = set()
-    for record in records:
-        if record.kind == Kind.SWEEP:
-            spoiled = set()
-        elif record.kind == Kind.SPOILED:
-            spoiled |= set(record.value["trial_ids"])
-        elif record.kind == Kind.STARTED and record.value["trial_id"] in ended:
-            replaced[record.value["trial_id"]] = False
-        elif record.kind == Kind.FINISHED:
-            trial_id, is_ok = record.value["trial_id"], record.value["status"] == Status.OK.value
-            ended.add(trial_id)
-            if trial_id in replaced:
-                replaced[trial_id] = is_ok or trial_id not in spoiled
-    for trial_id, by_further in replaced.items():
-        (drop if by_further else bring_back)(layout.trial(trial_id))
+    for trial_id, counts in further_attempts(records).items():
+        (drop if counts else bring_back)(layout.trial(trial_id))

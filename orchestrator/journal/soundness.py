@@ -15,7 +15,7 @@ from orchestrator.journal.line import Kind, Record, decode, split
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.spending import with_earlier
-from orchestrator.journal.standing import standing
+from orchestrator.journal.standing import further_attempts, standing
 from orchestrator.storage.layout import JOURNAL, Layout
 
 
@@ -46,6 +46,8 @@ class Results:
     ends: Mapping[str, TrialRecord]
     driver: Mapping[str, Any]
     """Who took the sweep up last; {} where no record says so."""
+    set_aside: frozenset[str]
+    """Trials in the middle of a further attempt, as of `Layout.set_aside`."""
     findings: Sequence[Finding]
 
 
@@ -56,7 +58,12 @@ def read_results(layout: Layout) -> Results:
     drivers = [_get(record.value, "driver") for record in found.records if record.kind == Kind.SWEEP]
     sound = [driver for driver in drivers if isinstance(driver, Mapping)]
     findings = [*found.findings, *odd, *strangers(layout, _known_trials(found.records))]
-    return Results(ends=with_earlier(ends, found.records), driver=sound[-1] if sound else {}, findings=findings)
+    return Results(
+        ends=with_earlier(ends, found.records),
+        driver=sound[-1] if sound else {},
+        set_aside=frozenset(key for key, counts in further_attempts(found.records).items() if not counts),
+        findings=findings,
+    )
 
 
 def _known_trials(records: Iterable[Record]) -> set[str]:

@@ -42,6 +42,31 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
         yield record
 
 
+def further_attempts(records: Iterable[Record]) -> dict[str, bool]:
+    """By trial that was started again after an end, whether its files are now those of the further attempt.
+
+    They are not as long as that attempt runs or where it was cut off, nor where it failed and only repeated a spoiled
+    timing: then the row that stands is of an attempt before, and so must its files be.
+    """
+    ended: set[str] = set()
+    spoiled: set[str] = set()
+    found: dict[str, bool] = {}
+    for record in records:
+        value = record.value if isinstance(record.value, Mapping) else {}
+        trial_id = str(value.get("trial_id"))
+        if record.kind == Kind.SWEEP:
+            spoiled = set()
+        elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
+            spoiled |= {str(each) for each in value["trial_ids"]}
+        elif record.kind == Kind.STARTED and trial_id in ended:
+            found[trial_id] = False
+        elif record.kind == Kind.FINISHED:
+            ended.add(trial_id)
+            if trial_id in found:
+                found[trial_id] = value.get("status") == Status.OK.value or trial_id not in spoiled
+    return found
+
+
 _RESULTS = tuple(status.value for status in Status if status.is_result() and status.is_final())
 
 

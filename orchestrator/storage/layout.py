@@ -13,6 +13,8 @@ TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 JOURNAL = "journal.jsonl"
 CONFIG, METRICS, TRACE, TELEMETRY = "config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet"
 """Files in the folder of a trial."""
+KEPT = "kept"
+"""Folder in a trial's: the files of its valid row, while a further attempt writes its own."""
 
 
 @dataclass(frozen=True)
@@ -20,6 +22,8 @@ class Layout:
     """The results directory of one sweep. Names paths without touching them; only `create` makes directories."""
 
     root: Path
+    set_aside: frozenset[str] = frozenset()
+    """For readers: trials in the middle of a further attempt, of which the files kept for the valid row are read."""
 
     @property
     def journal(self) -> Path:
@@ -83,19 +87,24 @@ class Layout:
 
     def config(self, trial_id: str) -> Path:
         """The resolved config of one trial."""
-        return self.trial(trial_id) / CONFIG
+        return self._file(trial_id, CONFIG)
 
     def trace(self, trial_id: str) -> Path:
         """The whole account of why one trial's latest attempt failed."""
-        return self.trial(trial_id) / TRACE
+        return self._file(trial_id, TRACE)
 
     def metrics(self, trial_id: str) -> Path:
         """The learning curve of one trial's latest attempt."""
-        return self.trial(trial_id) / METRICS
+        return self._file(trial_id, METRICS)
 
     def telemetry(self, trial_id: str) -> Path:
         """What was sampled of the devices of one trial."""
-        return self.trial(trial_id) / TELEMETRY
+        return self._file(trial_id, TELEMETRY)
+
+    def _file(self, trial_id: str, name: str) -> Path:
+        folder = self.trial(trial_id)
+        kept = folder / KEPT / name
+        return kept if trial_id in self.set_aside and kept.exists() else folder / name
 
     def checkpoint(self, trial_id: str) -> Path:
         """The folder in which a trainable may leave what its next attempt continues from."""

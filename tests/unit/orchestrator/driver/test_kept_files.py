@@ -1,17 +1,19 @@
 """A further attempt at a spoiled trial, through the session, with the files that a back end leaves."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from orchestrator.collection.curves import curves_frame
 from orchestrator.driver.interrupt import Interrupt
-from orchestrator.driver.kept_files import FURTHER, KEPT
+from orchestrator.driver.kept_files import FURTHER, put_aside
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal, terminal
 from orchestrator.journal.line import Kind
 from orchestrator.journal.outcome import Outcome
-from orchestrator.storage.layout import Layout
+from orchestrator.journal.soundness import read_results
+from orchestrator.storage.layout import KEPT, Layout
 from orchestrator.verify.files import of_ended_trials
 from sweeps.status import Status
 from tests.contract.trials import trial
@@ -47,7 +49,7 @@ def state(layout: Layout) -> tuple[list[float], str]:
     """What the report draws of the trial, and its telemetry."""
     frame, findings = curves_frame(layout, ["t"])
     assert not findings
-    return list(frame["loss"]), (layout.trial("t") / "telemetry.parquet").read_text()
+    return list(frame["loss"]), layout.telemetry("t").read_text()
 
 
 def twice(layout: Layout, journal: Journal, outcome: Outcome | None) -> Session:
@@ -80,6 +82,22 @@ def test_so_does_one_whose_driver_was_killed_once_another_takes_up_the_sweep(lay
     assert state(layout)[0] == [9.0]
     session(layout, journal)
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None)
+    assert state(replace(layout, set_aside=read_results(layout).set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+@pytest.mark.parametrize("outcome", [OK, FAILED])
+def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(layout: Layout, outcome: Outcome) -> None:
+    journal = Journal.open(layout.journal)
+    attempt(session(layout, journal), layout, [3.0], OK)
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": ["t"]})
+    attempt(session(layout, journal), layout, [9.0], outcome)
+    put_aside(layout.trial("t"))  # as if the driver had died before it removed them
+    assert not read_results(layout).set_aside
 
 
 def test_and_one_that_was_interrupted(layout: Layout) -> None:
