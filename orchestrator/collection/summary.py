@@ -7,12 +7,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.collection.accuracy_verdict import OF_VERDICT, add_accuracy_verdict
 from orchestrator.collection.baseline import MACHINES, MIXED, Comparison, same_machines
 from orchestrator.collection.by_seed import Differences, by_cell
+from orchestrator.collection.cell_notes import cell_notes
 from orchestrator.collection.launches import launch_share
 from orchestrator.collection.scaling_loss import OF_SCALING, add_scaling_loss
-from orchestrator.collection.summary_further import OF_EQUIVALENCE, OF_TARGET, add_equivalence, add_target
-from orchestrator.collection.timed import counts, is_invalid, only_sound
+from orchestrator.collection.time_to_target import OF_TARGET, add_target
+from orchestrator.collection.timed import counts, only_sound
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Interval, logs
 from orchestrator.telemetry.timing_gate import Fault
@@ -31,9 +33,9 @@ COLUMNS = (
 
 FURTHER = (
     *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
-    *("speedup_paired", "n_reached", *OF_EQUIVALENCE, *OF_TARGET, *OF_SCALING, "n_timed"),
+    *("speedup_paired", "n_reached", *OF_VERDICT, *OF_TARGET, "noise_scale_samples", *OF_SCALING, "n_timed"),
     *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
-    *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share"),
+    *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
 )
 """Columns behind those; then the further axes."""
 
@@ -68,10 +70,10 @@ def summary_frame(
     _add_accuracy_difference(cells, ok, comparison)
     hours = cells["wall_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
     cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
-    add_equivalence(cells, ok, margin)
+    add_accuracy_verdict(cells, ok, margin)
     add_target(cells, ok, price_per_gpu_hour)
     add_scaling_loss(cells, ok)
-    cells["note"] = _notes(cells, trials)
+    cells["note"] = cell_notes(cells, trials)
     return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
 
 
@@ -120,7 +122,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
             cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
     groups = ok.groupby("cell_id")
     cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
-    cells["epochs"] = groups["epochs"].min()
+    cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
     cells["gpus_held"] = groups["gpus_held"].mean()
     cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
     timed = ok[counts(ok)]
@@ -131,6 +133,7 @@ def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
     on_gpus = timed[timed["device"] != "cpu"]
     step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
     cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
+    cells["noise_scale_samples"] = _numbers(ok, "noise_scale").groupby(ok["cell_id"]).mean()
     cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
     valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
     cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
@@ -175,47 +178,3 @@ def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: 
 
 def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
     cells[column], cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.point, interval.lo, interval.hi
-
-
-def _notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
-    """What there is to say about each cell, worst first."""
-    spoiled_by_baseline = (
-        ~is_invalid(cells["timing_valid"])
-        & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
-    )
-    parts = (
-        _seed_notes(trials).reindex(cells.index).fillna(""),
-        np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
-        [
-            f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
-            for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
-        ],
-        [
-            f"timing of {timed} of {n_ok} ok seeds: the others' is not valid" if timed < n_ok else ""
-            for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
-        ],
-        np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
-        np.where(spoiled_by_baseline, "the baseline's timing is not valid", ""),
-    )
-    return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
-
-
-def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
-    """For each cell, a note of each status of its seeds, worst first: `1 of 3 seeds oom: CUDA out of memory`."""
-    noted = trials[["cell_id", "status"]].assign(
-        order=trials["status"].map(_ORDER),
-        size=trials.groupby("cell_id")["status"].transform("size"),
-        note=trials["note"].where(trials["note"] != ""),
-    )
-    ends = noted.groupby(["cell_id", "order"]).agg(
-        status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
-    )
-    of_seeds = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
-    joined = pd.Series(of_seeds, index=ends.index, dtype="object").groupby("cell_id")
-    return joined.agg(lambda notes: "; ".join(filter(None, notes)))
-
-
-def _seed_note(status: str, note: str, count: int, size: int) -> str:
-    if status == Status.OK.value or count == size:
-        return note
-    return f"{count} of {size} seeds {status}" + (f": {note}" if note else "")

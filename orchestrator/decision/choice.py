@@ -21,6 +21,7 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 
 from orchestrator.decision.contest import (
     DRAWS,
@@ -59,7 +60,7 @@ class Choice:
     """Medians of the same, pooled over similar cells: a cell qualifies once the margin covers it."""
     p_within: Array
     p_best: Array
-    passes: Array
+    passes: npt.NDArray[np.bool_]
     """Whether each qualifies by accuracy: more likely than not within the margin, or not compared."""
     tied: int = 0
     """How many cells within the margin are within TIE of the least objective."""
@@ -70,6 +71,18 @@ class Choice:
     behind: float = math.nan
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
+
+    def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
+        """The cell that the rule would choose if only these qualified; None if none of them does.
+
+        Of those whose objective ties with the least of theirs the most accurate, else the one with less of it.
+        """
+        level = self.log_objective.point
+        points = np.where(rows & self.passes & ~np.isnan(level), level, np.inf)
+        if np.isinf(points).all():
+            return None
+        loss = -np.nan_to_num(self.accuracy_difference.point, nan=-np.inf)
+        return int(np.lexsort((points, loss, points > points.min() + math.log1p(TIE)))[0])
 
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:

@@ -13,7 +13,7 @@ from orchestrator.decision.answer import answer
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.doubts import doubts
 from orchestrator.decision.further_seeds import commands, further_seeds, more_seeds, unsettled
-from orchestrator.decision.gpu_counts import gpu_counts
+from orchestrator.decision.gpu_counts import counted, gpu_counts
 from orchestrator.decision.lead import nothing, recommended
 from orchestrator.decision.reasons import reasons
 from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
@@ -43,6 +43,7 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
         "front": found.front,
         "gpu_counts": gpu_counts(found),
+        "counted": counted(found),
         "cost_unit": found.totals["cost"].unit,
         "left_out": tuple(found.left_out),
         "shortlist": shortlist(found, terms),

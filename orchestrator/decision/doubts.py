@@ -6,11 +6,13 @@ import math
 
 import numpy as np
 
+from orchestrator.collection.untrained import is_untrained
 from orchestrator.decision.choice import BY_DRAWS, TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.recommendation import FEWEST_SEEDS, is_sure
 from orchestrator.decision.words import BEST, probability
 from orchestrator.statistics.means import Moments
+from orchestrator.text import figures
 
 
 def doubts(found: Contenders, chosen: int) -> list[str]:
@@ -27,7 +29,13 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
         reasons.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
     missed = ["no trial reached the target accuracy"] * found.measure.target_missed
-    return reasons + missed + same * _seeds_are_alike(found)
+    return reasons + missed + same * _seeds_are_alike(found) + (_untrained(found) if compared else [])
+
+
+def _untrained(found: Contenders) -> list[str]:
+    steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
+    few = figures.counted(int(steps.min()), "step", "steps") if len(steps) else ""
+    return [f"cells were trained for as little as {few}, after which an accuracy says nothing"] if few else []
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:

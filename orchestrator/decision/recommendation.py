@@ -96,6 +96,8 @@ class Recommendation:
     """The cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()
     """From the fewest GPUs to the most; empty if only one number was tried."""
+    counted: str = "GPUs"
+    """What `gpus` counts: `GPUs`, or `processes` on machines without any."""
     cost_unit: str = ""
     """Unit of the costs in the front and the GPU counts."""
     left_out: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from orchestrator.collection.timed import is_invalid
 from orchestrator.report.axes import clipped_axis, power_axis, seconds_axis, speedup_axis
 from orchestrator.report.lines import Lines, with_lines, word
 from orchestrator.report.picture import Axis, Picture, Points
-from orchestrator.tables.accuracy import only_validation
+from orchestrator.tables.accuracy import only_validation, why_none
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, name, varying
@@ -107,7 +107,7 @@ def accuracy(cells: pd.DataFrame) -> Picture:
         about=f"{about} against the global batch: how far each learning-rate rule carries. {_BAND}",
         x=power_axis("global batch", cells["global_batch_size"].tolist()),
         y=replace(clipped_axis(cells, column), label="validation accuracy" if chosen_by else "accuracy"),
-        absent="" if cells[column].notna().any() else "No cell reported an accuracy.",
+        absent=why_none(cells),
     )
     facets = [*varying(cells), "gpus"]
     lines = Lines(

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import pandas as pd
 
+from orchestrator.collection.untrained import FEWEST_STEPS, is_untrained
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
 from sweeps.status import Status
 
 NONE = "No trial reported an accuracy."
+_UNTRAINED = (
+    f"No accuracies are shown: after fewer than {FEWEST_STEPS} optimizer steps, as here, they say nothing about batches"
+    " or learning rates (summary.csv has them)."
+)
 
 
 def accuracy_markdown(cells: pd.DataFrame) -> str:
@@ -18,6 +23,8 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
     differing = varying(cells)
     ordered = in_order(cells, [*_rows(cells), "lr_rule"])
     failed = _section("Not ok:", not_ok(ordered, differing))
+    if told := why_none(cells):
+        return "\n".join([*head(cells, "Accuracy"), told, "", *failed])
     if cells["accuracy"].isna().all():
         return "\n".join([*head(cells, "Accuracy"), *_by_validation(cells), "", *failed])
     about = [
@@ -34,21 +41,24 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
     )
 
 
+def why_none(cells: pd.DataFrame) -> str:
+    """Why there is no accuracy to show; empty where there is one."""
+    known = cells["accuracy"].notna() | cells["val_accuracy"].notna()
+    if not known.any():
+        return NONE
+    return _UNTRAINED if is_untrained(cells[known]).all() else ""
+
+
 def _by_validation(cells: pd.DataFrame) -> list[str]:
-    table = validation_frame(cells)
-    if table is None:
-        return [NONE]
     about = (
         "No trial reported an accuracy on a test set. This is val_accuracy, by which cells are chosen. ±: half of a 95%"
         f" interval over the ok seeds, {method(cells)}; it is not compared with the reference batch."
     )
-    return [about, "", markdown(table)]
+    return [about, "", markdown(validation_frame(cells))]
 
 
-def validation_frame(cells: pd.DataFrame) -> pd.DataFrame | None:
-    """The same table of val_accuracy, all that a script tells which prints one accuracy; None where there is none."""
-    if not only_validation(cells):
-        return None
+def validation_frame(cells: pd.DataFrame) -> pd.DataFrame:
+    """The same table of val_accuracy, all that a script tells which prints one accuracy."""
     return accuracy_frame(cells.assign(**{f"accuracy{end}": cells[f"val_accuracy{end}"] for end in ("", "_lo", "_hi")}))
 
 
@@ -78,7 +88,9 @@ def _pivot(cells: pd.DataFrame, rows: list[str]) -> pd.DataFrame:
 def _text(row: Row) -> str:
     mark = "▼" if row["accuracy_difference_hi"] < 0 else "▲" if row["accuracy_difference_lo"] > 0 else ""
     reference = "(reference)" if row["cell_id"] == row["reference_cell_id"] else ""
-    text = " ".join(filter(None, (_accuracy(row), mark, reference)))
+    accuracy = _accuracy(row)
+    few = f"({figures.counted(int(row['steps']), 'step', 'steps')})" if accuracy and row["steps"] < FEWEST_STEPS else ""
+    text = " ".join(filter(None, (accuracy, mark, few, reference)))
     if row["status"] == Status.OK.value:
         return text
     return f"{text} ({status(row)})" if text else status(row)

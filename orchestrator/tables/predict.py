@@ -11,9 +11,9 @@ import pandas as pd
 
 from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.collection.frames import frames
+from orchestrator.collection.samples_to_target import samples_to_target, start_up_s
 from orchestrator.collection.summary import further_axes
 from orchestrator.collection.timed import is_invalid, only_sound
-from orchestrator.collection.to_target import samples_to_target, start_up_s
 from orchestrator.config.request import Request
 from orchestrator.statistics.means import Array, Interval
 from orchestrator.statistics.prediction import Line, Link, Prediction, predict

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from orchestrator.collection.samples_to_target import samples_to_target
 from orchestrator.collection.summary import further_axes
-from orchestrator.collection.to_target import samples_to_target
 from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.means import Interval
 from orchestrator.statistics.prediction import Line

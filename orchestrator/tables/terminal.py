@@ -16,7 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.tables.accuracy import NONE, accuracy_frame, validation_frame
+from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.rows import head, name, status, varying
 from orchestrator.text.table import TextTable
@@ -55,12 +55,12 @@ def show(
         console.print(line, markup=False, style="dim")
     speedup = speedup_frame(cells)
     _show_table("Speed-up", speedup.drop(columns=["note", "status"], errors="ignore"), _DISPENSABLE, console)
-    if cells["accuracy"].notna().any():
-        _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
-    elif (chosen_by := validation_frame(cells)) is not None:
-        _show_table("val_accuracy; none on a test set was reported", chosen_by, (), console)
+    if absent := why_none(cells):
+        console.print(absent, style="dim", markup=False)
+    elif only_validation(cells):
+        _show_table("val_accuracy; none on a test set was reported", validation_frame(cells), (), console)
     else:
-        console.print(NONE, style="dim")
+        _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
     console.print(_SIGNS, style="dim")
     console.print()
     for table in further:

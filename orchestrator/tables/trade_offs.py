@@ -25,7 +25,7 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
     time, *others = _columns(found, bests).items()
     faster = ("times as fast", [_as_fast(first_s, point.time_s) if point else "" for point in bests])
     among = ", of those whose accuracy is within the margin" if found.baseline_cell_id else ""
-    title = f"The best cell of each number of GPUs{among} (means over seeds)"
+    title = f"The best cell of each number of {found.counted}{among} (means over seeds)"
     return _table("gpu-counts", title, names, dict([time, faster, *others]))
 
 

@@ -36,8 +36,12 @@ def in_words(row: Row, columns: Sequence[str]) -> str:
 
 def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
     """`1 GPU`, `0.25 GPUs`; without GPUs the worker processes that take their place, `2 processes`."""
-    one, many = ("process", "processes") if on_cpu else ("GPU", "GPUs")
-    return f"{gpus:g} {one if gpus == 1 else many}"
+    return f"{gpus:g} {gpu_word(on_cpu=on_cpu, one=gpus == 1)}"
+
+
+def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
+    """What there is `one` of, or several: `GPU`, `GPUs`, `process`, `processes`."""
+    return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
 
 
 def _batch(row: Row, device_batch_size: Any) -> str:

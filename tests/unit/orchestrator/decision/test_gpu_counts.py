@@ -1,5 +1,6 @@
 """What is told of each number of GPUs."""
 
+from orchestrator.tables.trade_offs import gpu_count_table
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measured
 
@@ -18,6 +19,35 @@ def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_o
     dearest = decided(records, objective="cost").gpu_counts
     assert [count.gpus for count in dearest] == [1, 2]
     assert decided([record for record in records if record.gpus == 2]).gpu_counts == ()
+
+
+def test_of_the_cells_that_tie_at_a_number_of_gpus_the_most_accurate_is_its_best(record_of: RecordOf) -> None:
+    """One GPU is much slower than two: that `none` has 1% less time there is chance, that it has .004 less is not."""
+    found = decided(
+        [
+            record_of(gpus, s, lr_rule=rule, metrics=measured(rate, accuracy + s / 1000))
+            for gpus, rule, rate, accuracy in (
+                (1, "none", 101, 0.9),
+                (1, "sqrt", 100, 0.904),
+                (1, "linear", 98, 0.95),
+                (2, "none", 200, 0.9),
+            )
+            for s in range(3)
+        ]
+    )
+    assert [count.best and count.best.cell_id for count in found.gpu_counts] == ["1-32-sqrt", "2-32-none"]
+    assert found.cell_id == "2-32-none"
+
+
+def test_worker_processes_are_not_called_gpus(record_of: RecordOf) -> None:
+    def title(device: str) -> str:
+        records = [record_of(g, s, device=device, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
+        table = gpu_count_table(decided(records))
+        assert table is not None
+        return table.title
+
+    assert title("cpu").startswith("The best cell of each number of processes, of those")
+    assert title("cuda").startswith("The best cell of each number of GPUs, of those")
 
 
 def test_a_sweep_of_one_gpu_count_says_that_it_knows_nothing_of_others(record_of: RecordOf) -> None:

@@ -127,6 +127,18 @@ def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_shown(reco
     assert "0.910 ± 0.025" in accuracy_markdown(collect(seeds, scaling="weak")[1])  # t(2) = 4.303, s = .01
 
 
+def test_accuracies_after_a_few_steps_are_not_shown_as_if_they_meant_something(record_of: RecordOf) -> None:
+    def text(*steps: int, name: str = "accuracy") -> str:
+        told = [record_of(2**i, metrics={name: 0.1 + i / 100, "steps": each}) for i, each in enumerate(steps)]
+        return accuracy_markdown(collect(told, scaling="weak", reference_batch_size=32)[1])
+
+    for timed_only in (text(2, 9), text(2, 2, name="val_accuracy")):
+        assert "0.1" not in timed_only and "after fewer than 10 optimizer steps" in timed_only
+    mixed = text(10, 1, 2)
+    assert "| 0.100 (reference) |" in mixed and "| 0.110 (1 step)" in mixed and "| 0.120 (2 steps)" in mixed
+    assert "fewer" not in mixed
+
+
 def test_the_largest_loss_stands_beside_the_efficiency_and_what_helps_below(record_of: RecordOf) -> None:
     step = {"step_data_s": 0.0, "step_host_s": 0.0, "step_imbalance_s": 0.0, "step_compute_s": 0.032}
     one = {**step, "step_s": 0.032, "step_communication_s": 0.0, "samples_per_s": 1000}

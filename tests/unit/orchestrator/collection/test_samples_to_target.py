@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from orchestrator.collection.to_target import samples_to_target, start_up_s
+from orchestrator.collection.samples_to_target import samples_to_target, start_up_s
 
 
 def trial(**other):
