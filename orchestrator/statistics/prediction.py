@@ -159,12 +159,19 @@ def samples_at(line: Line, batch: float) -> tuple[Interval, str]:
         return _nothing(), "no time to target: neither three batches that reached it nor a noise scale"
     nearest = batches[np.argmin(np.abs(np.log(batches / batch)))]
     known = student(Moments.of(logs(samples[batches == nearest])))
-    ends = [math.log((1 + batch / at) / (1 + nearest / at)) if at > 0 else math.inf for at in _ends(critical)]
+    ends = [_growth(nearest, batch, at) for at in _ends(critical)]
     half = float(known.hi - known.point)
     point = float(known.point) + ends[0]
     lo = point - math.hypot(half, ends[0] - min(ends))
     hi = point + math.hypot(half, max(ends) - ends[0])
     return Interval(point=np.exp(point), lo=np.exp(lo), hi=np.exp(hi)), source
+
+
+def _growth(before: float, after: float, critical: float) -> float:
+    """Logarithm of how many times as many samples the batch `after` takes; at most as many times as it is larger."""
+    if critical <= 0:
+        return math.log(after / before)
+    return math.log((1 + after / critical) / (1 + before / critical))
 
 
 def _critical(batches: Array, samples: Array, noise_scale: float) -> tuple[Interval, str]:

@@ -4,6 +4,7 @@ import math
 import numpy as np
 import pytest
 
+from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.prediction import Line, Link, predict, samples_at
 
 NAN = math.nan
@@ -47,6 +48,10 @@ def test_between_nodes_the_exchange_takes_its_time():
     assert float(found.samples_per_s.point) == pytest.approx(512 / (512 / (1600 / 4.9) + 0.42), rel=1e-3)
     assert float(found.samples_per_s.hi) >= 1600 / 4.9
     assert link.exchange_s(8, 1e9) == 0
+    # Three: 2 · 2/3 · 4 GB / 10 GB/s + 2 · 2 · .01 s.
+    assert link.exchange_s(24, 1e9) == pytest.approx(0.4 * 4 / 3 + 0.04)
+    assert Link(gpus_per_node=8, bandwidth_gb_s=10).exchange_s(16, 1e9) == 0
+    assert Link(gpus_per_node=8, latency_s=0.01).exchange_s(16, 1e9) == 0
 
 
 def test_what_is_refused():
@@ -59,6 +64,10 @@ def test_what_is_refused():
     assert line(n_params=NAN).refusals(16, Link(gpus_per_node=8, bandwidth_gb_s=1, latency_s=0.1)) == [
         "device_batch_size=32: the trials report no n_params, which the exchange between nodes needs"
     ]
+    for half in (Link(gpus_per_node=8, bandwidth_gb_s=1), Link(gpus_per_node=8, latency_s=0.1)):
+        assert len(line().refusals(16, half)) == 1
+    assert line().refusals(16, Link(gpus_per_node=4)) == []  # the eight that were measured took two nodes
+    assert line(gpus=GPUS[:9], rates=RATES[:9], seeds=SEEDS[:9]).refusals(4, NODE) == []
     two = line(gpus=GPUS[:6], rates=RATES[:6], seeds=SEEDS[:6])
     assert two.refusals(4, NODE) == ["device_batch_size=32: a scaling law needs 3 GPU counts, and there are 2"]
 
@@ -86,9 +95,54 @@ def test_with_two_batches_the_noise_scale_stands_in():
     assert math.isnan(float(samples_at(line(samples_to_target=reached), 512)[0].point))
 
 
+def test_samples_at_another_batch_have_the_doubt_of_the_nearest_one_and_of_the_critical_batch():
+    """Student's interval at the nearest batch by ratio, and how the growth from there varies, in quadrature."""
+    noise = np.tile([0.99, 1.0, 1.01], 4)
+    reached = np.where(GPUS <= 2, 1000 * (1 + 32 * GPUS / 200) * noise * np.where(GPUS == 1, 0.9, 1.0), NAN)
+    found, _ = samples_at(line(samples_to_target=reached, noise_scale=200.0), 512)
+    growth = (1 + 512 / 200) / (1 + 64 / 200)  # the noise scale is taken as exact
+    logs = np.log(reached[GPUS == 2])
+    half = 4.302653 * np.std(logs, ddof=1) / math.sqrt(3)
+    ends = np.exp(np.mean(logs) + math.log(growth) + np.array([-half, 0, half]))
+    assert [float(found.lo), float(found.point), float(found.hi)] == pytest.approx(ends, rel=1e-6)
+
+    every = 1000 * (1 + 32 * GPUS / 200) * noise
+    found, _ = samples_at(line(samples_to_target=every), 512)
+    critical = critical_batch(32 * GPUS, every)
+    steepest, likely, flattest = (
+        math.log((1 + 512 / float(at)) / (1 + 256 / float(at))) for at in (critical.lo, critical.point, critical.hi)
+    )
+    half = 4.302653 * np.std(np.log(every[GPUS == 8]), ddof=1) / math.sqrt(3)
+    above, below = math.hypot(half, steepest - likely), math.hypot(half, likely - flattest)
+    assert math.log(found.hi / found.point) == pytest.approx(above, rel=1e-6)
+    assert math.log(found.point / found.lo) == pytest.approx(below, rel=1e-6)
+
+
+def test_far_beyond_the_critical_batch_samples_grow_with_the_batch_and_no_faster():
+    """Every step is as good as any other, whatever its batch: the target takes 30 of them."""
+    steps = line(samples_to_target=30 * 32 * GPUS * np.tile([0.99, 1.0, 1.01], 4))
+    found, _ = samples_at(steps, 512)
+    assert float(found.point) == pytest.approx(30 * 512, rel=0.02)
+    assert 30 * 256 < float(found.lo) < 30 * 512 < float(found.hi) < 30 * 530
+
+
+def test_the_time_to_the_target_has_the_doubts_of_samples_and_rate():
+    strong = line(weak=False, batches=np.full(12, 256.0), samples_to_target=np.tile([900.0, 1000.0, 1111.1], 4))
+    found, (samples, _) = predict(strong, 16, Link(gpus_per_node=None)), samples_at(strong, 256)
+    time, rate = found.time_to_target_s, found.samples_per_s
+    above = math.hypot(math.log(samples.hi / samples.point), math.log(rate.point / rate.lo))
+    below = math.hypot(math.log(samples.point / samples.lo), math.log(rate.hi / rate.point))
+    assert math.log(time.hi / time.point) == pytest.approx(above)
+    assert math.log(time.point / time.lo) == pytest.approx(below)
+
+
 def test_what_is_said_of_a_figure_is_what_it_rests_on():
     """Without a target nothing of one, and on one node nothing of the way between nodes."""
-    assert predict(line(), 8, NODE).how == "within what was measured"
+    assert predict(line(start_up_s=28.0), 8, NODE).how == "within what was measured"
+    reached = line(samples_to_target=np.full(12, 1000.0), start_up_s=28.0)
+    assert predict(reached, 8, NODE).how == (
+        "within what was measured; samples to the target as measured at this batch; 28 s of start-up as measured"
+    )
     assert predict(line(), 16, Link(gpus_per_node=None)).how == "beyond the largest count measured: extrapolated"
     link = Link(gpus_per_node=8, bandwidth_gb_s=10, latency_s=0.01)
     assert predict(line(), 16, link).how == (

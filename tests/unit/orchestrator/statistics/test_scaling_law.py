@@ -2,6 +2,8 @@ import math
 
 import numpy as np
 import pytest
+from scipy.optimize import minimize
+from scipy.special import stdtrit
 
 from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError
@@ -36,6 +38,43 @@ def test_an_interval_is_students_where_the_law_is_linear():
     grid = np.linspace(0, 1, 20001)[:, None]
     squares = ((np.log(rates) - np.log(GPUS) + np.log(1 + grid * (GPUS - 1)) - level) ** 2).sum(axis=1).min()
     assert squares == pytest.approx(fit.squares * (1 + 4.302652729911275**2 / 2), rel=1e-3)
+
+
+@pytest.mark.parametrize(("law", "noise"), [(AMDAHL, 0.01), (AMDAHL, 0.1), (USL, 0.01), (USL, 0.05)])
+@pytest.mark.parametrize("gpus", [1.0, 16.0])
+def test_the_ends_of_an_interval_have_the_profile_likelihood_of_the_bound(law, noise, gpus):
+    """Best fits whose throughput there is held at the end found, by another optimizer."""
+    counts = np.repeat(GPUS, 3)
+    rates = np.repeat(USL_RATES, 3) * np.exp(noise * np.random.default_rng(3).standard_normal(12))
+    sizes = {AMDAHL: 1, USL: 2}
+
+    def logs(shape, at):
+        alpha, beta = shape if law == USL else (shape[0], 0.0)
+        return np.log(at) - np.log(1 + alpha * (at - 1) + beta * at * (at - 1))
+
+    def least(held=None):
+        def squares(shape):
+            errors = np.log(rates) - logs(shape, counts)
+            level = errors.mean() if held is None else held - logs(shape, gpus)
+            return 1e4 * ((errors - level) ** 2).sum()
+
+        starts = [[0.1, 0.01], [0.3, 0.001]]
+        bounds = [(0, None)] * sizes[law]
+        options = {"ftol": 1e-14, "gtol": 1e-10}
+        return min(minimize(squares, x[: sizes[law]], bounds=bounds, options=options).fun for x in starts)
+
+    found, freedom = Fit.of(law, counts, rates).at(gpus), 12 - 1 - sizes[law]
+    bound = least() * (1 + stdtrit(freedom, 0.975) ** 2 / freedom)
+    assert least(math.log(found.lo)) == pytest.approx(bound, rel=0.05)
+    assert least(math.log(found.hi)) == pytest.approx(bound, rel=0.05)
+
+
+def test_a_seed_of_one_gpu_count_says_nothing_of_its_level():
+    """Then all trials have one level, whatever their seeds."""
+    gpus, rates = np.append(GPUS, [1, 2, 4, 8, 8]), np.append(USL_RATES, [*(1.1 * USL_RATES), 300.0])
+    seeds = np.repeat([0.0, 1.0, 2.0], [4, 4, 1])
+    assert Fit.of(USL, gpus, rates, seeds).at(16) == Fit.of(USL, gpus, rates).at(16)
+    assert Fit.of(USL, gpus[:-1], rates[:-1], seeds[:-1]).at(16) != Fit.of(USL, gpus[:-1], rates[:-1]).at(16)
 
 
 def test_the_shape_does_not_go_below_0():
