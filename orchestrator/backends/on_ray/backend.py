@@ -1,4 +1,4 @@
-"""Trials on a Ray cluster."""
+"""The back end that runs trials on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from sweeps.trial import TrialSpec
 class RayBackend:
     """Runs trials on a Ray cluster, until `close`.
 
-    Callbacks of the `extensions` are told after the listener; what they raise ends the sweep.
+    Callbacks of the `extensions` are called after the listener; an exception in one of them ends the sweep.
     """
 
     def __init__(
@@ -37,21 +37,21 @@ class RayBackend:
 
     @property
     def dashboard_url(self) -> str:
-        """Where Ray's dashboard answers; empty where there is none."""
+        """URL of Ray's dashboard; empty if there is none."""
         return self._cluster.dashboard_url
 
     def nodes(self) -> tuple[Node, ...]:
-        """The cluster's living nodes that have the labels asked for, with the GPUs that were not lost."""
+        """The cluster's living nodes with the requested labels, without lost GPUs."""
         return self._quarantine.without(self._cluster.nodes())
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
-        """Have the autoscaler make nodes for such gangs, beyond those that there are."""
+        """Ask the autoscaler for nodes for these gangs, in addition to the existing ones."""
         if self._demand is not None:
             self._demand.settle(shapes, self.nodes())
 
     def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
-        """Run the trials as `Backend` says; what the listener raises is raised here, after everything has ended."""
-        # With it comes Tune, which takes most of a second: meanwhile Ray starts its first processes.
+        """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
+        # Imports Tune, which takes most of a second; meanwhile Ray starts its first processes.
         from orchestrator.backends.on_ray.experiment import Experiment
 
         guarded = GuardedListener(listener)
@@ -71,5 +71,5 @@ class RayBackend:
             guarded.reraise()
 
     def close(self) -> None:
-        """Give the cluster back."""
+        """Leave the cluster, or end it if it was started here."""
         self._cluster.close()

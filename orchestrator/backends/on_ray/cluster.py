@@ -1,4 +1,4 @@
-"""A Ray cluster to run on: one that is started here, for as long as it is needed, or one that runs already."""
+"""Connects to a Ray cluster: an existing one, or one that is started here and ended afterwards."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from sweeps.feasibility import Node
 
 _LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",
-    "RAY_worker_niceness": "0",  # Ray would run the trials at a lower priority than everything around them
-    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the coming default, and else a warning in every log
+    "RAY_worker_niceness": "0",  # Ray would run trials at a lower priority than other processes
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default; without it there is a warning in every log
 }
 _END_S = 5.0
 STARTS = 2
-"""How often a Ray of our own may take longer to start than the half minute that Ray gives itself."""
+"""How many attempts to start Ray, each of which may exceed Ray's own limit of half a minute."""
 _TOO_LATE = "timed out during startup"
 _ACCELERATOR = "accelerator_type:"
 
@@ -50,10 +50,10 @@ class Cluster:
     """A connection to Ray."""
 
     def __init__(self, spec: ClusterSpec, *, start_ahead: bool = False):
-        """`start_ahead`: whether processes may be started before they are needed, and be told what to import."""
+        """`start_ahead`: whether processes may start, and import what they need, before their gang's GPUs are free."""
         self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
-        if not verbose:  # Ray prints every process that dies, log_to_driver or not
+        if not verbose:  # Ray reports every process that dies, whatever log_to_driver is
             ray_logging.stdout_deduplicator.skip_re = re.compile("")
         shared: dict[str, Any] = {
             "log_to_driver": verbose,
@@ -62,7 +62,7 @@ class Cluster:
         _read_authentication_again()
         before = set(psutil.Process().children())
         address = spec.address or os.environ.get("RAY_ADDRESS")
-        # Where it connects, for seconds, Ray would leave the program at SIGTERM, and its processes behind.
+        # While it connects, for seconds, Ray would exit at SIGTERM and leave its processes behind.
         left_to_us = patched(ray_utils, "set_sigterm_handler", lambda handler: None)
         with handler_kept(signal.SIGTERM), left_to_us:
             if address:
@@ -72,11 +72,11 @@ class Cluster:
                 may_be_ahead = bool(at_once(spec.cpus or os.cpu_count() or 1, ()))
                 context = _start(local | shared, start_ahead and may_be_ahead)
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
-        # Of a cluster that runs already nothing is ours, whatever else this program started meanwhile.
+        # None of the processes of an existing cluster is ours, whatever this program started meanwhile.
         self._started = set() if address else set(psutil.Process().children()) - before
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are alive, are to stay and have the labels asked for, and all they have."""
+        """The nodes that are alive, are not about to be removed and have the requested labels, with all resources."""
         under_notice = leaving()
         return tuple(
             Node(
@@ -93,7 +93,7 @@ class Cluster:
         )
 
     def close(self) -> None:
-        """Leave the cluster, and end it where it was started here: afterwards none of its processes is left."""
+        """Leave the cluster; if it was started here, end all its processes."""
         ours = _families(self._started)
         ray.shutdown()
         _, alive = psutil.wait_procs(ours, timeout=_END_S)
@@ -101,7 +101,7 @@ class Cluster:
 
 
 def _read_authentication_again() -> None:
-    """Ray reads whether there is a token as it is imported, and a program may have done so before it came to us."""
+    """Make Ray read again whether there is a token: the program may have imported Ray before the token was set."""
     Config.initialize("")
     AuthenticationTokenLoader.instance().reset_cache()
 
@@ -138,11 +138,11 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
 
 @contextmanager
 def _fewer_processes(*, log_monitor: bool) -> Iterator[None]:
-    """A Ray that is started meanwhile leaves out what no sweep needs, which would compute beside timed trials.
+    """Make Ray start without processes that no sweep needs and that would compute next to timed trials.
 
-    That is the monitor of an autoscaler that there is not, and what copies logs to a driver that does not want them: a
-    quarter of the CPU seconds of a start. Its agent takes any port, and not the one that every Ray of this machine
-    tries for, for seconds, if it is taken. `ray start` has options for these, `ray.init` has no arguments.
+    These are the autoscaler's monitor and the log monitor, a quarter of the CPU time of a start. The dashboard agent
+    takes any free port: if its default port is taken, by another Ray on this machine, it would retry for seconds.
+    `ray start` has options for all this, `ray.init` has no arguments.
     """
     made = parameter.RayParams
     wanted = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
@@ -152,9 +152,9 @@ def _fewer_processes(*, log_monitor: bool) -> Iterator[None]:
 
 
 def _own_folders() -> list[str]:
-    """Where the driver finds code that is not installed: the folder of a script, say, which is not where one stands.
+    """Folders from which the driver imports code that is not installed, such as the folder of a script.
 
-    The last comes first: workers put one after the other in front of what they have.
+    In reverse order, because workers insert one after the other at the front of their path.
     """
     pythons_own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
     return [
@@ -170,7 +170,7 @@ def _gpu_type(resources: Mapping[str, float]) -> str:
 
 
 def _families(started: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """These processes, and all that they started."""
+    """These processes and all their descendants."""
     return [each for process in started for each in _family(process)]
 
 

@@ -1,4 +1,4 @@
-"""What a Ray cluster is to be; no ray here."""
+"""Settings of the Ray cluster to use. Does not import ray."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 NODE_ID = "ray.io/node-id"
-"""The label by which Ray tells nodes apart, several of one host, too."""
+"""Ray's label that identifies a node, even if a host has several."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterSpec:
-    """Which cluster, and what of it."""
+    """Which cluster to use, and which of its nodes."""
 
     address: str | None = None
-    """None: RAY_ADDRESS, or else one that is started on this machine and ends with us."""
+    """None: RAY_ADDRESS if it is set, else a cluster started on this machine and stopped at the end."""
     dashboard: bool = True
-    """Of one that is started."""
+    """Whether a cluster started here has a dashboard."""
     cpus: int | None = None
-    """What one that is started has; None: what Ray counts."""
+    """Resources of a cluster started here; None: as many as Ray finds."""
     gpus: int | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
     """Only nodes with all of these are used."""
     asks: bool = False
-    """Whether its autoscaler is asked for the nodes that trials wait for."""
+    """Whether to ask its autoscaler for nodes that trials wait for."""
     verbose: bool = False
-    """Whether Ray, and Tune, say what they have to say."""
+    """Whether Ray and Tune print their messages."""

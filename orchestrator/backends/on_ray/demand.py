@@ -1,8 +1,8 @@
-"""What a cluster's autoscaler is asked for: a placement group that waits, for every gang that does.
+"""Asks the cluster's autoscaler for nodes: one pending placement group for every waiting gang.
 
-Ray's autoscaler makes nodes for those by itself, for each group as a whole or not at all, and the groups end with their
-driver however that ends. (`request_resources` has neither: of several bundles none comes where one cannot be had, and
-what was asked for stays when its driver is killed, and is paid for.)
+Ray's autoscaler adds nodes for pending groups by itself, for each group as a whole or not at all, and the groups end
+with their driver, however it ends. (`request_resources` does neither: if one of several bundles is unavailable, none
+is provided, and the request stays, and is paid for, if its driver is killed.)
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from sweeps.trial import Gang
 
 _GPU_TYPE = "accelerator_type:"
 _SOME = 0.001
-"""As much of the resource that marks a type of GPU as Ray itself asks for."""
+"""The amount of the resource that marks a GPU type; the same as Ray requests."""
 
 
 class Demand:
-    """Of one driver. A group that has got its nodes holds them until they are known here, and gives way then."""
+    """The demand of one driver. A group keeps its nodes until they are known here, and is then removed."""
 
     def __init__(self, labels: Mapping[str, str], quarantine: Quarantine) -> None:
-        """`labels` are those that nodes have to have; `quarantine` has the GPUs that are not used any more."""
+        """`labels` are required of nodes; `quarantine` has the GPUs that are no longer used."""
         self._labels, self._quarantine = dict(labels), quarantine
         self._groups: list[tuple[Shape, Any]] = []
         self._nodes: frozenset[Node] = frozenset()
 
     def settle(self, shapes: Sequence[Shape], nodes: Sequence[Node]) -> None:
-        """From now on these gangs are asked for, and no others; `nodes` are those that there are."""
+        """Ask for exactly these gangs from now on; `nodes` are the existing ones."""
         if frozenset(nodes) != self._nodes:
             self.close()
             self._nodes = frozenset(nodes)
@@ -50,7 +50,7 @@ class Demand:
             self._groups.append((shape, placement_group(**room(shape, nodes, self._labels, self._quarantine.node_ids))))
 
     def close(self) -> None:
-        """Nothing is asked for any more."""
+        """Ask for nothing any more."""
         for _, group in self._groups:
             remove_placement_group(group)
         self._groups = []
@@ -59,11 +59,11 @@ class Demand:
 def room(
     shape: Shape, nodes: Sequence[Node], labels: Mapping[str, str], ailing: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The placement group that stands for a gang of this shape, as its arguments.
+    """The arguments of the placement group for a gang of this shape.
 
-    A gang that fits the nodes there are asks for others: for a single one where one there is could hold it, and for the
-    whole of such a one where it is exclusive. One that does not fit takes what is free into account,
-    except on nodes that are `ailing`: Ray would count their lost GPUs, too, and hold the node for nobody.
+    A gang that fits the existing nodes asks for other nodes: for a single one if one of the existing nodes could hold
+    it, and for such a whole node if it is exclusive. One that does not fit may also use what is free on existing nodes,
+    except on `ailing` ones: Ray would count their lost GPUs as well, and hold the node in vain.
     """
     gang = shape.gang
     each = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
@@ -84,6 +84,6 @@ def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, 
 
 
 def _bundle(cpus: float, gang: Gang) -> dict[str, float]:
-    """For a rank of a gang on one type of GPU, or on any."""
+    """The bundle of one rank of a gang with at most one GPU type."""
     types = {f"{_GPU_TYPE}{gpu_type}": _SOME for gpu_type in gang.gpu_types}
     return {name: amount for name, amount in {"CPU": cpus, "GPU": gang.gpus_per_rank, **types}.items() if amount}

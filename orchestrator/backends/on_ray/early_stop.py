@@ -1,4 +1,4 @@
-"""Which trials are hopeless within their training: Tune's ASHA, with rungs by samples seen."""
+"""Decides which trials to stop early as hopeless: Tune's ASHA, with rungs at numbers of samples."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from sweeps.trial import TrialSpec
 SAMPLES, ACCURACY = "samples", "val_accuracy"
 
 REDUCTION = 2
-"""At a rung the lower half is in danger, and the next rung is at twice the samples."""
+"""The lower half at a rung may be stopped, and the next rung is at twice the samples."""
 
 _END = 1 - 1e-9
-"""Of a budget, from where on a training is over."""
+"""The share of its budget from which a training counts as finished."""
 
 
 class EarlyStop:
-    """Compares trials that are as fast: of one batch size, GPU count and model; rules, rates and seeds compete.
+    """Compares trials of equal speed: same batch size, GPU count and model; rules, rates and seeds compete.
 
-    ASHA (Li et al. 2020, "A system for massively parallel hyperparameter tuning") ends a fixed share of the trials,
-    however close they are. Here one that it would end also has to be far `behind` the best that had seen no more
-    samples; and never is one ended that a table needs: at the reference batch, whose accuracy the others are compared
-    with, or as long as no trial as fast has been timed. Nor is one whose training is over, or was in an earlier attempt
-    that is repeated for its timing.
+    ASHA (Li et al. 2020, "A system for massively parallel hyperparameter tuning") stops a fixed share of the trials,
+    however close they are. Here a trial must also be far `behind` the best one that had seen no more samples. Trials
+    that a table needs are never stopped: those at the reference batch, whose accuracy others are compared with, and
+    all as long as none of equal speed has been timed. Neither are trials whose training is finished, or was finished in
+    an earlier attempt that is repeated for its timing.
     """
 
     def __init__(self, rule: EarlyStopping, is_timed: Callable[[TrialSpec], bool]) -> None:
@@ -38,8 +38,8 @@ class EarlyStop:
         self._trained: set[str] = set()
 
     def why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
-        """After these further rows of the trial, why it is to end; empty where it is not, or they do not tell."""
-        spec, said = trial.spec, ""
+        """Why to stop the trial, given these new rows; empty if it may continue."""
+        spec, reason = trial.spec, ""
         for row in rows if not spec.probes else ():
             samples, accuracy = row.get(SAMPLES), row.get(ACCURACY)
             if not samples or accuracy is None or (total := _budget(spec, row)) is None:
@@ -47,10 +47,10 @@ class EarlyStop:
             alike = speed(spec.axes)
             if alike not in self._ladders:
                 self._ladders[alike] = _Ladder(total, self._rule)
-            said = self._ladders[alike].climbed(trial, samples, accuracy) or said
+            reason = self._ladders[alike].climbed(trial, samples, accuracy) or reason
             if samples >= total * _END:
                 self._trained.add(spec.trial_id)
-        return said if said and not self._is_needed(spec) else ""
+        return reason if reason and not self._is_needed(spec) else ""
 
     def _is_needed(self, spec: TrialSpec) -> bool:
         at_reference = spec.batch.global_batch_size == spec.lr.reference_batch_size
@@ -58,7 +58,7 @@ class EarlyStop:
 
 
 class _Ladder:
-    """The rungs of trials that are as fast, which all have the same budget."""
+    """The rungs of trials of equal speed, which all have the same budget."""
 
     def __init__(self, total: float, rule: EarlyStopping) -> None:
         self._rule = rule
@@ -75,7 +75,7 @@ class _Ladder:
         )
 
     def climbed(self, trial: Attempt, samples: float, accuracy: float) -> str:
-        """Why the trial, which has come so far, is hopeless; empty where it is not."""
+        """Why the trial is hopeless with this accuracy after these samples; empty if it is not."""
         if trial.trial_id not in self._climbers:
             self._climbers.add(trial.trial_id)
             self._asha.on_trial_add(None, trial)
@@ -90,7 +90,7 @@ class _Ladder:
 
 
 def _budget(spec: TrialSpec, row: Mapping[str, Any]) -> float | None:
-    """The samples that the trial is to see; None where a row does not tell, as of a budget in seconds."""
+    """The trial's budget in samples; None if unknown, as for a budget in seconds."""
     budget: Mapping[str, Any] = spec.config.get("budget") or {}
     if budget.get("samples") is not None:
         return float(budget["samples"])

@@ -1,4 +1,4 @@
-"""What users of Ray Tune bring along: callbacks of their own, and a place for Tune's own copy of the results."""
+"""Extensions for users of Ray Tune: their callbacks, and a place for Tune's own copy of the results."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Extensions:
-    """For one run of Tune."""
+    """The extensions for one run of Tune."""
 
     callbacks: Sequence[Callback] = ()
     storage_path: str | None = None
     """A folder or URI; None: Tune's copy goes to a scratch folder."""
     secrets: Secrets = NO_SECRETS
-    """What neither the callbacks nor the copy may tell."""
+    """Values hidden from the callbacks and the copy."""
 
     @staticmethod
     def of(section: Mapping[str, Any], secrets: Secrets = NO_SECRETS) -> Extensions:
-        """From the config's section `tune`; MistakesError with everything that cannot be made of it."""
+        """Create them from the config's section `tune`. Raises MistakesError with everything that fails."""
         callbacks, mistakes = list["Callback"](), list[str]()
         for index, given in enumerate(section["callbacks"]):
             key = f"tune.callbacks[{index}]"
@@ -47,10 +47,10 @@ class Extensions:
         return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)
 
     def name(self, results_dir: Path) -> str:
-        """The name of Tune's experiment; where it is kept, another one for every run of the sweep."""
+        """The name of Tune's experiment; if Tune's copy is kept, each run of the sweep has its own."""
         return f"{results_dir.name}_{datetime.now():%Y-%m-%d_%H-%M-%S}" if self.storage_path else "sweep"
 
 
 def _place(path: str | None) -> str | None:
-    """Tune takes no relative folders."""
+    """The path as Tune needs it: absolute, or a URI."""
     return path if path is None or "://" in path else str(Path(path).expanduser().absolute())

@@ -1,4 +1,4 @@
-"""Without its head a cluster does nothing, and Ray's calls wait: so a thread of its own looks whether it lives."""
+"""Watches the cluster's head from a thread of its own: without the head, calls of Ray wait forever."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import ray
 LOOK_EVERY_S = 2.0
 REACH_S = 5.0
 PATIENCE_S = 30.0
-"""A head that is started again within it, and has kept its state, is one that was busy."""
+"""A head that restarts within this time and has kept its state was merely busy."""
 
 
 class HeadWatch:
-    """While the `with` lasts, the end of the cluster's head ends this process, which could not end by itself.
+    """Context manager that ends this process if the cluster's head is lost, because it could not end by itself.
 
-    That is no worse than any other death of a driver: what was acknowledged is in the journal, the driver's watcher
-    ends what it has started, and the trials that were running are not charged with it.
+    This is as safe as any other death of a driver: the journal holds what was acknowledged, the driver's watcher ends
+    the processes it started, and the attempt does not count against the trials that were running.
     """
 
     def __init__(self) -> None:

@@ -1,8 +1,8 @@
-"""What a process of Ray's that was started ahead does before anybody needs it: it imports what takes long.
+"""Lets Ray processes that were started ahead import what takes long before they are needed.
 
-What that is the driver says, in the cluster's key-value store; where it says nothing the process does nothing. No
-device is touched: which ones the process will have is not known yet. Nor is anything imported where memory is short:
-that can only be seen on the process' own node, and a trial that is beside it needs it more.
+The driver says what to import in the cluster's key-value store; if it says nothing, nothing is imported. No device is
+touched, because the process does not know its devices yet. Nothing is imported if memory is short, which only a
+process on the node itself can see: running trials need the memory more.
 """
 
 from __future__ import annotations
@@ -19,42 +19,42 @@ from ray.runtime_context import get_runtime_context
 
 SPACE = b"orchestrator"
 PREPARE = f"{__name__}.prepare"
-"""For Ray's own setting that calls a function in every new process of a driver's."""
+"""The function that Ray's setting `worker_process_setup_hook` calls in every new process of a driver."""
 PRELOAD = "orchestrator.backends.on_ray.preload"
 ADDED_PATH = "ORCHESTRATOR_ADDED_PATH"
-"""Names what PYTHONPATH begins with only so that this module is found."""
+"""Environment variable with the folder that was put in front of PYTHONPATH to make this module importable."""
 
 PROCESS_GB = 1.0
-"""What a process that has imported torch takes, generously."""
+"""Memory of a process that has imported torch, estimated generously."""
 
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 
 
 def limit_threads(threads: int) -> None:
-    """Libraries that compute read these when they are imported, and never again."""
+    """Set the thread variables, which numerical libraries read only when they are imported."""
     os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))
 
 
 def preloading(environment: Mapping[str, str], code: str) -> dict[str, str]:
-    """Environment variables with which Ray starts so that all its processes call `prepare`.
+    """Environment variables for Ray's start that make all its processes call `prepare`.
 
-    The setting above would start a second interpreter in each of them. `code` is the folder of the three rooms.
+    `worker_process_setup_hook` would start a second interpreter in each. `code` is the folder of the three packages.
     """
     first = {"PYTHONPATH": os.pathsep.join(filter(None, [code, environment.get("PYTHONPATH")])), ADDED_PATH: code}
-    # Ray's own first processes would be taken before those that are prepared.
+    # Processes that Ray starts by itself at first would be used before the prepared ones.
     return {"RAY_preload_python_modules": PRELOAD, "RAY_prestart_worker_first_driver": "0", **first}
 
 
 def ask_for(modules: Sequence[str], threads: int) -> None:
-    """Have this driver's processes import these modules as they start from now on, for ranks of so many threads."""
+    """Make this driver's future processes import these modules when they start, for ranks with this many threads."""
     request = json.dumps({"modules": list(modules), "threads": threads})
     internal_kv._internal_kv_put(_key(get_runtime_context().get_job_id()), request.encode(), True, namespace=SPACE)
 
 
 def prepare() -> None:
-    """Do what was asked for. What cannot be imported fails later on, in the trial, where it is told."""
+    """Import what the driver asked for. Whatever cannot be imported fails again in the trial, which reports it."""
     _forget_added_path()
-    # Before its first call a process knows only from its environment whose it is, if it is anybody's.
+    # Before its first call, a process knows only from its environment which driver it belongs to, if any.
     request = internal_kv._internal_kv_get(_key(os.environ.get("RAY_JOB_ID", "")), namespace=SPACE)
     if not request or not has_room(estimate_available_memory() / 2**30, os.cpu_count() or 1):
         return
@@ -66,7 +66,7 @@ def prepare() -> None:
 
 
 def has_room(free_gb: float, cores: int) -> bool:
-    """Whether a node with so much free memory has enough for as many processes as may start at a time: one a core."""
+    """Whether the free memory suffices for all processes that may start at a time: one per core."""
     return free_gb >= PROCESS_GB * cores
 
 
@@ -75,7 +75,7 @@ def _key(driver: str) -> bytes:
 
 
 def _forget_added_path() -> None:
-    """The environment is what trials inherit, and whatever they start."""
+    """Restore PYTHONPATH, because trials and the processes they start inherit it."""
     if os.environ.pop(ADDED_PATH, None) is None:
         return
     kept = os.environ["PYTHONPATH"].split(os.pathsep)[1:]

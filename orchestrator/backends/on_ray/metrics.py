@@ -1,8 +1,8 @@
-"""What Ray's own metrics tell of a sweep, beside those of its nodes: for Prometheus, and so for Ray's dashboard.
+"""A sweep's metrics in Ray's metrics service, for Prometheus and Ray's dashboard.
 
-- `orchestrator_trials`, by `sweep` and `state`: attempts that run, or the status they ended with.
-- `orchestrator_samples_per_s`, by `sweep` and `trial`: of the last trial of each cell and seed that was timed.
-- `orchestrator_gpu_hours`, by `sweep`: what all ended attempts held; worker-hours where there are no GPUs.
+- `orchestrator_trials`, by `sweep` and `state`: attempts that are running, or have ended with a status.
+- `orchestrator_samples_per_s`, by `sweep` and `trial`: throughput of the last timed attempt.
+- `orchestrator_gpu_hours`, by `sweep`: GPU-hours of all ended attempts; worker-hours without GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ RUNNING = "running"
 
 
 class Metrics:
-    """Of one run of a back end; told of starts and ends."""
+    """The metrics of one run of a back end."""
 
     def __init__(self) -> None:
         self._states: Count[tuple[str, str]] = Count()
@@ -27,11 +27,11 @@ class Metrics:
         self._hours = Counter("orchestrator_gpu_hours", "GPU-hours of ended attempts.", tag_keys=("sweep",))
 
     def started(self, trial: TrialSpec) -> None:
-        """An attempt runs."""
+        """Count an attempt that has started."""
         self._count(trial.sweep, RUNNING, 1)
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """An attempt is over."""
+        """Count an attempt that has ended."""
         self._count(trial.sweep, RUNNING, -1)
         self._count(trial.sweep, outcome.status.value, 1)
         if hours := trial.gpus_held * outcome.wall_s / 3600:

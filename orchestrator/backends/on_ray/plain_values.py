@@ -1,4 +1,4 @@
-"""What Tune's callbacks and its copy of the results are shown of a trial; nothing of Tune is imported here."""
+"""What Tune's callbacks and its copy of the results see of a trial. Does not import Tune."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from orchestrator.trackers.run import numbers, run_of
 from sweeps.trial import TrialSpec
 
 RESERVED = ("rows", "outcome", "done", "config")
-"""Keys of a result that mean something to Tune or to us."""
+"""Keys of a result that have a meaning to Tune or to this back end."""
 
 
 def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
-    """What Tune's loggers and frames show of a trial."""
+    """The trial's parameters for Tune's loggers and frames."""
     return {"params": dict(run_of(trial, secrets).params)}
 
 
 def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The last row's figures and those of the whole trial, as Tune's callbacks know results: names and numbers."""
+    """The figures of the last row and of the whole trial as {name: number}, as Tune's callbacks expect."""
     figures = {**numbers(last_row), **numbers(metrics)}
     return {name: value for name, value in figures.items() if name not in RESERVED}

@@ -1,4 +1,4 @@
-"""Ray imports this in every process that it starts, where it was started here: see `import_ahead`."""
+"""Imported by every process of a Ray cluster started here: see `import_ahead`."""
 
 from orchestrator.backends.on_ray.import_ahead import prepare
 

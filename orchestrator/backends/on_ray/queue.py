@@ -1,4 +1,4 @@
-"""The agenda's trials, handed to Tune one by one, each when it may start and to where it may."""
+"""Hands the agenda's trials to Tune one by one, each when and where it may start."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from ray.tune.experiment import Trial
 from ray.tune.search import SearchAlgorithm
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.backends.on_ray.attempt import Attempt, Starting
-from orchestrator.backends.on_ray.bundles import Bundles
+from orchestrator.backends.on_ray.attempt import Attempt, Bundles, Starting
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.plain_values import plain_config
 from orchestrator.backends.on_ray.start_ahead import StartAhead
@@ -23,16 +22,16 @@ from sweeps.scheduler import Start
 from sweeps.trial import TrialSpec
 
 LOOK_EVERY_S = 2.0
-"""How often the cluster is asked for its nodes: some may be lost, and others come."""
+"""How often to ask the cluster for its nodes, which may be lost or added."""
 
 
 class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     """Tune's source of trials.
 
-    Tune starts what it is given in whatever order its resources come free, and keeps idle actors only for trials it
-    already knows. So it is given a trial no sooner than the trial could start: order and waiting stay ours, and an idle
-    gang is taken by the next trial of its shape, or gives way at once to one of another shape. On several nodes Ray is
-    told which ones, because the agenda counts on it.
+    Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
+    Therefore it gets each trial only when the trial can start: the agenda decides on order and waiting, and an idle
+    gang is either used by the next trial of its shape or ends for one of another shape. If there are several nodes,
+    each gang names its nodes, because the agenda relies on them.
     """
 
     def __init__(
@@ -43,9 +42,9 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         stopping: Callable[[], bool] = lambda: False,
         demand: Demand | None = None,
     ) -> None:
-        """`stopping`: whether the sweep is to end. Tune asks nobody else while it waits for a first trial to start.
+        """`stopping`: whether the sweep is to end; while it waits for its first trial, Tune asks only this queue.
 
-        `demand`: how further nodes are asked for; None: there are none to be had.
+        `demand` asks for further nodes; None if there are none to be had.
         """
         self._stopping = stopping
         self._demand = demand
@@ -60,20 +59,20 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._asked = False
         self._ahead = StartAhead(wanted=starting.conduct.start_ahead)
         self.is_kept: Callable[[Any], bool] = lambda request: False
-        """Whether there is a gang with such bundles that waits for a trial; Tune's controller knows."""
+        """Whether an idle gang with these bundles is kept; set by the controller."""
         self._tell_nodes()
 
     def __getstate__(self) -> dict[str, object]:
-        """Tune writes a copy of whatever it is given into a state that nobody reads."""
+        """Nothing: Tune saves its arguments as part of a state that is never read."""
         return {}
 
     @property
     def total_samples(self) -> int:
-        """How many trials there are in all."""
+        """The total number of trials."""
         return len(self._agenda) + self._count
 
     def add_configurations(self, experiments: list[Experiment]) -> None:
-        """Take Tune's word for where its trials belong."""
+        """Remember Tune's experiment, to which its trials belong."""
         self._experiment = experiments[0]
 
     def next_trial(self) -> Attempt | None:
@@ -101,7 +100,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         return trial
 
     def stranded(self) -> list[Trial]:
-        """Trials that have not begun, and were to on a node that is gone; they wait for their turn once more."""
+        """Trials that have not started and were promised a node that is gone; they are queued again."""
         alive = {node.node_id for node in self._alive}
         found = [
             trial
@@ -121,14 +120,14 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         if trial.trial_id in self._taken_back:
             self._agenda.again(spec)
         elif outcome is None or outcome.cause is Cause.NODE:
-            self._looked_s = -math.inf  # the next attempt is not to go where nothing is any more
+            self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
 
     def gangs_needed(self) -> bool:
-        """Whether gangs that idle are kept for other trials; where nodes come and go, only if one could start there."""
+        """Whether to keep idle gangs for other trials; on an autoscaled cluster, only if a trial could use one."""
         return self._demand is None or self._agenda.needs_gangs
 
     def _ask(self, now_s: float) -> None:
-        """Once after each look at the nodes: have more of them made, where trials wait for them."""
+        """Ask for more nodes if trials wait for them, once after each look at the nodes."""
         if self._demand is not None and not self._asked:
             self._demand.settle(self._agenda.wanted(now_s), self._alive)
             self._asked = True
@@ -137,13 +136,13 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         self._looked_s, self._asked = time.monotonic(), False
         before, self._alive = self._alive, self._nodes()
         if self._demand is not None and before != self._alive:
-            self._demand.close()  # what was asked for may have come, and is for the trials now
-        # For good: else, once the others are lost, the gangs kept on the last node would not be those asked for.
+            self._demand.close()  # the requested nodes may have arrived, and must be free for the trials
+        # Never reset: gangs kept on the last remaining node name it, and would no longer match.
         self._several = self._several or len(self._alive) > 1
         self._agenda.on(self._alive, self._looked_s)
 
     def _bundles(self, start: Start) -> Bundles:
-        """Of the gang that the trial takes, which may be larger than its own."""
+        """The bundles of the gang that the trial uses, which may be larger than its own."""
         own = start.trial.gang
         place = own if self._starting.conduct.workers == "fresh" else self._agenda.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
@@ -155,7 +154,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             spec,
             given=self._starting.given(spec),
             shown=plain_config(spec, self._starting.secrets),
-            trial_id=f"{spec.trial_id}-{self._count}",  # another attempt at a trial is another trial to Tune
+            trial_id=f"{spec.trial_id}-{self._count}",  # each attempt is a trial of its own to Tune
             storage=self._experiment.storage,
             placement_group_factory=asked,
         )

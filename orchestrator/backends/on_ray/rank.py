@@ -1,4 +1,4 @@
-"""One rank of a gang, as a Ray actor: one process with its own devices, serving trial after trial."""
+"""One rank of a gang as a Ray actor: a process with its own devices that runs one trial after another."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ With it, Ray calls every other method in one further thread, always the same, wh
 """
 
 PROCESS_GROUP = "trainables.process_group"
-"""Who connects a trial's ranks; where no trial has imported it there is nothing to leave."""
+"""The module that connects a trial's ranks; unless a trial has imported it, there is no connection to leave."""
 
 _RENDEZVOUS_PORTS = range(20_000, 30_000)
-"""Outside of what the kernel and Ray give out by themselves, so that nothing takes the port before rank 0 listens."""
+"""Outside the ranges of the kernel and Ray, so that nothing takes the port before rank 0 listens."""
 
 
 class Rank:
-    """The actor's class; it imports nothing that computes before its environment is as it should be.
+    """The actor's class; it sets up its environment before it imports any numerical library.
 
-    Its trials are numbered by its supervisor, each attempt anew: what is asked of a `turn` may come while the one
-    before still stands, or when the next one has begun, and is not to be answered with theirs.
+    Its supervisor numbers the attempts: each is a `turn`. A call about one turn may arrive during the previous or the
+    next one, and must not be answered with theirs.
     """
 
     def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
@@ -58,23 +58,20 @@ class Rank:
         self._moves = 0
 
     def rendezvous(self) -> str:
-        """`tcp://host:port` of a free port of this rank's node."""
+        """`tcp://host:port` with a free port of this rank's node."""
         host = ray.util.get_node_ip_address()
         return f"tcp://{host}:{_free_port(host)}"
 
     def run(
         self, turn: int, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
     ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
-        """Run one trial; returns the rank's outcome, all its rows, and what was seen of it meanwhile.
+        """Run one trial; returns the rank's outcome, all its rows, and the telemetry readings.
 
-        Its output goes to the log in its trial's folder.
-
-        The outcome also has `stopped`: whether the trainable was told, when it asked, to end early.
-
-        Raises what RANK_ENTRY raises; what the trainable raises is in the outcome.
+        Output goes to the log in the trial's folder. In the outcome, `stopped` says whether the trainable asked whether
+        to stop, and was told to. Raises what RANK_ENTRY raises; what the trainable raises is part of the outcome.
         """
         self._rows, self._moves, self._stopping, self._was_told_to_stop = [], 0, threading.Event(), False
-        self._turn = turn  # last: from here on others may ask
+        self._turn = turn  # last: from here on, calls about this turn are answered
         with _output_to(rank_log(Path(request["trial_dir"]), request["rank"])):
             entry = resolve_name(RANK_ENTRY)
             asked = {**request, "rendezvous": rendezvous}
@@ -97,23 +94,23 @@ class Rank:
         return self._was_told_to_stop
 
     def part(self) -> None:
-        """Leave the ranks of the last trial: the next one has others, or fewer."""
+        """Leave the last trial's process group: the next trial has another."""
         if PROCESS_GROUP in sys.modules:
             sys.modules[PROCESS_GROUP].leave()
 
     def moves(self, turn: int) -> int:
-        """How often this trial took a step, or reported: it moves as long as this grows."""
+        """How often this trial took a step or reported; a trial that hangs does not increase it."""
         return self._moves if turn == self._turn else 0
 
     def stacks(self) -> str:
-        """Where every thread of this process is."""
+        """The stacks of all threads of this process."""
         with tempfile.TemporaryFile("w+") as file:
             faulthandler.dump_traceback(file)
             file.seek(0)
             return file.read()
 
     def rows(self, turn: int, since: int) -> list[dict[str, Any]]:
-        """The rows of this trial from number `since` on."""
+        """The rows of this trial from index `since` on."""
         return self._rows[since:] if turn == self._turn else []
 
     def stop(self, turn: int) -> None:
@@ -123,7 +120,7 @@ class Rank:
 
 
 def rank_log(trial_dir: Path, rank: int) -> Path:
-    """What a rank has printed, in all attempts at the trial."""
+    """The file with a rank's output in all attempts at the trial."""
     return trial_dir / f"rank{rank}.log"
 
 
@@ -132,7 +129,7 @@ def _node_id() -> str:
 
 
 def _take_gpus(lost: Collection[str]) -> list[str]:
-    """The names of the GPUs that this process uses from now on."""
+    """Choose the GPUs that this process uses, avoiding lost ones; returns their names."""
     given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
     node_id = _node_id()
     here = of_node(lost, node_id)
@@ -140,7 +137,7 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
     count = sum(int(each.get("GPU", 0)) for each in mine)
     try:
         taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}")
-    except OSError:  # nobody can be told then; what Ray gave is this process' own anyway
+    except OSError:  # no record can be kept; the GPUs that Ray assigned belong to this process anyway
         return given
     if taken != given:
         os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
@@ -148,7 +145,7 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
 
 
 def _free_port(host: str) -> int:
-    """A port nothing listens on. OSError if a hundred tries find none."""
+    """A port on which nothing listens. Raises OSError if a hundred tries find none."""
     for port in random.SystemRandom().sample(_RENDEZVOUS_PORTS, 100):
         with socket.socket() as probe:
             if probe.connect_ex((host, port)) != 0:
@@ -158,7 +155,7 @@ def _free_port(host: str) -> int:
 
 @contextmanager
 def _output_to(path: Path) -> Iterator[None]:
-    """Send everything written to stdout and stderr, also by C code, to the end of this file."""
+    """Append everything written to stdout and stderr, also by C code, to this file."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     kept = {stream: os.dup(stream) for stream in (1, 2)}
     log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)

@@ -1,4 +1,4 @@
-"""How a rank ended whose process did not answer: Ray's account of it, the kernel's, and the rank's own log."""
+"""How a rank ended whose process did not answer, according to Ray, the kernel and the rank's own log."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.journal.outcome import Cause
 from sweeps.status import Status
 
 NODE_S = 40.0
-"""How long Ray may take to say what became of a rank that it cannot reach: it misses a node after some 15 s."""
+"""How long to wait for Ray to find out what happened to an unreachable rank; it notices a lost node after some 15 s."""
 
 NOTE_LENGTH = 200
 
@@ -25,9 +25,9 @@ _COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
 def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
-    """By rank, what Ray comes to say of each; those of one node wait together. `ask(rank, timeout_s)` as in `settled`.
+    """`settled` for several ranks at the same time, so that all are known within NODE_S.
 
-    Whatever becomes of the others, each has its say after NODE_S at the latest.
+    `ask(rank, timeout_s)` calls a rank once more.
     """
     if not errors:
         return {}
@@ -37,7 +37,7 @@ def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], obje
 
 
 def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
-    """What Ray comes to say of a rank that it could not reach; `ask(timeout_s)` calls the rank once more."""
+    """Ray's final error for a rank that it could not reach at first; `ask(timeout_s)` calls the rank once more."""
     until = time.monotonic() + NODE_S
     while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:
         try:
@@ -47,15 +47,15 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
         except RayError as further:
             error = further
             time.sleep(0.2)
-        else:  # it is there, and the call is lost all the same
+        else:  # it is alive, but the original call is lost
             break
     return error
 
 
 def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankEnd:
-    """The end of this rank, whose log begins at that byte: what stands before it is an earlier attempt's.
+    """The end of this rank. Its log starts at byte `began_at`; anything before belongs to an earlier attempt.
 
-    `oom_killed`: the kernel killed somebody on this node meanwhile.
+    `oom_killed`: the kernel's out-of-memory killer has killed a process on this node in the meantime.
     """
     account = str(error)
     last = account.strip().splitlines()[-1]
@@ -74,11 +74,11 @@ def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: 
 
 
 def in_short(account: str) -> str:
-    """Ray's account of a process that is gone, without all that might be the reason."""
+    """Ray's message about a lost process in one line, without its list of possible reasons."""
     if _is_of_the_node(account):
         return "its node was lost"
     last = account.strip().splitlines()[-1] if account.strip() else "no reason known"
-    if "End of file" in last:  # all that Ray sees of a process that goes without a word
+    if "End of file" in last:  # all that Ray knows of a process that was killed
         return "killed from outside, as by SIGKILL or the kernel's out-of-memory killer"
     return last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH]
 
@@ -88,14 +88,14 @@ def _is_of_the_node(account: str) -> bool:
 
 
 def _crash(log: Path, began_at: int) -> str:
-    """Python's own report of a fatal signal at the end of the log, if there is one."""
+    """Python's report of a fatal signal at the end of the log; empty if there is none."""
     text = log.read_bytes()[began_at:].decode(errors="replace") if log.exists() else ""
     _, found, report = text.rpartition("Fatal Python error: ")
     return report.strip() if found else ""
 
 
 def oom_kills() -> int:
-    """How many processes the kernel's out-of-memory killer has ended here so far; 0 where it does not say."""
+    """How many processes the kernel's out-of-memory killer has ended on this node; 0 if unknown."""
     return sum(map(_count, _COUNTS))
 
 

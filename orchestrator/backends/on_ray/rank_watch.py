@@ -1,4 +1,4 @@
-"""Asks the ranks of a running gang whether they move, and never waits for their answers."""
+"""Asks the ranks of a running gang whether they make progress, without waiting for their answers."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from orchestrator.backends.on_ray.rank import WATCH
 from orchestrator.backends.watch import Limits, Overdue, Watch
 
 STACKS_S = 1.0
-"""How long a rank that hangs may take to say where."""
+"""How long a rank that hangs may take to return its stacks."""
 
 
 class RankWatch:
-    """The watch over one attempt's ranks, from its construction on."""
+    """Watches the ranks of one attempt, from construction on."""
 
     def __init__(self, ranks: Sequence[Any], turn: int, limits: Limits) -> None:
-        """`turn`: which of the ranks' trials it is."""
+        """`turn` is the attempt's number; see `Rank`."""
         self._ranks, self._turn = ranks, turn
         self._watch = Watch(limits, ranks=len(ranks), now=time.monotonic())
         self._asked: dict[int, Any] = {}
         self._ask_at = 0.0
 
     def ended(self, rank: int) -> None:
-        """A rank is done, and is asked no more."""
+        """Stop asking this rank, which has ended."""
         self._watch.ended(rank)
 
     def overdue(self) -> Overdue | None:
-        """Why the trial is to end now, if it is."""
+        """Why to end the trial now; None if it may continue."""
         now, every_s = time.monotonic(), self._watch.look_again_s()
         if every_s is not None and now >= self._ask_at:
             self._ask_at = now + every_s
@@ -41,7 +41,7 @@ class RankWatch:
         return self._watch.overdue(now)
 
     def stacks(self, rank: int) -> str:
-        """Where the threads of a rank are, if it can still say so."""
+        """The stacks of a rank's threads, if it still answers."""
         try:
             asked = self._ranks[rank].stacks.options(concurrency_group=WATCH).remote()
             return str(ray.get(asked, timeout=STACKS_S))
@@ -49,7 +49,7 @@ class RankWatch:
             return f"rank {rank} does not say where it is: {type(error).__name__}\n"
 
     def _answers(self) -> dict[int, int]:
-        """What has come in since: how often each rank has moved."""
+        """The answers received since the last call: how often each rank has moved."""
         if not self._asked:
             return {}
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
@@ -57,6 +57,6 @@ class RankWatch:
         for rank in [rank for rank, answer in self._asked.items() if answer in ready]:
             try:
                 found[rank] = ray.get(self._asked.pop(rank))
-            except RayError:  # the rank is dead, and then `run` says so
+            except RayError:  # the rank is dead; the call of `run` fails too
                 continue
         return found

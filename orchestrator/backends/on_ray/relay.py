@@ -1,4 +1,4 @@
-"""What Tune says of its trials, passed on in the project's words: to the listener, and to Ray's metrics."""
+"""Passes Tune's events on to the listener and to Ray's metrics."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from orchestrator.journal.outcome import Cause, Outcome
 from sweeps.status import Status
 
 _UNHEARD = "The actor never ran"
-"""What Ray says of every actor where the cluster's head cannot call the driver back."""
+"""Ray's message for every actor if the cluster's head cannot connect to the driver."""
 
 SILENT_S = 120.0
-"""A supervisor that says nothing for so long, though it has something to say twice a second, is ended from outside."""
+"""A supervisor reports twice a second; one that is silent for this long is killed."""
 
 
 class Relay(Callback):  # type: ignore[misc]
-    """Tells the listener, and Ray's metrics."""
+    """A Tune callback that informs the listener and Ray's metrics."""
 
     def __init__(self, guarded: GuardedListener, quarantine: Quarantine) -> None:
         self._guarded = guarded
@@ -36,19 +36,19 @@ class Relay(Callback):  # type: ignore[misc]
         self._heard: dict[str, float] = {}
 
     def setup(self, *given: Any, **info: Any) -> None:
-        """Make what Tune could not pickle."""
+        """Create the metrics, which Tune could not pickle."""
         self._metrics = Metrics()
 
     def on_trial_start(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
-        """Its processes are there, and it begins."""
+        """The trial's processes are ready, and it starts."""
         self._start(trial)
 
     def on_trial_result(
         self, iteration: int, trials: list[Attempt], trial: Attempt, result: dict[str, Any], **info: Any
     ) -> None:
-        """What is new of it, its end perhaps."""
+        """New rows of the trial, and possibly its outcome."""
         self._heard[trial.trial_id] = time.monotonic()
-        trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # others are told figures only
+        trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # other callbacks get numbers only
         with self._guarded.listening() as listener:
             if trial.rows:
                 listener.reported(trial.spec, trial.rows)
@@ -59,7 +59,7 @@ class Relay(Callback):  # type: ignore[misc]
                 self._metrics.finished(trial.spec, outcome)
 
     def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
-        """The supervisor itself failed: its process, its node, or Ray."""
+        """The supervisor itself failed, because of its process, its node, or Ray."""
         if trial.trial_id not in self._started:
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
@@ -69,7 +69,7 @@ class Relay(Callback):  # type: ignore[misc]
         self._metrics.finished(trial.spec, outcome)
 
     def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
-        """The clocks go on, and supervisors that say nothing any more are ended."""
+        """Let the listener do what is due, and kill supervisors that are silent."""
         with self._guarded.listening() as listener:
             listener.ticked()
         for trial in trials:
@@ -87,7 +87,7 @@ class Relay(Callback):  # type: ignore[misc]
 
 
 def _with_quarantine(outcome: Outcome) -> Outcome:
-    """The outcome, its note with what is not used any more."""
+    """The outcome, with the quarantined GPUs added to its note."""
     lost = [
         f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
     ]
@@ -97,7 +97,7 @@ def _with_quarantine(outcome: Outcome) -> Outcome:
 def _broken(error_file: str | None, wall_s: float) -> Outcome:
     trace = Path(error_file).read_text() if error_file else ""
     hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNHEARD in trace else ""
-    # The supervisor computes nothing: what ends it is its node, or Ray.
+    # The supervisor computes nothing: only its node or Ray can have ended it.
     return Outcome(
         status=Status.FAILED,
         cause=Cause.NODE,

@@ -1,4 +1,4 @@
-"""The code that travels to the nodes of a cluster that runs already: nothing of it has to be installed there."""
+"""The code shipped to the nodes of an existing cluster, so that none of it has to be installed there."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from typing import Any
 from orchestrator.config.own_code import python_files
 
 CODE = Path(__file__).parents[3]
-"""The folder that the three rooms are imported from."""
+"""The folder that contains the three packages."""
 
 _ROOMS = ("sweeps", "trainables", "orchestrator")
 
 
 def stage(target: Path, here: Path, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Copy what travels into `target`; returns the runtime_env that ships it.
+    """Copy the code into `target`; returns the runtime_env that ships it.
 
-    That is the three rooms and, from the user's folder `here`, the Python files: no hidden file or folder, no virtual
-    environment, no data and no results. A submitted job has its own folder on the nodes already.
+    It consists of the three packages and the Python files of the user's folder `here`, without hidden files, virtual
+    environments, data and results. A submitted job already has its own folder on the nodes.
     """
     submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in environment
     for file in () if submitted else python_files(here):

@@ -1,4 +1,4 @@
-"""Which cells of a large grid to try next, as a searcher of Ray Tune's sees it."""
+"""Chooses the next cells of a large grid with a searcher of Ray Tune."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from ray.tune.search import Searcher
 from sweeps.mistakes import MistakesError
 
 ASKS = 100
-"""How often a searcher may name a cell that was tried or does not exist, before it has no other idea."""
+"""How many suggestions of cells that were tried or do not exist end the search."""
 
 METRIC = "objective"
 
 Point = tuple[int, ...]
-"""A cell: of each axis the number of its value."""
+"""A cell, as the index of its value on each axis."""
 
 
 def searcher_of(given: Mapping[str, Any]) -> Searcher:
-    """The searcher that {_target_: …, keys of its own} makes; MistakesError where it makes none."""
+    """Create the searcher of a config `{_target_: …, …}`. Raises MistakesError if that fails."""
     keys = dict(given)
     target = keys.pop("_target_")
     try:
@@ -41,10 +41,10 @@ def next_points(
     waiting: Sequence[Point],
     count: int,
 ) -> list[Point]:
-    """As `search_optuna.next_points`, with the time alone for an objective: Tune's searchers have one.
+    """Like `search_optuna.next_points`, but with time as the only objective: Tune's searchers have just one.
 
-    The searcher is made anew, and told what is known: of the points that were tried as far as it takes such (Tune's
-    `add_evaluated_point`), and of all that it names again. MistakesError for one that takes no search space.
+    A new searcher is created each time. It gets the results of tried points by Tune's `add_evaluated_point` if it
+    supports that, and otherwise when it suggests them again. Raises MistakesError if it accepts no search space.
     """
     searcher = searcher_of(given)
     if not searcher.set_search_properties(METRIC, "min", {axis: tune.choice(list(axes[axis])) for axis in axes}):

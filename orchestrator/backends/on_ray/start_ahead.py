@@ -1,8 +1,7 @@
-"""Processes that start before their gang's GPUs are free, so that the GPUs do not wait for Python.
+"""Starts processes before their gang's GPUs are free, so that the GPUs do not wait for Python.
 
-Ray keeps processes that nobody needs yet, and a gang takes those first. Each raylet is asked for as many as the next
-gangs need, and what they import while they wait is everything but the user's own code: see `prepared`. A process that
-was asked for in vain ends by itself.
+Ray keeps idle processes, and a gang uses those first. Each raylet is asked for as many as the next gangs need. While
+they wait they import everything but the user's own code: see `import_ahead`. Unused processes end by themselves.
 """
 
 from __future__ import annotations
@@ -20,22 +19,22 @@ from sweeps.feasibility import Node
 from sweeps.upcoming import Upcoming
 
 BATCH_S = 10.0
-"""How long the processes of a batch may take to start, before others start beside the same trials."""
+"""How long a batch of processes gets to start before the next batch starts next to the same trials."""
 KEEP_S = 900
-"""How long a process waits for its gang."""
+"""How long an unused process lives."""
 OWN_CODE: str | tuple[str, ...] = "trainables."
-"""What is the user's is not imported before its process has its devices."""
+"""Only modules with this prefix are imported ahead: the user's own must not be imported without their devices."""
 ANSWER_S = 5.0
 
 _log = logging.getLogger(__name__)
 
 
 def at_once(cores: float, beside: Collection[str]) -> int:
-    """THE rule: how many processes may start at a time on a node with so many cores, beside trials of these timings.
+    """How many processes may start at a time on a node with this many cores, next to trials of these timing modes.
 
-    Each computes on one core for some seconds. Beside timed trials they may take no more of the cores than the timing
-    gate lets pass of anybody's work: nodes of fewer than 20 cores start nothing ahead. Beside `exclusive` trials, whose
-    node is to be quiet, nothing starts. Timings of `shared` trials do not count.
+    Each computes on one core for some seconds. Next to timed trials they may use no more of the cores than the timing
+    gate tolerates of foreign work, so that nodes with fewer than 20 cores start nothing ahead. Next to `exclusive`
+    trials, which need a quiet node, nothing starts. `shared` trials have no valid timings to protect.
     """
     if "exclusive" in beside:
         return 0
@@ -44,17 +43,17 @@ def at_once(cores: float, beside: Collection[str]) -> int:
 
 
 class StartAhead:
-    """Of one run. Ray does not say how many processes wait: it is counted what was asked for and not taken since."""
+    """The processes started ahead in one run. Ray does not say how many are idle, so requests and uses are counted."""
 
     def __init__(self, *, wanted: bool) -> None:
-        """`wanted`: whether anything is to be started ahead at all."""
+        """`wanted`: whether to start anything ahead at all."""
         self._wanted = wanted
         self._asked_for: tuple[Sequence[str], int] | None = None
         self._spare: dict[str, int] = {}
         self._asked_s: dict[str, float] = {}
 
     def prepare_for(self, trainable: str, threads: Collection[int]) -> None:
-        """Know the ranks to come; where they differ in their threads nothing can start before it is known for which."""
+        """Set what processes import; if ranks differ in their number of threads, nothing can start ahead."""
         self._wanted = self._wanted and len(threads) == 1
         modules = [trainable.partition(":")[0]] if trainable.startswith(OWN_CODE) else []
         asked = (modules, max(threads))
@@ -63,7 +62,7 @@ class StartAhead:
             self._asked_for = asked
 
     def settle(self, foreseen: Callable[[], Upcoming | None], now_s: float) -> None:
-        """Have what the foreseen gangs need start, a batch at a time."""
+        """Start what the foreseen gangs need, one batch at a time."""
         upcoming = foreseen() if self._wanted else None
         if upcoming is None:
             return
@@ -74,7 +73,7 @@ class StartAhead:
                 self._start(node.node_id, count, now_s)
 
     def begins(self, nodes: Sequence[Node], now_s: float) -> None:
-        """A gang starts on its own cores, its ranks on these nodes: what was not started ahead starts at once."""
+        """A gang with its ranks on these nodes starts: start the processes that were not started ahead."""
         if not self._wanted:
             return
         needed = Counter(nodes)
@@ -96,15 +95,15 @@ class StartAhead:
         start_processes(node_id, count, self._failed)
 
     def _failed(self, why: str) -> None:
-        """A gang starts all its processes by itself, then."""
+        """Give up starting processes ahead: each gang then starts its own."""
         self._wanted = False
         _log.warning("no processes are started ahead any more: %s", why)
 
 
 def start_processes(node_id: str, count: int, failed: Callable[[str], None]) -> None:
-    """Ask the node's raylet for so many processes of this driver's; `failed` is told why it does not start them."""
-    try:  # nothing of it is Ray's public interface
-        import grpc  # which Ray by itself does without
+    """Ask the node's raylet for this many processes of this driver; `failed` is called with the reason if it fails."""
+    try:  # none of this is part of Ray's public interface
+        import grpc  # not a dependency of Ray
         from ray._private.grpc_utils import init_grpc_channel
         from ray.core.generated.common_pb2 import Language
         from ray.core.generated.node_manager_pb2 import PrestartWorkersRequest
@@ -114,7 +113,7 @@ def start_processes(node_id: str, count: int, failed: Callable[[str], None]) -> 
         return
 
     address = next((_address(each) for each in ray.nodes() if each["NodeID"] == node_id and each["Alive"]), None)
-    if address is None:  # it is lost, and then nothing starts there
+    if address is None:  # the node is lost
         return
     context = ray.get_runtime_context()
     asked = PrestartWorkersRequest(

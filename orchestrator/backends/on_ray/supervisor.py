@@ -1,6 +1,7 @@
 """A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
 
-To Tune the supervisor is a trial's actor, and nothing of Tune is imported here: that takes as long as half a gang.
+To Tune the supervisor is a trial's actor. It does not import Tune, which would double the time that a gang takes to
+start.
 """
 
 from __future__ import annotations
@@ -32,21 +33,21 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 POLL_S = 0.5
-"""How often a running gang is asked for rows; its end is noticed at once."""
+"""How often to ask a running gang for rows; its end is noticed at once."""
 LAST_WORDS_S = 2.0
-"""How long the others may still say what they saw after one rank failed, before they are killed."""
+"""How long the other ranks may continue after one has failed, to report what they saw, before they are killed."""
 NOTICE_S = 15.0
-"""How long ranks may take for their checkpoint once their node is known to go."""
+"""How long ranks may take for a checkpoint once their node is about to be removed."""
 STOP_S = 2.0
-"""How long ranks that were asked to stop may take before they are killed."""
+"""How long ranks may take to stop before they are killed."""
 
 
 class Supervisor:
-    """Runs one trial after another on its gang of ranks, and never imports what they compute with.
+    """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. The last of
-    its results carries the trial's "outcome", and every one the "rows" reported since the one before; the last
-    row's figures stand beside them, for Tune's own callbacks.
+    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. Every result
+    has the "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's own
+    callbacks, each result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
@@ -58,12 +59,12 @@ class Supervisor:
         self._start(config)
 
     def reset(self, config: Mapping[str, Any]) -> bool:
-        """Start the next trial, of a shape that has room here; True, as Tune wants to be told."""
+        """Start the next trial, which fits this gang. Returns True, as Tune requires."""
         self._start(config)
         return True
 
     def train(self) -> dict[str, Any]:
-        """What Tune calls an iteration: a step, with what Tune's own callbacks look for in its result."""
+        """One iteration in Tune's sense: a step, plus the fields that Tune's callbacks expect in its result."""
         result = self.step()
         self._iterations += 1
         total_s = time.monotonic() - self._started
@@ -73,7 +74,7 @@ class Supervisor:
         return {"done": False, "training_iteration": self._iterations} | passed | about | result
 
     def get_auto_filled_metrics(self, debug_metrics_only: bool = True) -> dict[str, Any]:
-        """Where and when, by Tune's names; it asks for them as a trial begins."""
+        """Place and time under Tune's names; Tune asks for them when a trial starts."""
         now = datetime.now()
         return {
             "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
@@ -84,7 +85,7 @@ class Supervisor:
         }
 
     def step(self) -> dict[str, Any]:
-        """Wait until all ranks have ended, but not longer than a poll; returns what is new."""
+        """Wait until all ranks have ended, or for POLL_S; returns what is new."""
         ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
         self._hear({self._running.pop(answer): answer for answer in ended})
         self._look_after_ranks()
@@ -95,7 +96,7 @@ class Supervisor:
         return {**plain_result(self._last_row, {}), "rows": rows}
 
     def stop(self) -> None:
-        """Give up a trial that still runs, and end the ranks."""
+        """Stop the running trial, if any, and end the ranks."""
         if self._running:
             self._ask_to_stop()
             ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
@@ -124,7 +125,7 @@ class Supervisor:
         self._ranks = self._workers.take(self._trial, config["lost"])
         self._watch = RankWatch(self._ranks, self._turn, self._conduct.limits)
         shared = {"gang_id": self._workers.gang_id, "trial_dir": str(self._trial_dir)}
-        # The address is passed on as a reference: nobody waits for rank 0 but those who need to know.
+        # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
             actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
@@ -134,13 +135,13 @@ class Supervisor:
         }
 
     def give_up(self, trial_id: str, why: str) -> None:
-        """End the trial within its training, if it still runs."""
+        """End the trial early, if it still runs."""
         if self._running and self._trial.trial_id == trial_id:
             self._given_up = why
             self._ask_to_stop()
 
     def _look_after_ranks(self) -> None:
-        """Give up a trial that has had its time, or whose node is about to go: its last words have been said."""
+        """End a trial that has exceeded its time limits, or whose node is about to be removed."""
         if self._running and not self._leaving:
             self._leave(self._notice.of(self._workers.nodes[: len(self._ranks)]))
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
@@ -150,7 +151,7 @@ class Supervisor:
             self._deadline = time.monotonic()
 
     def _leave(self, nodes: Collection[str]) -> None:
-        """Ask all ranks to write a checkpoint and end, if some of their nodes are about to be taken away."""
+        """Ask all ranks to write a checkpoint and stop, if any of their nodes is about to be removed."""
         self._leaving = sorted(nodes)
         if nodes:
             self._ask_to_stop()
@@ -161,7 +162,7 @@ class Supervisor:
             rank.stop.options(concurrency_group=WATCH).remote(self._turn)
 
     def _hear(self, answers: Mapping[int, Any]) -> None:
-        """Take down how these ranks ended; the first that failed sets the others a deadline."""
+        """Record how these ranks ended; the first failure sets a deadline for the others."""
         unanswered: dict[int, RayError] = {}
         for rank, answer in answers.items():
             try:
@@ -181,7 +182,7 @@ class Supervisor:
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
 
     def _lost(self, errors: Mapping[int, RayError]) -> list[RankEnd]:
-        """How ranks ended whose processes did not answer."""
+        """The ends of ranks whose processes did not answer."""
         ends = []
         for rank, error in all_settled(errors, self._ask_again).items():
             log, began_at = self._logs[rank]
@@ -198,7 +199,7 @@ class Supervisor:
             asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._turn, self._seen)
             try:
                 rows = ray.get(asked, timeout=POLL_S)
-            except RayError:  # too busy to answer, and then asked again; or dead, and then `run` says so
+            except RayError:  # too busy to answer: asked again later; or dead: the call of `run` fails too
                 rows = []
         self._seen += len(rows)
         self._last_row = rows[-1] if rows else self._last_row
@@ -220,6 +221,6 @@ class Supervisor:
 
 
 def _given_up(outcome: Outcome, why: str) -> Outcome:
-    """That of a trial that ended within its training; what half a training comes to on the test set is no figure."""
+    """The outcome of a trial stopped early, without test accuracy, which means nothing for half a training."""
     metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
     return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

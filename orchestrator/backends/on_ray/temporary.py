@@ -1,4 +1,4 @@
-"""What is different for a while: environment variables, a piece of Ray, how signals are handled; no ray here."""
+"""Context managers for temporary changes: environment variables, attributes of a module, handling of signals."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
 
 @contextmanager
 def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """The module has this value under this name: for what no setting of Ray's would do."""
+    """Replace an attribute of a module, for what Ray has no setting for."""
     theirs = getattr(module, name)
     setattr(module, name, value)
     try:
@@ -39,7 +39,7 @@ def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
 
 @contextmanager
 def handler_kept(number: int) -> Iterator[None]:
-    """Undo what Ray does to the driver's handler of this signal; only the main thread can, and there only Ray does."""
+    """Restore the handler of this signal, which Ray replaces. Both are possible in the main thread only."""
     before = signal.getsignal(number)
     try:
         yield

@@ -1,4 +1,4 @@
-"""The token that a Ray cluster asks for: who may read it, and that it is shown. No ray here: that would be too late."""
+"""The token of a Ray cluster: keeping it private, and using it. Does not import ray, before which it must be set."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from sweeps.mistakes import MistakesError
 
 
 def token_file() -> Path:
-    """Where Ray keeps the token unless the environment names another place."""
+    """The file in which Ray keeps the token."""
     return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
 
 
 def token_place() -> str:
-    """Where the token of a cluster that was started here is, in words."""
+    """Where to find the token of a cluster that was started here, in words."""
     return "the environment of this sweep, RAY_AUTH_TOKEN" if _in_environment() else str(token_file())
 
 
 def show_token_if_any() -> None:
-    """Authenticate with the token, if there is one: to an explicit address Ray would go without.
+    """Authenticate with the token, if there is one: with an explicit address, Ray would not.
 
-    To be called before ray is imported, because Ray reads the mode then.
+    Must be called before ray is imported, because Ray reads the mode then.
     """
     if _in_environment() or _is_there(token_file()):
         os.environ.setdefault("RAY_AUTH_MODE", "token")
 
 
 def require_token() -> None:
-    """Make Ray ask for the token in a cluster started here. MistakesError if the environment says it must not."""
+    """Make a cluster started here require the token. Raises MistakesError if the environment forbids that."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token":
         raise MistakesError(
@@ -39,10 +39,10 @@ def require_token() -> None:
 
 
 def keep_token_private(path: Path) -> None:
-    """Make the file with Ray's token before Ray does, whole and for its owner alone; one that is there is closed.
+    """Create Ray's token file before Ray does, atomically and readable by its owner only; fix an existing one's mode.
 
-    Where the file cannot be written, as in a home that is read-only, a token that is there stays as it is, and a new
-    one is in the environment alone, which Ray's processes inherit. One that is there already goes before any file.
+    If the file cannot be written, as in a read-only home, an existing token is kept, and a new one is put into the
+    environment, which Ray's processes inherit. A token in the environment takes precedence over any file.
     """
     if _in_environment():
         return
@@ -64,10 +64,10 @@ def keep_token_private(path: Path) -> None:
 
 
 def _in_environment() -> bool:
-    """Whether the token itself is there; to Ray an empty one is none."""
+    """Whether the environment has the token; Ray treats an empty one as none."""
     return bool(os.environ.get("RAY_AUTH_TOKEN"))
 
 
 def _is_there(path: Path) -> bool:
-    """Also in a folder that is closed to us, as another user's home is: what cannot be seen is not there for Ray."""
+    """Whether the file exists and is visible: Ray cannot use one in another user's home either."""
     return os.path.exists(path)

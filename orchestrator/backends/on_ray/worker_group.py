@@ -1,6 +1,6 @@
-"""The processes in the bundles of a placement group: each starts when it is first needed, and serves trial after trial.
+"""The processes in the bundles of a placement group; each starts when first needed and runs one trial after another.
 
-A trial takes the first of them, as many as it has ranks; the others idle meanwhile.
+A trial uses as many of them as it has ranks, from the first on; the others are idle meanwhile.
 """
 
 from __future__ import annotations
@@ -17,25 +17,25 @@ from orchestrator.backends.on_ray.rank import WATCH, Rank
 from sweeps.trial import TrialSpec
 
 PART_S = 10.0
-"""How long processes may take to give up their connection before one of them is replaced."""
+"""How long processes may take to leave their process group before they are replaced."""
 
 
 class WorkerGroup:
-    """Rank actors, rank i in bundle i: a supervisor's empty bundle is not part of the placement group."""
+    """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
 
     def __init__(self, workers: str = "warm") -> None:
-        """`workers`: as of the back end's conduct."""
+        """`workers`: see `Conduct.workers`."""
         self._workers = workers
         self._seed: int | None = None
         self._actors: dict[int, Any] = {}
         self._connected = 0
         self.gang_id = ""
-        """Of the processes that compute together now: as long as it stays their connection does."""
+        """Identifies the processes that are connected now; a new connection gets a new id."""
         self.nodes: Sequence[str] = ()
-        """The id of the node of each bundle, as the gang began: a lost node's bundles move."""
+        """The node id of each bundle when the gang started; bundles of a lost node move."""
 
     def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
-        """The trial's ranks; they talk to one another and to no one else, and use no GPU that is `lost`."""
+        """The trial's ranks, connected to one another only; they use no GPU that is `lost`."""
         if self._workers == "per_seed" and trial.seed != self._seed:
             self.close()
         self._seed = trial.seed
@@ -51,7 +51,7 @@ class WorkerGroup:
         return [self._actors[rank] for rank in ranks]
 
     def end(self) -> None:
-        """End the processes of the last trial; whoever sat idle may serve the next."""
+        """End the processes of the last trial; idle ones may serve the next."""
         for rank in range(self._connected):
             ray.kill(self._actors.pop(rank))
         self._connected = 0
@@ -63,11 +63,11 @@ class WorkerGroup:
         self._actors, self._connected = {}, 0
 
     def _name(self, trial: TrialSpec, rank: int) -> str:
-        """For people who look at Ray's dashboard, where every call of it has the name of its own trial."""
+        """The actor's name in Ray's dashboard; each call of it shows its own trial's name."""
         return f"{trial.label}{'' if self._workers == 'fresh' else ' and following'}/rank{rank}/{uuid4().hex[:6]}"
 
     def _part(self) -> None:
-        """Give up the connection, all ranks at once: a rank that left alone would leave the others waiting for it."""
+        """Disconnect all ranks at the same time: if one left alone, the others would wait for it."""
         leaving = {self._actors[rank].part.remote(): rank for rank in range(self._connected)}
         if not leaving:
             return

@@ -5,8 +5,7 @@ import pytest
 from ray.tune.experiment import Trial
 
 from orchestrator.backends.agenda import Agenda
-from orchestrator.backends.on_ray.attempt import Starting
-from orchestrator.backends.on_ray.bundles import Bundles
+from orchestrator.backends.on_ray.attempt import Bundles, Starting
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.outcome import Cause, Outcome
