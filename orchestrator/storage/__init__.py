@@ -1,1 +1,1 @@
-"""Files that hold whatever happens: where everything of a sweep lies, how it is written, and who may write it."""
+"""Where a sweep's files are, how they are written durably, and who may write them."""

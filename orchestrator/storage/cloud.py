@@ -1,4 +1,4 @@
-"""A folder of a store that only takes whole files: S3, Google Cloud Storage, another disk. It owns pyarrow.fs."""
+"""A folder in an object store (S3, Google Cloud Storage, …), which only accepts whole files."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ from urllib.parse import urlsplit
 from sweeps.mistakes import MistakesError
 
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
-"""What a URI of a store begins with."""
+"""The supported schemes of store URIs."""
 
 _CHUNK = 1 << 20
 
 
 def is_uri(place: str) -> bool:
-    """Whether results are to lie in a store, and not in a folder."""
+    """Whether results go to a store rather than to a folder."""
     return "://" in place
 
 
 def uri_mistakes(place: str) -> list[str]:
-    """A line if the place is a URI of no store that is known."""
+    """A line if the place is a URI with an unknown scheme."""
     scheme = urlsplit(place).scheme
     known = ", ".join(f"{each}://…" for each in SCHEMES)
     return [f"results_dir must be a folder, or one of {known}, not {place!r}"] if scheme not in SCHEMES else []
 
 
 class Cloud:
-    """Files by their names relative to the folder, with `/` in them. OSError for whatever the store refuses."""
+    """A folder's files, named relative to it, with `/`. Methods raise OSError if the store refuses."""
 
     def __init__(self, uri: str, folder: str) -> None:
-        """A folder below the URI. MistakesError for a URI that pyarrow cannot read."""
+        """The folder below the URI. Raises MistakesError for a URI that pyarrow cannot use."""
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
 
@@ -42,7 +42,7 @@ class Cloud:
         self._root = PurePosixPath(root) / folder
 
     def files(self) -> dict[str, tuple[int, float]]:
-        """By name the size in bytes, and the second of the last change; those of no sound name are left out."""
+        """Size in bytes and time of last change by name; unsafe names are left out."""
         from pyarrow.fs import FileSelector, FileType
 
         selector = FileSelector(str(self._root), recursive=True, allow_not_found=True)
@@ -53,12 +53,12 @@ class Cloud:
         }
 
     def read(self, name: str) -> bytes:
-        """The whole of a file that fits into memory."""
+        """The contents of a file, which must fit into memory."""
         with self._store.open_input_stream(self._path(name)) as stream:
             return bytes(stream.read())
 
     def fetch(self, name: str, path: Path) -> None:
-        """Copy the file here; it appears whole or not at all."""
+        """Download the file; it appears as a whole or not at all."""
         aside = path.with_name(f".{path.name}.aside")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with self._store.open_input_stream(self._path(name)) as stream, aside.open("wb") as file:
@@ -66,12 +66,12 @@ class Cloud:
         aside.replace(path)
 
     def put(self, name: str, path: Path) -> None:
-        """Copy the file there."""
+        """Upload the file."""
         with path.open("rb") as file, self._writing(name) as stream:
             shutil.copyfileobj(file, stream, _CHUNK)
 
     def write(self, name: str, data: bytes) -> None:
-        """Put these bytes there as a file."""
+        """Write these bytes to a file in the store."""
         with self._writing(name) as stream:
             stream.write(data)
 
@@ -83,6 +83,6 @@ class Cloud:
         return str(self._root / name)
 
     def _writing(self, name: str) -> Any:
-        if self._store.type_name == "local":  # others have no folders
+        if self._store.type_name == "local":  # object stores have no folders
             self._store.create_dir(str(self._root / PurePosixPath(name).parent), recursive=True)
         return self._store.open_output_stream(self._path(name))

@@ -1,8 +1,8 @@
-"""Results that lie in a store: worked on in a folder here, fetched from there before, and copied back meanwhile.
+"""Results in a store: fetched into a local folder first, and copied back while the sweep runs.
 
-The journal needs a disk that appends and syncs, which no store does. So a sweep is done in a folder, and the store has
-a copy, at most as old as EVERY_S and the time of a copy: what is lost with the machine is what ended since. The copy's
-journal never tells of files that are not there yet.
+The journal needs a disk that appends and syncs, which no store does. So a sweep works in a folder, and the store has a
+copy that is at most EVERY_S plus the time of a copy old: if the machine is lost, so is what ended since then. The
+copied journal never mentions files that are not in the store yet.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from orchestrator.storage.layout import Layout
 from sweeps.mistakes import MistakesError
 
 EVERY_S = 20.0
-"""How often what is new is copied while trials run."""
+"""How often to copy what is new while trials run."""
 
 _UNKNOWN = (-1, -1)
-"""Of a file there: whether it is this one."""
+"""State of a file in the store that may differ from the local one."""
 
 
 class Copying:
-    """For as long as the `with` lasts. MistakesError where the store cannot be reached, or has other results."""
+    """Context manager that copies. Raises MistakesError if the store cannot be reached or holds other results."""
 
     def __init__(self, uri: str, layout: Layout, console: Console) -> None:
         self._uri, self._layout, self._console = uri, layout, console
@@ -58,7 +58,7 @@ class Copying:
             self._console.print(message, style="red", markup=False, soft_wrap=True)
 
     def _fetch(self) -> None:
-        """Take what is there, unless what is here goes further; MistakesError where neither begins as the other."""
+        """Fetch the store's results unless the local ones are newer. Raises MistakesError if the journals diverge."""
         journal, files = self._layout.journal, self._cloud.files()
         there = self._cloud.read(journal.name) if journal.name in files else b""
         here = _whole_lines(journal)
@@ -85,7 +85,7 @@ class Copying:
             self._copy()
 
     def _copy(self) -> None:
-        """Copy what is new; the journal last, as it was at first."""
+        """Copy what is new; the journal last, as it was at the beginning of the copy."""
         journal = _whole_lines(self._layout.journal)
         try:
             for name, path in self._files():
@@ -112,11 +112,11 @@ class Copying:
             self._there[name] = state
 
     def _is_over(self, name: str) -> bool:
-        """Whether it is a checkpoint whose trial has ended; whatever else is missing here is kept there."""
+        """Whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""
         return "/checkpoint/" in name and not (self._layout.root / name).exists()
 
     def _files(self) -> Iterator[tuple[str, Path]]:
-        """Every file that belongs to the results, by its name in the store; no links, and none that is half written."""
+        """Every file of the results, with its name in the store, except links and half-written files."""
         for folder, _, names in os.walk(self._layout.root):
             for name in names:
                 path = Path(folder) / name
@@ -126,6 +126,6 @@ class Copying:
 
 
 def _whole_lines(journal: Path) -> bytes:
-    """The journal's acknowledged records: the last line may be half of one."""
+    """The journal's complete lines; a partial last line is left out."""
     data = journal.read_bytes() if journal.exists() else b""
     return data[: data.rfind(b"\n") + 1]

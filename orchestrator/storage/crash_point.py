@@ -1,7 +1,7 @@
 """Named moments between two effects on the disk, at which the fault tests kill the driver.
 
-ORCHESTRATOR_CRASH_AT=journal.written:3 ends the process with SIGKILL when that moment comes for the third time. What a
-crash leaves behind is so tried at every place where something could be half done, and not only at random.
+ORCHESTRATOR_CRASH_AT=journal.written:3 kills the process with SIGKILL when that moment is reached for the third time.
+This tests a crash at every place where something could be half done, and not only at random ones.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ VARIABLE = "ORCHESTRATOR_CRASH_AT"
 
 
 class Moment(StrEnum):
-    """What has just been done when the process dies."""
+    """What has just been completed at this moment."""
 
     LOCKED = "lock.taken"
     SIGNED = "lock.signed"
@@ -39,7 +39,7 @@ _left = 0
 
 
 def arm() -> None:
-    """Read from the environment which moment is the last one."""
+    """Read from the environment at which moment to die."""
     global _wanted, _left
     _wanted, _, number = os.environ.get(VARIABLE, "").partition(":")
     _left = int(number or 1)
@@ -49,7 +49,7 @@ arm()
 
 
 def reached(moment: Moment) -> None:
-    """The moment has come; nothing happens unless a test wants it to."""
+    """Called at the moment; does nothing unless a test asks for a crash there."""
     global _left
     if moment == _wanted:
         _left -= 1

@@ -1,8 +1,8 @@
-"""The learning curve of a trial: `metrics.jsonl`, a row an epoch.
+"""The learning curve of a trial: `metrics.jsonl`, one row per epoch.
 
-Curves are for pictures. Rows are not made durable one by one: what a crash can take are the last rows of a trial that
-has no end in the journal. A trial that is interrupted or retried starts again, and so does its curve, from the first
-epoch that the new attempt reports: one that continues from a checkpoint keeps what was before.
+Rows are not made durable one by one: a crash can lose the last rows of a trial that has not ended in the journal. A
+trial that is interrupted or retried restarts its curve at the first epoch that the new attempt reports; an attempt that
+continues from a checkpoint keeps the rows before it.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from orchestrator.storage import json_line
 from orchestrator.storage.durable import append, write_whole
 
 TORN = "torn"
-"""What the word about a last line begins with that has no end: its writer is at it, or was killed."""
+"""Prefix of the message about an incomplete last line, whose writer is still writing or was killed."""
 
 
 def begin(path: Path) -> None:
-    """Start the curve of a new attempt: rows of the one before are gone."""
+    """Start the curve of a new attempt, discarding earlier rows."""
     path.parent.mkdir(mode=0o700, exist_ok=True)
     write_whole(path, b"")
 
 
 def extend(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Add rows of JSON values, in order."""
+    """Append rows of JSON values, in order."""
     append(path, b"".join(json_line.encode(row) + b"\n" for row in rows))
 
 
 def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """The rows that are whole, and a line about each that is not; FileNotFoundError without a curve."""
+    """The intact rows, and a message about each damaged one. Raises FileNotFoundError if there is no curve."""
     rows, damages = [], []
     *lines, tail = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
@@ -49,9 +49,9 @@ def read(path: Path) -> tuple[list[dict[str, Any]], list[str]]:
 
 
 def take_back(path: Path, epoch: Any) -> None:
-    """Drop the rows from this epoch on, and damaged ones: an attempt that continues from a checkpoint says them again.
+    """Drop rows from this epoch on, which an attempt that continues from a checkpoint reports again.
 
-    Rows without a number for an epoch cannot be placed, and go as well.
+    Damaged rows and rows without a numeric epoch are dropped as well.
     """
     rows, _ = read(path)
     kept = [row for row in rows if _is_before(row.get("epoch"), epoch)]

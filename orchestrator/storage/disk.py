@@ -1,4 +1,4 @@
-"""What to tell a user whose disk takes no more: which file, why, and what to free."""
+"""Messages for users whose disk fails or is full: which file, why, and what to do."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ _TO_DO = {
 
 
 def is_at_fault(error: OSError, results_dir: Path) -> bool:
-    """Whether the error is of the disk, or of a file of the results, and not of a network or the user's code."""
+    """Whether the error is due to the disk or a file of the results, rather than a network or the user's code."""
     inside = error.filename is not None and Path(str(error.filename)).absolute().is_relative_to(results_dir.absolute())
     return inside or fails(error)
 
 
 def fails(error: OSError) -> bool:
-    """Whether it is of the disk itself, which takes nothing more, whatever the file."""
+    """Whether the disk itself failed, whatever the file."""
     return error.errno in _DISK
 
 
 def advice(error: OSError, results_dir: Path) -> str:
-    """The message for an error of the file system: one that names the place, its free space, and the way on."""
+    """A message for a file system error: the path, the free space, and what to do."""
     place = Path(str(error.filename)) if error.filename else results_dir
     if not results_dir.is_dir():
         state = "was moved or deleted, or its disk is no longer there: bring it back, and the same command continues"

@@ -1,4 +1,4 @@
-"""Files that are either the old ones or the new ones, whole, whatever happens in between."""
+"""Atomic and durable writes: a file has either its old or its new contents, whatever happens in between."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ _END = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def write_durably(path: Path, data: bytes) -> None:
-    """Write aside, fsync, replace, fsync the directory. On OSError the file is as it was before."""
+    """Write to a temporary file, fsync, replace, fsync the directory. On OSError the file is unchanged."""
     _replace(path, data, durably=True)
     sync_directory(path.parent)
 
 
 def write_whole(path: Path, data: bytes) -> None:
-    """As `write_durably`, but for what can be made again: a power cut may take it, a crash of the process cannot."""
+    """Write atomically without fsync, for what can be rebuilt: it survives a crash of the process, not a power cut."""
     _replace(path, data, durably=False)
 
 
 def append(path: Path, data: bytes) -> None:
-    """Add to the end of a file that can be made again; OSError, and perhaps a torn end, where it cannot be written."""
+    """Append to a file that can be rebuilt. An OSError may leave a partial last line."""
     file = os.open(path, _END, 0o600)
     try:
         write_all(file, data)
@@ -34,7 +34,7 @@ def append(path: Path, data: bytes) -> None:
 
 
 def write_all(file: int, data: bytes) -> None:
-    """Write every byte. OSError, naming a full disk, where the system takes no more and does not say why."""
+    """Write every byte. Raises OSError for a full disk if the system writes nothing without saying why."""
     rest = memoryview(data)
     while rest:
         written = os.write(file, rest)
@@ -56,7 +56,7 @@ def _replace(path: Path, data: bytes, *, durably: bool) -> None:
         reached(Moment.ASIDE_WRITTEN)
         os.replace(aside, path)
     except OSError as error:
-        with suppress(OSError):  # what the user has to know is why it could not be written
+        with suppress(OSError):  # the error to report is the one of the write
             aside.unlink(missing_ok=True)
         raise OSError(error.errno, error.strerror, str(path)) from error
     except BaseException:
@@ -66,7 +66,7 @@ def _replace(path: Path, data: bytes, *, durably: bool) -> None:
 
 
 def make_directory(path: Path) -> None:
-    """Make a directory that only its owner may enter, durably; one that exists is left as it is. OSError for a link."""
+    """Create a private directory durably, unless it exists. Raises OSError if it is a link."""
     path.parent.mkdir(parents=True, exist_ok=True)
     try:
         path.mkdir(mode=0o700)
@@ -79,7 +79,7 @@ def make_directory(path: Path) -> None:
 
 
 def refuse_link(path: Path) -> None:
-    """OSError if this is a link: what is written below it would be anywhere. Nothing needs to be there."""
+    """Raise OSError if the path is a link, which would lead writes elsewhere. The path need not exist."""
     if path.is_symlink():
         raise OSError(errno.ELOOP, "it is a link, and what is written there would be elsewhere", str(path))
 

@@ -1,4 +1,4 @@
-"""Where everything of a sweep lies: the one object that names the paths of a results directory."""
+"""The layout of a results directory: the only place that names its paths."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class Layout:
 
     @property
     def journal(self) -> Path:
-        """The ledger: everything else can be rebuilt from it."""
+        """The journal, from which everything else can be rebuilt."""
         return self.root / JOURNAL
 
     @property
     def quarantine(self) -> Path:
-        """What of the journal was damaged, and was left out."""
+        """Damaged lines removed from the journal."""
         return quarantine_of(self.journal)
 
     @property
@@ -52,11 +52,11 @@ class Layout:
 
     @property
     def tables(self) -> Path:
-        """Figures, for programs (CSV, Parquet) and for people (Markdown)."""
+        """Tables for programs (CSV, Parquet) and for people (Markdown)."""
         return self.root / "tables"
 
     def table(self, name: str) -> Path:
-        """A file of the tables: `summary.csv`, `speedup.md`."""
+        """A file among the tables, such as `summary.csv` or `speedup.md`."""
         return self.tables / name
 
     @property
@@ -76,11 +76,11 @@ class Layout:
 
     @property
     def report_trace(self) -> Path:
-        """Why the report could not be made the last time it could not."""
+        """The traceback of the last failure to make the report."""
         return self.root / "report_trace.txt"
 
     def trial(self, trial_id: str) -> Path:
-        """One trial's directory. ValueError for an identity that could leave the results directory."""
+        """One trial's directory. Raises ValueError for an id that could lead out of the results directory."""
         if not TRIAL_ID.fullmatch(trial_id):
             raise ValueError(f"{trial_id!r} is not a trial id: 1 to 64 of letters, digits, '_' and '-'")
         return self.trials / trial_id
@@ -90,7 +90,7 @@ class Layout:
         return self._file(trial_id, CONFIG)
 
     def trace(self, trial_id: str) -> Path:
-        """The whole account of why one trial's latest attempt failed."""
+        """The traceback of one trial's latest failed attempt."""
         return self._file(trial_id, TRACE)
 
     def metrics(self, trial_id: str) -> Path:
@@ -98,7 +98,7 @@ class Layout:
         return self._file(trial_id, METRICS)
 
     def telemetry(self, trial_id: str) -> Path:
-        """What was sampled of the devices of one trial."""
+        """The telemetry samples of one trial's devices."""
         return self._file(trial_id, TELEMETRY)
 
     def _file(self, trial_id: str, name: str) -> Path:
@@ -107,14 +107,14 @@ class Layout:
         return kept if trial_id in self.set_aside and kept.exists() else folder / name
 
     def checkpoint(self, trial_id: str) -> Path:
-        """The folder in which a trainable may leave what its next attempt continues from."""
+        """The folder for checkpoints from which the next attempt continues."""
         return self.trial(trial_id) / "checkpoint"
 
     def create(self) -> None:
-        """Make the directories that every sweep has, for their owner's eyes only.
+        """Create the directories of a sweep, private to their owner.
 
-        The root may be a link to a larger disk, which its owner has made. Whoever handed on a directory may have made
-        the others: OSError for those.
+        The root may be a link, for example to a larger disk. Raises OSError if one of the others is a link, which
+        somebody who passed on the directory may have planted.
         """
         if not self.root.is_dir():
             make_directory(self.root)
@@ -122,7 +122,7 @@ class Layout:
             make_directory(directory)
 
     def remove_if_unused(self) -> None:
-        """Remove what `create` and a driver's own start have made, where nothing else has come into it."""
+        """Remove what `create` and the driver's start have made, unless something was added."""
         own = {self.journal, self.lock, self.trials, self.tables}
         used = self.journal.exists() and self.journal.stat().st_size > 0
         if used or set(self.root.iterdir()) - own or any(self.trials.iterdir()) or any(self.tables.iterdir()):
@@ -134,18 +134,18 @@ class Layout:
         self.root.rmdir()
 
     def refuse_links(self, trial_id: str) -> None:
-        """OSError where a trial's directories would lead out of the results."""
+        """Raise OSError if one of a trial's directories is a link."""
         for directory in (self.trial(trial_id), self.checkpoint(trial_id)):
             refuse_link(directory)
 
 
 def quarantine_of(journal: Path) -> Path:
-    """Beside a journal."""
+    """The quarantine file of a journal."""
     return journal.with_name(f"{journal.name}.quarantine")
 
 
 def results_below(folder: Path) -> list[str]:
-    """Folders of results in this one, which holds those of several sweeps; none where it has results itself."""
+    """The results folders of several sweeps in this folder; empty if it is a results folder itself."""
     if Layout(folder).journal.exists():
         return []
     return sorted(str(journal.parent) for journal in folder.glob(f"*/{JOURNAL}"))

@@ -1,4 +1,4 @@
-"""One driver a results directory."""
+"""The lock on a results directory, which at most one driver holds."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from orchestrator.storage.durable import write_durably
 from orchestrator.storage.layout import Layout
 
 _GRACE_S = 1.0
-"""How long a new owner may take between locking the directory and signing for it."""
+"""How long a new owner may take between locking the directory and writing its name."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,16 +34,16 @@ class Owner:
 
     @staticmethod
     def me() -> Owner:
-        """The process that asks."""
+        """The calling process."""
         return Owner(host=platform.node(), pid=os.getpid(), started=datetime.now(UTC).isoformat(timespec="seconds"))
 
     def may_live(self) -> bool:
-        """False only if the process is known to be gone, which a host knows of its own processes."""
+        """False only if the process is known to have ended, which can be known only on its own host."""
         return self.host != platform.node() or psutil.pid_exists(self.pid)
 
 
 class LockedError(RuntimeError):
-    """Another driver owns the results directory; `owner` says which, None if it has not signed."""
+    """Another driver holds the results directory; `owner` is None if it has not written its name."""
 
     def __init__(self, root: Path, owner: Owner | None) -> None:
         self.owner = owner
@@ -52,14 +52,14 @@ class LockedError(RuntimeError):
 
 
 class DirectoryLock:
-    """Owns a results directory for as long as the `with` lasts, or this process lives.
+    """Context manager that locks a results directory.
 
-    The lock is the kernel's (flock), so that a dead owner's does not hold; the owner file beside it only says whose
-    it is. LockedError at once, without waiting, if another driver has the directory.
+    The kernel holds the lock (flock) and releases it if the owner dies; the owner file only names the owner. Raises
+    LockedError at once, without waiting, if another driver holds the lock.
     """
 
     def __init__(self, layout: Layout, *, made: bool = False) -> None:
-        """`made`: whether the directory was made for this, and is to go again where nothing comes into it."""
+        """`made`: whether this driver created the directory, and removes it again if it remains unused."""
         self._layout = layout
         self._made = made
         self._lock = FileLock(layout.lock, mode=0o600)
@@ -68,7 +68,7 @@ class DirectoryLock:
         self._layout.create()
         try:
             self._lock.acquire(blocking=False)
-        except (Timeout, FileNotFoundError):  # or somebody has just removed a directory that came to nothing
+        except (Timeout, FileNotFoundError):  # or another driver has just removed the unused directory
             raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
         reached(Moment.LOCKED)
         try:
@@ -85,20 +85,20 @@ class DirectoryLock:
         try:
             self._layout.owner.unlink(missing_ok=True)
             if self._made:
-                with suppress(OSError):  # NFS keeps a name for the lock while it is open, or another driver begins
+                with suppress(OSError):  # NFS keeps an open lock file under another name, or another driver has started
                     self._layout.remove_if_unused()
         finally:
             self._lock.release()
 
 
 def owner_alive(layout: Layout) -> Owner | None:
-    """Who has signed for the directory, and may live; a crash leaves the signature of a dead process."""
+    """The owner of the directory, unless its process is known to be dead."""
     owner = _read(layout.owner)
     return owner if owner and owner.may_live() else None
 
 
 def _owner(path: Path) -> Owner | None:
-    """Who signed. A dead process's signature is a former owner's: the new one is about to write its own."""
+    """The owner; waits briefly if the file names a dead process, because the new owner is about to write its name."""
     deadline = time.monotonic() + _GRACE_S
     while True:
         owner = _read(path)

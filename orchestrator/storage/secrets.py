@@ -1,4 +1,4 @@
-"""What must not be written down: values from the environment, and whatever looks like a secret."""
+"""Hides secrets from files: values from the environment, and whatever looks like a secret."""
 
 from __future__ import annotations
 
@@ -29,22 +29,22 @@ _SECRET_TEXT = re.compile(
 )
 _ASSIGNED = re.compile(rf"(?i)\b([\w.\-]*(?:{_SECRET_WORDS}))\b(['\"]?\s*[=:]\s*)(['\"]?)([^\s'\",;&]{{4,}})")
 _OVERRIDE = re.compile(r"([\w.+~@/\-]+)=(.+)", re.DOTALL)
-"""One of Hydra's, whose value may be of any length and form."""
+"""An override for Hydra, whose value may have any form."""
 _FROM_ENVIRONMENT = re.compile(r"\$\{\s*oc\.env\s*:\s*([A-Za-z_]\w*)")
 
 SHORTEST = 4
-"""A value from the environment that is shorter is hidden where the config has it, and not looked for in texts."""
+"""A shorter value from the environment is hidden in the config, but not searched for in other texts."""
 
 
 @dataclass(frozen=True)
 class Secrets:
-    """The values to hide, each with what stands in its place."""
+    """The values to hide, each with its replacement."""
 
     hidden: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @staticmethod
     def of(raw: Any, resolved: Any, environment: Mapping[str, str]) -> Secrets:
-        """Those of a config, from its unresolved and its resolved values."""
+        """Find the secrets of a config in its unresolved and its resolved values."""
         found = {value: HIDDEN for value in _values_under_secret_names(resolved)}
         for name in _FROM_ENVIRONMENT.findall(_text(raw)):
             if value := environment.get(name, ""):
@@ -52,7 +52,7 @@ class Secrets:
         return Secrets(found)
 
     def text(self, text: str) -> str:
-        """The text without them."""
+        """The text with its secrets replaced."""
         # Longest first: one may be a part of another.
         for value in sorted(self.hidden, key=len, reverse=True):
             if len(value) >= SHORTEST:

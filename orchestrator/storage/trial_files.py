@@ -1,4 +1,4 @@
-"""The files of a trial: those that never change once it has ended, and what they hashed to then."""
+"""The files of a trial that never change once it has ended, and their digests."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from orchestrator.storage.layout import CONFIG, METRICS, TELEMETRY, TRACE
 from orchestrator.storage.secrets import Secrets
 
 HASHED = (CONFIG, METRICS, TRACE, TELEMETRY)
-"""Written before the trial's end is recorded; checkpoints have digests of their own, and the rest is logs."""
+"""Files written before the trial's end is recorded; checkpoints have digests of their own, other files are logs."""
 
 
 def digests(folder: Path) -> dict[str, str]:
-    """The SHA-256 of each of these files that is there, by name."""
+    """The SHA-256 of each of these files that exists, by name."""
     return {name: digest(folder / name) for name in HASHED if (folder / name).exists()}
 
 
@@ -25,7 +25,7 @@ def digest(path: Path) -> str:
 
 
 def hide_in_logs(folder: Path, secrets: Secrets) -> None:
-    """Take secrets out of what the ranks have printed, now that none of them writes any more."""
+    """Remove secrets from the ranks' logs, once no rank writes to them any more."""
     for log in sorted(folder.glob("rank*.log")):
         content = log.read_bytes()
         text = content.decode("utf-8", "surrogateescape")

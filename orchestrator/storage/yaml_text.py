@@ -1,4 +1,4 @@
-"""YAML of plain values, through libyaml where PyYAML was built with it: that is ten times as fast."""
+"""YAML of plain values, with libyaml if PyYAML was built with it, which is ten times as fast."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DUMPER = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 
 
 def load(text: str | bytes) -> Any:
-    """The value that the text is. yaml.YAMLError where it is none."""
+    """Parse the text. Raises yaml.YAMLError."""
     return yaml.load(text, Loader=_LOADER)  # noqa: S506 - a safe one
 
 

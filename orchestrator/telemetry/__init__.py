@@ -1,1 +1,1 @@
-"""What a machine says of itself while trials run, and which timings that spoils. The only place with NVML."""
+"""Telemetry of the machines on which trials run, and which timings are invalid because of it. The only user of NVML."""

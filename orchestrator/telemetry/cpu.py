@@ -1,4 +1,4 @@
-"""What the kernel says of this process, of the cores that it may use, and of the energy that they take."""
+"""CPU time and memory of this process, the cores it may use, and the processors' energy, as the kernel reports them."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _PAGE_BYTES = resource.getpagesize()
 
 _OWN_AND_ENDED = slice(11, 15)
-"""Of `_stat`: the CPU time of a process, and of its children that have ended, by user and by system."""
+"""Fields of `_stat`: user and system CPU time of a process, and of its ended children."""
 _STARTED = 19
-"""Of `_stat`: ticks from the machine's start to the process's."""
+"""Field of `_stat`: when the process started, in ticks since boot."""
 
 NOT_OFFERED = (FileNotFoundError, PermissionError, NotADirectoryError)
-"""How a kernel says that it has no such thing, or not for everybody."""
+"""Errors that mean that the kernel does not offer something, or not to this user."""
 
 
 class Process:
-    """The process that this code runs in, with its workers: what they have done from now on."""
+    """The resources used by this process and its workers since construction."""
 
     def __init__(self) -> None:
         self._began_s = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
@@ -34,7 +34,7 @@ class Process:
 
     @property
     def children(self) -> Sequence[int]:
-        """Workers that live now; whoever sees them tells."""
+        """The ids of the live worker processes, as set from outside."""
         return self._children
 
     @children.setter
@@ -45,10 +45,10 @@ class Process:
                 self._before_s[child] = self._done_before(child)
 
     def read(self) -> Mapping[str, float]:
-        """`cpu_s`: CPU seconds used by all of its threads and workers, a figure that only grows; `rss_gb`: its memory.
+        """`cpu_s`: CPU seconds of all threads and workers, never decreasing; `rss_gb`: resident memory.
 
-        A worker's own memory counts without what it shares with this process. What an older worker had done before it
-        was first seen is nothing that happened since; its ended children count with it, as the kernel passes them on.
+        Memory that a worker shares with this process is counted once. CPU time that an older worker used before it was
+        first seen is not counted; its ended children are, because the kernel adds their time to the worker's.
         """
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
         cpu_s = time.process_time() + ended.ru_utime + ended.ru_stime - sum(self._before_s.values())
@@ -57,10 +57,10 @@ class Process:
             try:
                 resident, shared = _pages(str(child))
                 cpu_s += _cpu_s(_stat(str(child)))
-            except (OSError, ValueError):  # it has ended meanwhile
+            except (OSError, ValueError):  # it has ended in the meantime
                 continue
             pages += resident - shared
-        self._most_s = max(self._most_s, cpu_s)  # what ends as nobody's child is lost
+        self._most_s = max(self._most_s, cpu_s)  # the time of an orphan that ends is lost
         return {"cpu_s": self._most_s, "rss_gb": pages * _PAGE_BYTES / GB}
 
     def _done_before(self, child: int) -> float:
@@ -73,7 +73,7 @@ class Process:
 
 
 class Rapl:
-    """The energy counters of the processor packages (Linux powercap); mostly only root may read them."""
+    """The energy counters of the processor packages (Linux powercap); usually readable by root only."""
 
     def __init__(self, root: Path = Path("/sys/class/powercap")) -> None:
         zones = [zone for zone in sorted(root.glob("*:*")) if _name_of(zone).startswith("package")]
@@ -82,18 +82,18 @@ class Rapl:
         self._total_uj = 0
 
     def read(self) -> Mapping[str, float]:
-        """`energy_j`: since the first reading, of all packages. FileNotFoundError where there is no counter."""
+        """`energy_j`: energy of all packages since the first reading. Raises FileNotFoundError without counters."""
         if not self._counters:
             raise FileNotFoundError("no RAPL counter")
         for counter, limit in self._counters.items():
             now = int(counter.read_text())
-            self._total_uj += (now - self._last.get(counter, now)) % limit  # it starts again at 0 behind its limit
+            self._total_uj += (now - self._last.get(counter, now)) % limit  # it wraps around at its limit
             self._last[counter] = now
         return {"energy_j": self._total_uj / 1e6}
 
 
 def cpu_tap(process: Process, rapl: Rapl | None = None) -> Tap:
-    """What there is to know on any machine; RAPL where one is given."""
+    """The sources available on any machine, and RAPL if given."""
     sources = [Source(name="/proc", read=process.read)]
     if rapl is not None:
         sources.append(Source(name="RAPL", read=rapl.read))
@@ -106,7 +106,7 @@ def cores() -> frozenset[int]:
 
 
 def _pages(process: str) -> tuple[int, int]:
-    """Resident pages, and those of them that are shared."""
+    """The numbers of resident pages, and of those that are shared."""
     with open(f"/proc/{process}/statm", "rb") as file:
         _, resident, shared, *_ = file.read().split()
     return int(resident), int(shared)
@@ -117,7 +117,7 @@ def _cpu_s(stat: Sequence[int]) -> float:
 
 
 def _stat(process: str) -> list[int]:
-    """The numbers behind the state in /proc/PID/stat, from ppid on: proc(5) counts that one as the fourth."""
+    """The numbers after the state in /proc/PID/stat; index 1 is ppid, the fourth field in proc(5)."""
     with open(f"/proc/{process}/stat", "rb") as file:
         behind_name = file.read().rpartition(b") ")[2].split()
     return [0, *map(int, behind_name[1:])]

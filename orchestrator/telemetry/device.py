@@ -1,4 +1,4 @@
-"""The samples of one device, and what they come to over spans of time."""
+"""The samples of one device, and their means and totals over spans of time."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ import numpy.typing as npt
 
 Floats = npt.NDArray[np.float64]
 Spans = Sequence[tuple[float, float]]
-"""Seconds from and to."""
+"""Pairs of start and end, in seconds."""
 
 EDGE_S = 0.05
-"""How far a span may reach beyond the samples: clocks are read one after the other."""
+"""How far a span may extend beyond the samples, because clocks are not read at exactly the same time."""
 
 
 class Device:
-    """What was seen of one device."""
+    """The samples of one device."""
 
     def __init__(self, columns: Mapping[str, Sequence[float]]) -> None:
         self._columns = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
         self._time_s = self._columns["time_s"]
 
     def energy_j(self, over: Spans) -> tuple[float, str]:
-        """Taken in these spans, and from what: `counter`, or `power` integrated by trapezoids; NaN and `` without."""
+        """Energy used in these spans, and its source: `counter`, or `power` (trapezoidal rule); else NaN and ``."""
         for source, total in (("counter", self._column("energy_j")), ("power", self._integrated("power_w"))):
             parts = [self._growth(total, *span) for span in over]
             if parts and not np.isnan(parts).any():
@@ -32,13 +32,13 @@ class Device:
         return math.nan, ""
 
     def mean(self, name: str, over: Spans) -> float:
-        """A column's mean over time in these spans."""
+        """The time-weighted mean of a column in these spans."""
         total, seconds = self._integrated(name), self.seconds(over)
         parts = [self._growth(total, *span) for span in over]
         return math.fsum(parts) / seconds if seconds > 0 else math.nan
 
     def growth(self, name: str, over: Spans) -> float:
-        """By how much a counter rose in these spans."""
+        """The increase of a counter in these spans."""
         return math.fsum(self._growth(self._column(name), *span) for span in over) if over else math.nan
 
     def largest(self, name: str) -> float:
@@ -47,11 +47,11 @@ class Device:
         return float(np.nanmax(column)) if len(column) and not np.isnan(column).all() else math.nan
 
     def seconds(self, over: Spans) -> float:
-        """The length of these spans, as far as there are samples."""
+        """The total length of these spans, within the time of the samples."""
         return math.fsum(min(end, self._time_s[-1]) - max(began, self._time_s[0]) for began, end in over)
 
     def bits(self, name: str, over: Spans) -> int:
-        """All bits that a column of flags had in any sample within these spans."""
+        """The union of a column's flags over all samples in these spans."""
         column = self._column(name)
         within = np.zeros(len(column), dtype=bool)
         for began, end in over:
@@ -69,7 +69,7 @@ class Device:
         return np.concatenate([column[:1] * 0, np.cumsum(areas)])
 
     def _growth(self, total: Floats, began: float, end: float) -> float:
-        """Of a running total, which may be looked at less often than others; NaN where it ends within the span."""
+        """The increase of a running total, which may be sampled less often than others; NaN if it ends too early."""
         end = min(end, self._time_s[-1])
         known = ~np.isnan(total)
         time_s, total = self._time_s[known], total[known]

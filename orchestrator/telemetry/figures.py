@@ -1,4 +1,4 @@
-"""From the readings of all ranks to the columns of the trial's row; what was not seen all along is left out."""
+"""Turns the readings of all ranks into columns of the trial's row, without figures not measured throughout."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ WHOLE: Spans = [(0.0, math.inf)]
 
 
 def spans(readings: Readings, phase: str) -> Spans:
-    """When the rank was in this phase."""
+    """The spans of time in which the rank was in this phase."""
     ends = [*(time_s for time_s, _ in readings.phases[1:]), math.inf]
     return [(began, end) for (began, name), end in zip(readings.phases, ends, strict=False) if name == phase]
 
 
 def timed(readings: Readings) -> Spans:
-    """What throughput was measured over: the window, or else the training epochs from the second on.
+    """The spans over which throughput was measured: the window, or else the training epochs from the second on.
 
-    All of a trial that names no phases.
+    The whole trial if it reports no phases.
     """
     if not readings.phases:
         return WHOLE
@@ -31,16 +31,16 @@ def timed(readings: Readings) -> Spans:
 
 
 def trained(readings: Readings) -> Spans:
-    """The training part of all epochs; the whole trial where it named no phases."""
+    """The training part of all epochs; the whole trial if it reports no phases."""
     return spans(readings, TRAINING) or WHOLE
 
 
 def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: bool) -> dict[str, Any]:
-    """Columns of the row of a trial with these ranks and these metrics of its own; energy only where it was `alone`.
+    """Columns of the row of a trial with these readings and its own metrics; energy only if it was `alone`.
 
-    `energy_j` is that of the whole training, `power_w` and `energy_j_per_sample` are of the timed part, all of them of
-    all devices together; `gpu_util` and `cpu_util` are shares of 1, and `gpu_util_spread`, of several GPUs, is that of
-    the busiest less that of the idlest. On machines without GPUs energy and power are the processors'.
+    `energy_j` covers the whole training, `power_w` and `energy_j_per_sample` the timed part; each is the total of all
+    devices. `gpu_util` and `cpu_util` are fractions, and `gpu_util_spread` is the difference between the busiest and
+    the least busy GPU. On machines without GPUs, energy and power are those of the processors.
     """
     found = _of_cpus(readings) | _of_gpus(readings) | _foreign_load(readings)
     if alone and not _disturbed(found):
@@ -49,7 +49,7 @@ def figures(readings: Sequence[Readings], metrics: Mapping[str, Any], *, alone: 
 
 
 def _disturbed(found: Mapping[str, Any]) -> bool:
-    """Whether others had a part in the energy that the devices took."""
+    """Whether other processes contributed to the devices' energy."""
     if "gpu_util" in found:
         return bool(found.get("foreign_gpu_processes", 0) > 0)
     return bool(found.get("foreign_cpu", 0) > FOREIGN_CPU)
@@ -94,7 +94,7 @@ def _of_gpus(readings: Sequence[Readings]) -> dict[str, Any]:
 
 
 def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Of the GPUs; on machines without, of the processors: one rank of a host reads them, and none may be missing."""
+    """Energy of the GPUs, else of the processors, which one rank per host reads; no host may be missing."""
     devices = list(_devices(readings, "gpu"))
     source_of_cpu = ""
     if not devices:
@@ -118,7 +118,7 @@ def _energy(readings: Sequence[Readings], metrics: Mapping[str, Any]) -> dict[st
 
 
 def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
-    """The worst that any rank saw: those of a host see the same."""
+    """The highest figures that any rank saw: all ranks of a host see the same."""
     found: dict[str, Any] = {}
     for name in ("foreign_cpu", "throttled_periods", "swapped_pages", "foreign_gpu_processes"):
         seen = [float(each.foreign_load[name]) for each in readings if name in each.foreign_load]

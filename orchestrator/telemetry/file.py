@@ -1,4 +1,4 @@
-"""What was seen of a trial, as a table: one row a sample of a device."""
+"""Writes a trial's telemetry as a table with one row per sample of a device."""
 
 from __future__ import annotations
 
@@ -18,16 +18,17 @@ COLUMNS = (
     *("power_w", "energy_j", "fan", "throttle_reasons", "pcie_tx_gb", "pcie_rx_gb", "nvlink_tx_gb", "nvlink_rx_gb"),
     *("cpu_util", "rss_gb"),
 )
-"""Behind `rank`, `host`, `device` (`gpu0`, or `cpu` for the process), `time_s` since the trial began, and `phase`.
+"""The columns after `rank`, `host`, `device` (`gpu0`, …, or `cpu` for the process), `time_s` and `phase`.
 
-Shares are of 1 (`cpu_util` of one core, and so above 1 for a process that keeps several busy), energies and link
-counters grow from the first sample on, `throttle_reasons` are NVML's clock-event reasons. Empty: not measured.
+`time_s` counts from the start of the trial. Utilisations are fractions; `cpu_util` is relative to one core, and so may
+exceed 1. Energies and link counters start from 0 at the first sample. `throttle_reasons` are NVML's clock-event
+reasons. Empty means not measured.
 """
 _COUNTERS = ("energy_j", "pcie_tx_gb", "pcie_rx_gb", "nvlink_tx_gb", "nvlink_rx_gb")
 
 
 def write(path: Path, readings: Sequence[Readings]) -> None:
-    """Write the table, whole or not at all. OSError from a disk that does not take it."""
+    """Write the table, as a whole or not at all. Raises OSError if the disk refuses it."""
     parts = [_table(each, device) for each in readings for device in each.series]
     data = pa.BufferOutputStream()
     pq.write_table(pa.concat_tables(parts), data, compression="zstd")
@@ -57,13 +58,13 @@ def _table(readings: Readings, device: str) -> pa.Table:
 
 
 def _rate(total: Floats, time_s: Floats) -> Floats:
-    """How fast a counter grew since the sample before; unknown at the first."""
+    """The rate of a counter since the previous sample; NaN at the first."""
     steps = np.diff(time_s)
     return np.concatenate([[np.nan], np.diff(total) / np.where(steps > 0, steps, np.nan)])
 
 
 def _phases(readings: Readings, time_s: Floats) -> list[str]:
-    """Each sample's phase; one that was taken at a border belongs to what ends there."""
+    """Each sample's phase; a sample at a boundary belongs to the phase that ends."""
     begins = [began for began, _ in readings.phases]
     names = ["", *(name for _, name in readings.phases)]
     return [names[number] for number in np.searchsorted(begins, time_s, side="left")]

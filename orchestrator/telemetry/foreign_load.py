@@ -1,4 +1,4 @@
-"""Who else used the cores: CPU time that belongs neither to the gang nor to what runs it, and what held it back."""
+"""Foreign load: CPU time of processes that belong neither to the gang nor to what runs it, throttling and swapping."""
 
 from __future__ import annotations
 
@@ -10,30 +10,30 @@ from pathlib import Path
 from orchestrator.telemetry.cpu import TICKS_PER_S, cores
 
 _BUSY = (0, 1, 2, 5, 6, 7)
-"""Columns of /proc/stat that are not idle: user, nice, system, irq, softirq, and steal: other guests of the host."""
+"""Columns of /proc/stat for busy time: user, nice, system, irq, softirq and steal (other guests of the host)."""
 _STEAL = 7
 _RAYS_OWN = ("gcs_server", "raylet")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One line of the census."""
+    """One process in the census."""
 
     parent: int
     cpu_s: float
-    """Its own and that of its ended children."""
+    """CPU time of the process and of its ended children."""
     name: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class Census:
-    """Everything countable at one moment; all figures only grow."""
+    """All counters at one moment; none of them ever decreases."""
 
     time_s: float
     busy_s: float
-    """Core seconds, of all cores that this process may use."""
+    """Busy core-seconds of all cores that this process may use."""
     steal_s: float
-    """Those of them that the hypervisor gave to another guest."""
+    """The part of `busy_s` that the hypervisor gave to other guests."""
     processes: Mapping[int, Process]
     throttled: int | None
     """Periods in which the control group's CPU quota ran out; None without a quota."""
@@ -42,17 +42,17 @@ class Census:
 
 @dataclass(frozen=True, kw_only=True)
 class Owners:
-    """Whose work is no disturbance: the processes that descend from these."""
+    """Processes whose work, with that of their descendants, is not foreign."""
 
     roots: Collection[int]
     names: Collection[str] = ()
-    """The same for processes of these names, wherever they come from."""
+    """Names of further such processes, whatever their parents."""
 
     @staticmethod
     def here(driver: int | None) -> Owners:
-        """Here: a rank's own process, the driver if it is on this machine, and the raylet that starts all ranks.
+        """For this machine: the rank's own process, the driver if it is here, and the raylet that starts all ranks.
 
-        Where the driver did not start Ray, Ray's other processes go by their names.
+        If the driver did not start Ray, Ray's other processes are recognised by their names.
         """
         known = _processes(Path("/proc"))
         parent = os.getppid()
@@ -64,7 +64,7 @@ class Owners:
 
 
 def census(time_s: float, proc: Path = Path("/proc"), group: Path = Path("/sys/fs/cgroup")) -> Census:
-    """Count now: 10 ms on a machine with a hundred processes."""
+    """Take a census now; takes 10 ms on a machine with a hundred processes."""
     busy, steal = _core_seconds(proc)
     return Census(
         time_s=time_s,
@@ -77,9 +77,9 @@ def census(time_s: float, proc: Path = Path("/proc"), group: Path = Path("/sys/f
 
 
 def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> dict[str, float | str]:
-    """What happened on `count` cores between two censuses, as columns of the trial's row.
+    """The foreign load on `count` cores between two censuses, as columns of the trial's row.
 
-    `foreign_cpu`: the share of the cores' time that others took, `foreign_cpu_by`: the busiest of them.
+    `foreign_cpu`: the fraction of the cores' time used by other processes; `foreign_cpu_by`: the busiest of them.
     """
     ours = family(after.processes, owners) | family(before.processes, owners)
     spent = {pid: _spent(before, after, pid) for pid in {**before.processes, **after.processes}}
@@ -101,14 +101,14 @@ def foreign_load(before: Census, after: Census, owners: Owners, count: int) -> d
 
 
 def _spent(before: Census, after: Census, pid: int) -> float:
-    """An ended process's last moments are its parent's."""
+    """CPU time of a process between the censuses; negative for an ended one, whose time is added to its parent's."""
     if pid not in after.processes:
         return -before.processes[pid].cpu_s
     return after.processes[pid].cpu_s - (before.processes[pid].cpu_s if pid in before.processes else 0.0)
 
 
 def family(processes: Mapping[int, Process], owners: Owners) -> set[int]:
-    """The owners' processes, with all that descend from them."""
+    """The ids of the owners' processes and all their descendants."""
     found = {pid for pid, each in processes.items() if pid in owners.roots or each.name in owners.names}
     grown = True
     while grown:
@@ -126,7 +126,7 @@ def _processes(proc: Path) -> dict[int, Process]:
         try:
             with open(f"{entry.path}/stat", "rb") as file:
                 head, _, behind = file.read().rpartition(b") ")
-        except OSError:  # it has ended meanwhile, or is nobody's business
+        except OSError:  # it has ended in the meantime, or is not readable
             continue
         fields = behind.split()
         found[int(entry.name)] = Process(

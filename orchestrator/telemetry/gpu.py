@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs of this machine, and of those that this process may use."""
+"""NVML's figures for this machine's GPUs, and for those that this process may use."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from orchestrator.telemetry.tap import Source, Tap
 GB = 2**30
 
 POWER_CAP = "power cap"
-"""How a device that is kept busy runs: it belongs to what is timed."""
+"""Normal for a device under full load, and so no fault of a timing."""
 
 THROTTLING = {
     0x08: "hardware slowdown",
@@ -24,14 +24,14 @@ THROTTLING = {
     0x80: "power brake",
     0x04: POWER_CAP,
 }
-"""NVML's clock-event reasons that are told (nvml.h, nvmlClocksEventReasons); all but the power cap spoil a timing.
+"""NVML's clock-event reasons that are reported (nvml.h, nvmlClocksEventReasons); all but the power cap spoil a timing.
 
-Not among them: an idle device, and clocks that somebody chose.
+Not reported: idle devices, and clocks set by the user.
 """
 
 
 def load_nvml() -> ModuleType:
-    """The module that binds NVML."""
+    """The module with NVML's bindings."""
     with warnings.catch_warnings():
         # The deprecated package of the same name, which other software may have installed, warns at import.
         warnings.simplefilter("ignore", FutureWarning)
@@ -55,10 +55,10 @@ def gpu_models() -> tuple[str, ...]:
 
 
 class Gpus:
-    """Those of a process, as `gpu0`, `gpu1` … in CUDA's order; `failure` says why there are none, or fewer figures."""
+    """A process's GPUs as `gpu0`, `gpu1` … in CUDA's order; `failure` says why GPUs or figures are missing."""
 
     def __init__(self, count: int, visible: str | None = None, nvml: Any = None) -> None:
-        """The first `count` that a CUDA_VISIBLE_DEVICES of this value leaves, counted in the order of the PCI bus."""
+        """The first `count` GPUs that CUDA_VISIBLE_DEVICES=`visible` leaves, in the order of the PCI bus."""
         self.taps: dict[str, Tap] = {}
         self._failure = ""
         self._handles: list[Any] = []
@@ -82,10 +82,10 @@ class Gpus:
         return self._failure or next((tap.failure for tap in self.taps.values() if tap.failure), "")
 
     def foreign_processes(self) -> float:
-        """Processes that compute on these GPUs besides this one; NaN where NVML does not say.
+        """The number of other processes that compute on these GPUs; NaN if NVML does not say.
 
-        In a container NVML may go by other numbers: where it names no process of this machine, one of them is this one.
-        Where it names none at all, it does not even say that this one computes.
+        In a container NVML may use other process ids: if none of them exists here, one is taken to be this process.
+        If NVML lists no process at all, it does not know of this one either, and the number is unknown.
         """
         found = 0
         for handle in self._handles:
@@ -110,7 +110,7 @@ def _handle(nvml: Any, entry: str) -> Any:
 
 
 def _sources(nvml: Any, handle: Any) -> Sequence[Source]:
-    """One for each call, because each may be missing on some device."""
+    """One source for each call, because some devices do not support some calls."""
 
     def of(name: str, function: str, *given: Any, unit: float = 1.0, counts: bool = False) -> Source:
         def read() -> Mapping[str, float]:

@@ -1,4 +1,4 @@
-"""What this machine has, without asking Ray or torch."""
+"""The resources of this machine, without asking Ray or torch."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def this_machine() -> Node:
 
 
 def machine_id(boot_id: Path = _BOOT_ID) -> str:
-    """What tells this machine from others, also of its name, as cloud machines have; empty where there is no telling.
+    """Identifies this machine, even if others have its name, as in clouds; empty if that is impossible.
 
-    A hash of its kernel's boot id, from which nobody finds the machine: the same in all its containers, and another
-    one after each restart. (A machine-id is often an image's, and so that of all machines made from it.)
+    A hash of the kernel's boot id, which does not reveal the machine. It is the same in all its containers, and changes
+    at each restart. (/etc/machine-id may be the same on all machines made from one image.)
     """
     try:
         identity = boot_id.read_text().strip()
@@ -36,15 +36,14 @@ def machine_id(boot_id: Path = _BOOT_ID) -> str:
 
 
 def cpus() -> int:
-    """Cores this process may use: its affinity, and no more than its control group's quota."""
+    """Cores this process may use: its affinity, limited by its control group's quota."""
     return min(len(cores()), _quota(_CGROUP_CPU_MAX))
 
 
 def visible(models: tuple[str, ...], restriction: str | None) -> tuple[str, ...]:
-    """Those of the GPUs that a CUDA_VISIBLE_DEVICES of this value leaves; None leaves all.
+    """The GPUs that CUDA_VISIBLE_DEVICES=`restriction` leaves; None leaves all.
 
-    As CUDA does it, the first entry that names no device ends the list. Devices given by UUID are counted, and taken to
-    be of the first model.
+    As in CUDA, the first invalid entry ends the list. Devices given by UUID are assumed to be of the first model.
     """
     if restriction is None:
         return models
@@ -61,7 +60,7 @@ def visible(models: tuple[str, ...], restriction: str | None) -> tuple[str, ...]
 
 
 def _quota(cpu_max: Path) -> int:
-    """The whole cores of a cgroup-v2 quota, at least one; unlimited where there is none."""
+    """The whole cores of a cgroup-v2 quota, at least one; without a quota, all cores."""
     try:
         quota, period = cpu_max.read_text().split()
     except OSError:

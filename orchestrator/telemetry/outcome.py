@@ -1,4 +1,4 @@
-"""A trial's outcome with what was seen of it from outside."""
+"""Adds telemetry to a trial's outcome."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from sweeps.trial import TrialSpec
 
 
 def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
-    """The outcome with the figures of these ranks, and their machines; samples go to a file in the trial's folder.
+    """The outcome with these ranks' figures and machines added; the samples are written to the trial's folder.
 
-    What the trial says of itself stands before what was seen. A file that cannot be written is told in the note.
+    The trial's own metrics take precedence over telemetry. If the file cannot be written, the note says so.
     """
     if not readings:
         return outcome
-    from orchestrator.telemetry.figures import figures  # numpy, which help and plan do without
+    from orchestrator.telemetry.figures import figures  # imports numpy, which --help and mode=plan do not need
 
     complete = len(readings) == trial.gang.ranks
     seen = figures(readings, outcome.metrics, alone=_alone(trial)) if complete else {}
@@ -34,21 +34,21 @@ def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialS
 
 
 def _machines(readings: Sequence[Readings]) -> dict[str, str]:
-    """What tells the first rank's machine from others, and where there are further ones, all of them."""
+    """The id of the first rank's machine, and all machines' ids if there are several."""
     found = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
     first = {"machine": found[0]} if found[0] else {}
     return first | ({"machines": " ".join(found)} if len(found) > 1 and all(found) else {})
 
 
 def _alone(trial: TrialSpec) -> bool:
-    """Whether the energy of its devices is the trial's own, as far as the plan can tell."""
+    """Whether the energy of its devices is the trial's alone, according to the plan."""
     if trial.device == "cpu":
         return trial.timing == "exclusive"
     return trial.timing != "shared" and trial.gang.gpus_per_rank >= 1
 
 
 def _write(path: Path, readings: Sequence[Readings]) -> None:
-    """A trial shorter than a sample has nothing to show; what an earlier attempt showed is gone either way."""
+    """Write the file, or remove an earlier attempt's if this trial was too short for any sample."""
     if not any(each.ticks for each in readings):
         path.unlink(missing_ok=True)
         return

@@ -1,4 +1,4 @@
-"""What was seen of one rank's trial: samples of its devices, its phases, and who else was there."""
+"""The telemetry of one rank's trial: samples of its devices, its phases, and foreign load."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ TRAINING, WINDOW = "training", "window"
 
 @dataclass(frozen=True, kw_only=True)
 class Readings:
-    """All that was seen of one rank's trial. Times are seconds since the watching began."""
+    """The telemetry of one rank's trial. Times are seconds since sampling began."""
 
     rank: int
     host: str
     cores: int
-    """That this process may use."""
+    """How many cores this process may use."""
     series: Mapping[str, Mapping[str, array[float]]]
-    """By device, then by column; every device has `time_s`, and NaN stands where nothing was known."""
+    """By device, then by column; every device has `time_s`. NaN means not measured."""
     phases: Sequence[tuple[float, str]]
-    """When which phase began; an empty one where none did."""
+    """The start and name of each phase; the name is empty between phases."""
     foreign_load: Mapping[str, float | str]
-    """Of the timed part: what else went on. Empty where nothing was timed."""
+    """Foreign load in the timed part; empty if nothing was timed."""
     failure: str
     """The first source that failed, and how; empty if none did."""
     ticks: int
-    """Samples that the thread took."""
+    """How many samples the thread took."""
     machine: str = ""
-    """What tells the host from others of its name, as `machine.machine_id`; empty where there is no telling."""
+    """See `machine.machine_id`."""
 
     @property
     def where(self) -> tuple[str, str]:
-        """The same for ranks of one machine."""
+        """A key that is the same for all ranks of one machine."""
         return self.host, self.machine
 
 
 class Series:
-    """Columns of one device that grow by a row at a time; a column that appears late, or ends early, is filled up."""
+    """Columns of one device, extended row by row; missing values are filled with NaN."""
 
     def __init__(self) -> None:
         self.columns: dict[str, array[float]] = {"time_s": array("d")}
 
     def add(self, time_s: float, row: Mapping[str, float]) -> None:
-        """One more row."""
+        """Append a row."""
         rows = len(self.columns["time_s"])
         for name in row:
             if name not in self.columns:

@@ -1,4 +1,4 @@
-"""Watches a trial from within its rank's process: samples at a steady pace, and one wherever a phase begins or ends."""
+"""Samples a trial from within its rank's process: at a steady rate, and whenever a phase begins or ends."""
 
 from __future__ import annotations
 
@@ -23,28 +23,27 @@ from orchestrator.telemetry.timed_foreign_load import TimedForeignLoad
 _log = logging.getLogger(__name__)
 
 COUNTERS_EVERY_S = 5.0
-"""How often counters are read between the borders of phases: on an H200 they keep a core busy for 6 ms, all other
-figures of a sample for .2 ms."""
+"""How often to read counters within a phase: on an H200 they take 6 ms of a core, a sample's other figures .2 ms."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sampling:
-    """How trials are watched; the driver is where the sweep was started, and no stranger to its trials."""
+    """How to sample; the driver's load is not foreign to its trials."""
 
     hz: float = 5.0
-    """Samples a second; 0: only at the borders of phases."""
+    """Samples per second; 0: only when phases begin or end."""
     driver_host: str = field(default_factory=socket.gethostname)
     driver_pid: int = field(default_factory=os.getpid)
 
     @property
     def driver_here(self) -> int | None:
-        """The driver's process, if it is on this machine."""
+        """The driver's process id, if it is on this machine."""
         return self.driver_pid if self.driver_host == socket.gethostname() else None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Watched:
-    """What one rank's sampler looks at."""
+    """What one rank's sampler reads."""
 
     rank: int
     taps: Mapping[str, Tap]
@@ -53,7 +52,7 @@ class Watched:
 
     @staticmethod
     def of(request: Mapping[str, Any]) -> Watched:
-        """For a rank that is asked for this: its GPUs, or its process and, for rank 0, the node's energy."""
+        """For a rank with this request: its process, and its GPUs or, for rank 0, the processors' energy."""
         process, rank = Process(), request["rank"]
         if request["device"] == "cpu":
             rapl = Rapl() if rank == 0 else None
@@ -63,7 +62,7 @@ class Watched:
 
 
 class Sampler:
-    """The context of one rank's trial. Nothing that it meets reaches the trial: it tells once, and goes without."""
+    """Context manager around one rank's trial. Its errors never reach the trial: they are recorded in the readings."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class Sampler:
 
     @staticmethod
     def on(sampling: Sampling, request: Mapping[str, Any]) -> Sampler:
-        """For a rank that is asked for this."""
+        """The sampler of a rank with this request."""
         return Sampler(sampling, Watched.of(request))
 
     def __enter__(self) -> Sampler:
@@ -101,11 +100,11 @@ class Sampler:
         self._guarded(self._sample)
 
     def observe(self, phase: str) -> None:
-        """Another phase begins, or none: see `trainables.context.Context.observe`."""
+        """A phase begins; an empty name ends the current one. See `trainables.context.Context.observe`."""
         self._guarded(lambda: self._border(phase))
 
     def readings(self) -> Readings:
-        """All that was seen, once the trial is over."""
+        """The readings, once the trial has ended."""
         failure = self._failure or (self._gpus.failure if self._gpus else "")
         failure = failure or next((tap.failure for tap in self._taps.values() if tap.failure), "")
         if failure:
@@ -124,7 +123,7 @@ class Sampler:
 
     def _border(self, phase: str) -> None:
         before = self._phases[-1][1] if self._phases else ""
-        if phase:  # before a sample is taken: what newly found workers have done belongs to the time before the phase
+        if phase:  # before the sample, so that earlier work of newly found workers counts before the phase
             self._foreign_load.begins(phase, self._now() - self._began)
         if WINDOW in (phase, before) or self._now() - self._last > 0.5 / max(self._sampling.hz, 1.0):
             self._sample()
@@ -151,7 +150,7 @@ class Sampler:
                 self._series[device].add(self._last - self._began, row)
 
     def _guarded(self, act: Callable[[], None]) -> None:
-        """The trial is worth more than what is known about it."""
+        """Call `act`, recording an exception: a failure of telemetry must not end the trial."""
         try:
             act()
         except Exception as error:

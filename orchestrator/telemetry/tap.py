@@ -1,4 +1,4 @@
-"""Figures from sources that may not offer all of them, and may fail at any moment: what fails is empty, never 0."""
+"""Reads figures from sources that may be missing or fail at any time; a missing figure is empty, never 0."""
 
 from __future__ import annotations
 
@@ -6,35 +6,35 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 Read = Callable[[], Mapping[str, float]]
-"""One look at a source: its figures by column name."""
+"""Reads a source once; returns figures by column name."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Source:
-    """Something that is read in one go."""
+    """A source that is read with one call."""
 
     name: str
-    """As a warning calls it."""
+    """The name used in warnings."""
     read: Read
     counts: bool = False
-    """Whether its figures only ever grow, so that nothing is lost by looking now and then."""
+    """Whether its figures are counters, which may be read less often."""
 
 
 class Tap:
-    """Reads several sources again and again. One that fails is read no more, and its columns stay empty from there on.
+    """Reads several sources repeatedly. A source that fails is not read again, and its columns stay empty.
 
-    `not_offered` are the errors by which a source says that it does not exist here; any other one is a failure, and the
-    first of these is told in `failure`.
+    Errors in `not_offered` mean that a source does not exist here; any other error is a failure, and `failure` holds
+    the first one.
     """
 
     def __init__(self, sources: Sequence[Source], not_offered: tuple[type[Exception], ...]) -> None:
         self.sources = list(sources)
-        """Those that are still read."""
+        """The sources that are still read."""
         self._not_offered = not_offered
         self.failure = ""
 
     def read(self, *, counters: bool = True) -> dict[str, float]:
-        """What all sources that are left say now, those that count only with `counters`; never raises."""
+        """The current figures of all remaining sources, counters only if asked for. Never raises."""
         found: dict[str, float] = {}
         for source in [each for each in self.sources if counters or not each.counts]:
             try:

@@ -1,4 +1,4 @@
-"""Who else worked on a machine while a trial was timed there."""
+"""Measures the foreign load during the timed part of a trial."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from orchestrator.telemetry.foreign_load import Census, Owners, family, foreign_
 from orchestrator.telemetry.readings import TRAINING, WINDOW
 
 CENSUS_COST = 0.01
-"""A census waits until it costs no more of the time since the one before; around a window it waits for nothing."""
+"""Censuses may take at most this fraction of the time, except around a window, where each is taken."""
 
 LOOK_EVERY_S = 1.0
-"""How often a trial's workers are looked for where it says nothing of its phases."""
+"""How often to look for the workers of a trial that reports no phases."""
 
 
 class TimedForeignLoad:
-    """The censuses around the timed part of a trial: a window, or else the training epochs from the second on."""
+    """Takes censuses around the timed part of a trial: a window, or else the training epochs from the second on."""
 
     def __init__(self, count: Callable[[float], Census], process: Process) -> None:
-        """`count` makes a census; the `process` is told which workers were found."""
+        """`count` takes a census; `process.children` is set to the workers that it finds."""
         self._count, self._process = count, process
         self._epochs, self._cost_s = 0, 0.0
         self._first: Census | None = None
         self._last: Census | None = None
         self._windowed, self._looked_s = False, -math.inf
         self._foreign_processes: list[float] = []
-        """On the GPUs, when the window began and when it ended."""
+        """Foreign processes on the GPUs at the start and the end of the window."""
 
     def begins(self, phase: str, time_s: float) -> None:
-        """A phase begins; the first timed one is counted from here."""
+        """A phase begins; the first timed one starts the measurement."""
         self._epochs += phase == TRAINING
         if phase == WINDOW or (self._first is None and phase == TRAINING and self._epochs > 1):
             self._first, self._last = self._counted(time_s), None
             self._windowed = phase == WINDOW
 
     def saw_processes(self, foreign: float) -> None:
-        """So many work on the GPUs besides this one; NaN: nobody knows."""
+        """Record how many other processes use the GPUs; NaN if unknown."""
         if not math.isnan(foreign):
             self._foreign_processes.append(foreign)
 
     def ends(self, phase: str, time_s: float) -> None:
-        """A phase ends; the last timed one is counted up to here, but not as often as that would take time."""
+        """A phase ends; a timed one ends the measurement, unless censuses would take too much time."""
         if self._first is None or phase != (WINDOW if self._windowed else TRAINING):
             return
         since_s = time_s - (self._last or self._first).time_s
@@ -52,13 +52,13 @@ class TimedForeignLoad:
             self._last = self._counted(time_s)
 
     def look(self, time_s: float) -> None:
-        """Find the workers of a trial that names no phases, as one that is a command; a second after the last look."""
+        """Find the workers of a trial that reports no phases, such as a command, at most once every LOOK_EVERY_S."""
         if time_s - self._looked_s >= LOOK_EVERY_S:
             self._looked_s = time_s
             self._counted(time_s)
 
     def figures(self, driver: int | None) -> dict[str, float | str]:
-        """Columns of the trial's row; the work of the `driver`, where it is on this machine, is no disturbance."""
+        """Columns of the trial's row. The work of the `driver`, if it is on this machine, is not foreign."""
         if self._first is None or self._last is None:
             return {}
         found = foreign_load(self._first, self._last, Owners.here(driver), len(cores()))

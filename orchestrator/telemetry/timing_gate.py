@@ -1,4 +1,4 @@
-"""Which timings count: whatever spoils one is a reason, told with its figure."""
+"""Decides which timings are valid, with the reasons and their figures if one is not."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ from sweeps.status import Status
 SHORTEST_WINDOW_S = 2.0
 FEWEST_WINDOW_STEPS = 50
 FOREIGN_CPU = 0.05
-"""Of the time of the cores that a rank may use; the gang's own processes, the driver's and Ray's are not foreign."""
+"""Fraction of the time of a rank's cores; processes of the gang, the driver and Ray are not foreign."""
 SLOW_CLOCK = 0.95
-"""Of the device's median over all windows."""
+"""Fraction of the device's median clock over all windows."""
 SWAPPED_PAGES = 256
-"""A megabyte on most machines: below it is what any kernel does now and then."""
+"""A megabyte on most machines: any kernel swaps less than that now and then."""
 
 
 class Fault(StrEnum):
-    """Of a timing that does not count, what has to change first; in the order of that."""
+    """Why a timing is invalid, ordered by what has to change first."""
 
     TOO_SHORT = "too_short"
     SHARED = "shared"
     SEVERAL_MODELS = "several_models"
-    """Of a cell: its seeds ran on different device models."""
+    """For a cell: its seeds ran on different device models."""
     DISTURBED = "disturbed"
-    """From outside: the only one that a repetition mends."""
+    """Disturbed from outside: the only fault that repetition can remove."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Judgement:
-    """Of the timing of an ok trial."""
+    """The verdict on the timing of an ok trial."""
 
     fault: Fault | None
-    """None: it is valid."""
+    """None if the timing is valid."""
     reasons: Sequence[str]
-    """With their figures, for people."""
+    """For people, with figures."""
 
 
 def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
-    """For each ok trial, by its identity; from its metrics, so that records of all versions are judged alike."""
+    """The judgement of each ok trial, by its id; based on metrics, so that records of all versions are judged alike."""
     disturbances = disturbed(records)
     return {
         record.trial_id: _judgement(record, disturbances[record.trial_id])
@@ -55,7 +55,7 @@ def judged(records: Sequence[TrialRecord]) -> dict[str, Judgement]:
 
 
 def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
-    """The same, but only what came from outside, and need not come again."""
+    """For each ok trial, only the disturbances from outside, which need not recur."""
     clocks = _median_clocks(records)
     return {
         record.trial_id: _against(record.metrics, clocks.get(_device(record))) if record.timing != "shared" else []
@@ -86,7 +86,7 @@ def _against(metrics: Mapping[str, Any], median_clock_mhz: float | None) -> list
 
 
 def _is_short(seconds: float | None, steps: float | None) -> bool:
-    """A trainable that tells of no window is taken at its word."""
+    """Whether the window was too short; a trainable that reports no window is trusted."""
     return (seconds is not None and seconds < SHORTEST_WINDOW_S) or (steps is not None and steps < FEWEST_WINDOW_STEPS)
 
 
@@ -108,7 +108,7 @@ def _throttled(metrics: Mapping[str, Any]) -> str:
 
 
 def _slow_clock(metrics: Mapping[str, Any], median_mhz: float | None) -> str:
-    """A device at its power limit clocks lower for heavier work: that is how it runs, and no disturbance."""
+    """The reason if the clock was too low. At its power limit a device normally clocks lower for heavier work."""
     mhz = _timed_clock(metrics)
     if mhz is None or median_mhz is None or mhz >= SLOW_CLOCK * median_mhz:
         return ""
@@ -127,9 +127,9 @@ def _median_clocks(records: Sequence[TrialRecord]) -> dict[tuple[Any, ...], floa
 
 
 def _timed_clock(metrics: Mapping[str, Any]) -> float | None:
-    """Of the timed part; a trial that names none has a mean over its whole time, in which the device also idles.
+    """The mean clock in the timed part; None if the mean is over the whole trial, in which the device also idles.
 
-    Where the timed part was seen it was also seen what others took of the cores.
+    `foreign_cpu` is measured only if there is a timed part.
     """
     return figure(metrics, "sm_clock_mhz") if "foreign_cpu" in metrics else None
 
