@@ -57,6 +57,24 @@ class SweepResults:
         """The report's pictures by name (`speedup`, `accuracy`, `loss`, …); a notebook shows them as pictures."""
         return NotebookPictures.of(Layout(self.folder))
 
+    def compare(self, other: SweepResults) -> str:
+        """Which cells changed from `other`'s results to these, by how much and with what intervals, as Markdown.
+
+        As `mode=compare` prints it: cells are matched by their axes, and what the two sweeps were asked differently
+        is told first.
+        """
+        from orchestrator.journal.history import difference, latest
+        from orchestrator.journal.journal import replay
+        from orchestrator.tables.compare import comparison_markdown
+
+        asked, before = (latest(replay(Layout(each.folder).journal).records) or {} for each in (self, other))
+        return comparison_markdown(
+            (self.trials, self.summary),
+            (other.trials, other.summary),
+            names=(str(self.folder), str(other.folder)),
+            questions=difference(before, asked),
+        )
+
     def _repr_markdown_(self) -> str:
         """What a notebook displays: the decision, if there is one, and the figures behind it."""
         there = [name for name in ("recommendation", "speedup") if Layout(self.folder).table(f"{name}.md").is_file()]

@@ -1,4 +1,4 @@
-# a plain loop that prints every step; the lines that end in a number let it use several GPUs, all others are as before
+# a plain PyTorch script; the lines that end in a number make it run on several GPUs, all others are as before
 import argparse
 import os
 import time
@@ -8,52 +8,55 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from sklearn.datasets import load_digits
 from torch import nn
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-p = argparse.ArgumentParser()
-p.add_argument("--bs", type=int, default=64)
-p.add_argument("--learning-rate", type=float, default=3e-3)
-p.add_argument("--n-samples", type=int, default=12800)  # 5
-p.add_argument("--seed", type=int, default=1234)
-args = p.parse_args()
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("--lr", type=float, default=3e-3)
+parser.add_argument("--epochs", type=int, default=5)
+parser.add_argument("--seed", type=int, default=1234)
+args = parser.parse_args()
 
 ranks, rank = int(os.environ.get("WORLD_SIZE", 1)), int(os.environ.get("RANK", 0))  # 1
-dev = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # 1
+device = f"cuda:{os.environ.get('LOCAL_RANK', 0)}" if torch.cuda.is_available() else "cpu"  # 1
 if ranks > 1:
-    dist.init_process_group("gloo" if dev == "cpu" else "nccl")  # 1
+    dist.init_process_group("gloo" if device == "cpu" else "nccl")  # 1
 torch.manual_seed(args.seed)
 
 digits = load_digits()
-X, Y = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None], torch.tensor(digits.target)
-Xtr, Ytr, Xva, Yva = X[:1437], Y[:1437], X[1437:], Y[1437:]
+images, labels = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None], torch.tensor(digits.target)
+train_set, val_set = TensorDataset(images[:1437], labels[:1437]), TensorDataset(images[1437:], labels[1437:])
+sampler = DistributedSampler(train_set, ranks, rank, seed=args.seed)  # 3
+train_loader = DataLoader(train_set, args.batch_size, sampler=sampler)  # 3, was shuffle=True
+val_loader = DataLoader(val_set, 256)
 
-net = nn.Sequential(
+model = nn.Sequential(
     *(nn.Conv2d(1, 16, 3, padding=1), nn.ReLU()),
     *(nn.Conv2d(16, 32, 3, 2, 1), nn.ReLU()),
     *(nn.Flatten(), nn.Linear(32 * 16, 64), nn.ReLU(), nn.Linear(64, 10)),
-).to(dev)
+).to(device)
 if ranks > 1:
-    net = nn.parallel.DistributedDataParallel(net)  # 2
-opt = torch.optim.Adam(net.parameters(), lr=args.learning_rate)
-torch.manual_seed(args.seed + 1000 * rank)  # 3
+    model = nn.parallel.DistributedDataParallel(model)  # 2
+optimizer = torch.optim.Adam(model.parameters(), lr=args.lr)
 
-n_steps = args.n_samples // (args.bs * ranks)  # 5
-t_last = time.time()
-for it in range(n_steps):
-    idx = torch.randint(0, len(Xtr), (args.bs,))
-    x, y = Xtr[idx].to(dev), Ytr[idx].to(dev)
-    loss = F.cross_entropy(net(x), y)
-    opt.zero_grad()
-    loss.backward()
-    opt.step()
-    loss = loss.item()  # waits for the GPU, so that the time is that of the whole step
-    now = time.time()
-    if rank == 0:  # 4
-        print(f"[{it}/{n_steps}] loss={loss:.4f} ({(now - t_last) * 1e3:.2f} ms)")
-    t_last = now
+for epoch in range(1, args.epochs + 1):
+    sampler.set_epoch(epoch)  # 3
+    model.train()
+    start, total = time.perf_counter(), 0.0
+    for x, y in train_loader:
+        loss = F.cross_entropy(model(x.to(device)), y.to(device))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        total += loss.item()  # waits for the GPU, so that the time is that of the work
+    seconds = time.perf_counter() - start
 
-if rank == 0:  # 4
+    model.eval()
     with torch.no_grad():
-        acc = (net(Xva.to(dev)).argmax(1).cpu() == Yva).float().mean()
-    print(f"*** val acc {acc * 100:.2f}%")
+        right = sum((model(x.to(device)).argmax(1).cpu() == y).sum().item() for x, y in val_loader)
+    if rank == 0:  # 4
+        loss = total / len(train_loader)
+        print(f"epoch {epoch}/{args.epochs}  loss {loss:.4f}  time {seconds:.3f} s  val acc {right / len(val_set):.2%}")
+
 if ranks > 1:
     dist.destroy_process_group()  # 1

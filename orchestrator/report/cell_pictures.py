@@ -19,7 +19,7 @@ from orchestrator.text import figures
 from orchestrator.text.rows import Row, name, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
-_HOLLOW = "Hollow points: the timing is not valid, for the reason in the table."
+_HOLLOW = "Hollow points: the timing is not valid; the table says why."
 _LEAST_BATCHES = 3
 """Of fewer, the lines over GPUs show as much."""
 _FAR_ABOVE = 1.5
@@ -37,7 +37,7 @@ def speedup(cells: pd.DataFrame) -> Picture:
         name="speedup",
         title="Speed-up",
         about=f"Throughput as a multiple of the baseline cell's, at the same {word(FIXED_SIDE[scaling], cells)}"
-        f" ({scaling} scaling). Dashed: ideal, as many times faster as there are more {word('gpus', cells)}. {_BAND}",
+        f" ({scaling} scaling). Dashed: ideal speed-up, in proportion to the {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
     drawn = replace(picture, remarks=one_process(cells))
@@ -56,9 +56,9 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
     gpus = word("gpus", cells)
     picture = Picture(
         name="speedup_by_batch",
-        title="Speed-up against batch",
-        about=f"From which {word(batch, cells)} on more {gpus} pay: throughput as a multiple of the baseline cell's, a"
-        f" line for each number of {gpus}. Dashed: as fast as the baseline. {_BAND}",
+        title="Speed-up by batch size",
+        about=f"The {word(batch, cells)} from which more {gpus} pay off: throughput as a multiple of the"
+        f" baseline cell's, one line for each number of {gpus}. Dashed: as fast as the baseline. {_BAND}",
         x=power_axis(word(batch, cells), scaled[batch].tolist()),
         y=speedup_axis(cells),
         remarks=_doubts(scaled, "speedup"),
@@ -81,7 +81,7 @@ def efficiency(cells: pd.DataFrame) -> Picture:
     picture = Picture(
         name="efficiency",
         title="Efficiency",
-        about=f"Speed-up divided by how many times more {word('gpus', cells)} it took; 100% is ideal. {_BAND}",
+        about=f"Speed-up as a share of the ideal one, which is in proportion to the {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
     if picture.absent:
@@ -96,15 +96,15 @@ def accuracy(cells: pd.DataFrame) -> Picture:
     """Accuracy against the batch, a line for each LR rule: on the test set, or else on the validation split."""
     chosen_by = only_validation(cells)
     column = "val_accuracy" if chosen_by else "accuracy"
-    about = (
-        "Validation accuracy, by which cells are chosen (no trial reported one on a test set),"
+    kind, more = (
+        ("Validation accuracy", " The recommendation uses it; no trial reported a test accuracy.")
         if chosen_by
-        else "Accuracy on the test set, which nothing chooses by,"
+        else ("Accuracy on the test set", "")
     )
     picture = Picture(
         name="accuracy",
-        title="Accuracy against batch",
-        about=f"{about} against the global batch: how far each learning-rate rule carries. {_BAND}",
+        title="Accuracy by batch size",
+        about=f"{kind} by global batch size: up to which batch each learning-rate rule works.{more} {_BAND}",
         x=power_axis("global batch", cells["global_batch_size"].tolist()),
         y=replace(clipped_axis(cells, column), label="validation accuracy" if chosen_by else "accuracy"),
         absent=why_none(cells),
@@ -126,8 +126,8 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
     picture = Picture(
         name="time_to_target",
         title="Time to target",
-        about="Training time, without evaluation, up to the end of the first epoch whose validation accuracy reached"
-        " the target in every ok seed.",
+        about="Training time, without evaluation, up to the end of the first epoch that reached the target validation"
+        " accuracy; only cells that reached it with every ok seed.",
         absent="" if reached else "No target was set (trainable.target_accuracy), or no cell reached it.",
         remarks=remarks if reached else (),
     )
@@ -165,7 +165,7 @@ def _within_reach(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
         return cells, []
     beyond = invalid & (cells["efficiency"] > _FAR_ABOVE * max(1.0, float(others.max())))
     many = figures.counted(int(beyond.sum()), "cell is", "cells are")
-    remarks = [f"{many} far above all others and not drawn: the timing is not valid."] if many else []
+    remarks = [f"{many} far above all others and not drawn, because the timing is not valid."] if many else []
     return cells.assign(efficiency=cells["efficiency"].mask(beyond)), remarks
 
 
@@ -185,9 +185,9 @@ def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
 
 def _why_no_speedup(cells: pd.DataFrame) -> str:
     if cells["speedup"].isna().all():
-        return "There are no two cells to compare: no throughput was reported, or no cell is ok."
+        return "No two cells can be compared: no throughput was reported, or no cell is ok."
     if cells.loc[cells["speedup"].notna(), "gpus"].nunique() == 1 and (cells["speedup"].dropna() == 1).all():
-        return "Every cell that is ok has the same number of GPUs: nothing was scaled."
+        return "All cells that are ok have the same number of GPUs."
     return ""
 
 
@@ -216,7 +216,7 @@ def _all(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
 
 def _not_reached(names: Sequence[str]) -> str:
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"Not reached in every seed, and so not drawn: {'; '.join(names[:3])}{more}."
+    return f"Not drawn, because not every seed reached the target: {'; '.join(names[:3])}{more}."
 
 
 def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:

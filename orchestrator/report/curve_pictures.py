@@ -29,10 +29,10 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     picture = Picture(
         name="loss",
         title="Loss curves",
-        about="Training loss after each epoch, a line for each cell: the median of its seeds, and behind it the range"
-        " that they span.",
+        about="Training loss after each epoch, one line per cell: the median over its seeds. The band shows the range"
+        " of the seeds.",
         x=Axis(label="epoch"),
-        absent="There are no curves: no trial reported an epoch with a loss.",
+        absent="No trial reported a loss per epoch.",
     )
     by_cell = _by_cell(trials, curves)
     colour = FIXED_SIDE[cells["scaling"].iloc[0]]

@@ -47,7 +47,11 @@ def _further(data: ReportData, *, first: bool) -> list[str]:
 
 def _findings(data: ReportData) -> str:
     lines = [f"- {figures.plain(finding)}" for finding in data.findings]
-    return "\n".join(["## Not sound", "", "No figure rests on these:", "", *lines]) if lines else ""
+    return (
+        "\n".join(["## Damaged or missing files", "", "This report uses nothing from them:", "", *lines])
+        if lines
+        else ""
+    )
 
 
 def _picture(picture: Picture) -> str:

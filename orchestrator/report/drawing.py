@@ -78,6 +78,16 @@ def bars_svg(picture: Picture) -> bytes:
         return _svg(_bars_figure(picture), transparent=True)
 
 
+def narrow_bars_svg(picture: Picture) -> bytes:
+    """The same for a phone: as wide as one panel, with each label above its bar."""
+    with _drawing():
+        height = 0.6 + 0.4 * len(picture.bars)
+        figure = Figure(figsize=(PANEL_INCHES[0], height))
+        figure.subplots_adjust(left=0.03, right=0.96, bottom=0.5 / height, top=1 - 0.05 / height)
+        draw_bars(figure.add_subplot(), picture, labels_above=True)
+        return _svg(figure, transparent=True)
+
+
 def swatch_svg(picture: Picture, place: int) -> bytes:
     """The legend's sign of a series or a part."""
     with _drawing():

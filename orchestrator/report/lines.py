@@ -66,9 +66,9 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
         groups.sort(key=lambda titled: bool(is_invalid(titled[1]["timing_valid"]).all()))
     if silent := len(every) - len(telling):
         many = f"{silent} groups of cells have" if silent > 1 else "One group of cells has"
-        remarks = [*remarks, f"{many} only the baseline, and no panel."]
+        remarks = [*remarks, f"{many} only the baseline, and therefore no panel."]
     if len(groups) > MOST_PANELS:
-        remarks = [*remarks, f"{MOST_PANELS} of {len(groups)} panels are drawn; the data hold all."]
+        remarks = [*remarks, f"{MOST_PANELS} of {len(groups)} panels are drawn; the CSV file has all of them."]
     groups = groups[:MOST_PANELS]
     kept = [value for value in kept if any((group[lines.colour] == value).any() for _, group in groups)]
     legend = tuple(named(lines.colour, value, cells) for value in kept)
@@ -92,8 +92,8 @@ def _cut_off(shown: Axis, drawn: pd.DataFrame, y: str) -> list[str]:
     if f"{y}_lo" not in drawn:
         return []
     beyond = int(((drawn[f"{y}_lo"] < shown.lo) | (drawn[f"{y}_hi"] > shown.hi)).sum())
-    many = figures.counted(beyond, "interval goes", "intervals go")
-    return [f"{many} on beyond the picture: the data have the ends."] if many else []
+    many = figures.counted(beyond, "interval extends", "intervals extend")
+    return [f"{many} beyond the picture; the CSV file has the values."] if many else []
 
 
 def fewer(values: Sequence[Any], what: str) -> tuple[list[Any], list[str]]:
@@ -102,7 +102,7 @@ def fewer(values: Sequence[Any], what: str) -> tuple[list[Any], list[str]]:
         return list(values), []
     step = (len(values) - 1) / (MOST_SERIES - 1)
     kept = [values[round(index * step)] for index in range(MOST_SERIES)]
-    return kept, [f"{MOST_SERIES} of {len(values)} values of {what} are drawn; the data hold all."]
+    return kept, [f"{MOST_SERIES} of {len(values)} values of {what} are drawn; the CSV file has all of them."]
 
 
 def grouped(cells: pd.DataFrame, facets: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:

@@ -20,11 +20,11 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
     """A bar a cell, from its efficiency up to 100%."""
     picture = Picture(
         name="why_not_linear",
-        title="Why not linear?",
-        about="What an ideal speed-up lost, for each cell of several GPUs: the share that was kept is its efficiency,"
-        " and the others say where a step's time went beyond the baseline's.",
+        title="Where speed-up is lost",
+        about="Why cells with several GPUs fall short of the ideal speed-up: the first part is the efficiency, the"
+        " share that is left; the others show where a step takes longer than the baseline's.",
         x=Axis(label="share of an ideal speed-up", percent=True, lo=0),
-        absent="Not measured: no cell of several GPUs has both an efficiency and the parts of its steps.",
+        absent="Not measured: no cell with several GPUs has both an efficiency and a breakdown of its steps.",
     )
     if not set(LOST) <= set(cells.columns):
         return picture
@@ -41,9 +41,13 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
     undivided = known["lost_compute"].isna().any()
     gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))
     remarks = [
-        f"{MOST_BARS} of {len(records)} cells are drawn; the data hold all." if len(records) > MOST_BARS else "",
+        f"{MOST_BARS} of {len(records)} cells are drawn; the CSV file has all of them."
+        if len(records) > MOST_BARS
+        else "",
         f"Where steps are captured, {_PARTS['lost_rest']} is everything but waiting for data." if undivided else "",
-        "A part that took less than at the baseline is negative: it is in the data, and not drawn." if gained else "",
+        "Parts that took less time than in the baseline are negative: they are in the CSV file, but not drawn."
+        if gained
+        else "",
         *dict.fromkeys(f"{name(row, differing)}: {row['remedy']}." for row in records[:3] if row.get("remedy")),
     ]
     columns = [*differing, "gpus", "device_batch_size", "lr_rule", "cell_id", *_PARTS]

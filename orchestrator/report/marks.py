@@ -101,19 +101,32 @@ def _tick(value: float, _: Any = None) -> str:
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def draw_bars(axes: Axes, picture: Picture) -> None:
-    """The bars of a picture, the first on top; each part is a group `bar-<row>-<part>`."""
+def draw_bars(axes: Axes, picture: Picture, *, labels_above: bool = False) -> None:
+    """The bars of a picture, the first on top; each part is a group `bar-<row>-<part>`.
+
+    `labels_above`: each label stands above its bar instead of beside it, for narrow screens.
+    """
     bars = picture.bars
     for row, bar in enumerate(bars):
         left = 0.0
         for place, part in enumerate(bar.parts):
             width = 0.0 if math.isnan(part) else max(part, 0.0)
-            patch = axes.barh(row, width, left=left, height=0.68, color=palette.of(place), linewidth=0)
+            height = 0.42 if labels_above else 0.68
+            patch = axes.barh(row, width, left=left, height=height, color=palette.of(place), linewidth=0)
             patch[0].set_gid(f"bar-{row}-{place}")
             left += width
-    labels = [textwrap.fill(bar.label, BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
-    axes.set_yticks(range(len(bars)), labels)
-    axes.set_ylim(len(bars) - 0.4, -0.6)  # the first on top, and no room for more
+    if labels_above:
+        axes.set_yticks([])
+        for row, bar in enumerate(bars):
+            label = textwrap.shorten(bar.label, BAR_LABEL_WIDTH, placeholder="…")
+            axes.annotate(
+                label, (0, row - 0.25), xycoords=("axes fraction", "data"), va="bottom", annotation_clip=False
+            )
+        axes.set_ylim(len(bars) - 0.6, -0.8)
+    else:
+        labels = [textwrap.fill(bar.label, BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
+        axes.set_yticks(range(len(bars)), labels)
+        axes.set_ylim(len(bars) - 0.4, -0.6)  # the first on top, and no room for more
     axes.grid(axis="y", visible=False)
     _set_axis(axes, "x", picture.x)
     axes.set_xlabel(picture.x.label, labelpad=2)

@@ -13,7 +13,7 @@ from orchestrator.report.picture import BAR_LABEL, MOST_BARS, Axis, Bar, Picture
 from orchestrator.text.figures import one_line
 from orchestrator.text.rows import Row, axis, in_order, varying
 
-_WHOSE = "Peak memory of the fullest device {against}: the largest over seeds and LR rules."
+_WHOSE = "Peak memory of the fullest device {against}: the maximum over seeds and learning-rate rules."
 
 
 def memory(cells: pd.DataFrame) -> Picture:
@@ -22,8 +22,8 @@ def memory(cells: pd.DataFrame) -> Picture:
     picture = Picture(
         name="memory",
         title="Memory",
-        about=_WHOSE.format(against="against the batch it holds"),
-        absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: there is no figure of device memory.",
+        about=_WHOSE.format(against="by batch size"),
+        absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: no trial reported device memory.",
     )
     if picture.absent:
         return picture
@@ -61,7 +61,7 @@ def _with_bars(picture: Picture, known: pd.DataFrame, columns: list[str]) -> Pic
             Bar(label=one_line(each, BAR_LABEL), parts=(float(row["peak_memory_gb"]),))
             for each, row in zip(names, records, strict=False)
         ],
-        remarks=[f"{MOST_BARS} of {len(records)} are drawn; the data hold all."] if more else [],
+        remarks=[f"{MOST_BARS} of {len(records)} are drawn; the CSV file has all of them."] if more else [],
         data=rows[[*columns, "peak_memory_gb", "n_ok"]].to_dict("records"),  # type: ignore[arg-type]
     )
 

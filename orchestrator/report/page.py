@@ -16,7 +16,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.journal.soundness import Finding
 from orchestrator.report import palette
 from orchestrator.report.csv_text import csv_bytes
-from orchestrator.report.drawing import bars_svg, panel_svg, swatch_svg
+from orchestrator.report.drawing import bars_svg, narrow_bars_svg, panel_svg, swatch_svg
 from orchestrator.report.glance import Tile
 from orchestrator.report.inline_svg import StyleSheet, inlined
 from orchestrator.report.picture import Panel, Picture
@@ -149,12 +149,21 @@ def _tooltips(panel: Panel) -> Mapping[str, Sequence[str]]:
 
 
 def _bars(picture: Picture, sheet: StyleSheet) -> tuple[str, Markup]:
+    """Drawn twice, for screens and for phones: the style sheet shows one of them."""
+    form = ".1%" if picture.x.percent else ".3g"
     tooltips = {
-        f"bar-{row}-{place}": [f"{bar.label}, {picture.legend[place]}: {part:.1%}"]
+        f"bar-{row}-{place}": [f"{bar.label}, {picture.legend[place]}: {part:{form}}"]
         for row, bar in enumerate(picture.bars)
         for place, part in enumerate(bar.parts)
     }
-    return "", Markup(inlined(bars_svg(picture), sheet, prefix=picture.name, label=picture.title, tooltips=tooltips))
+    drawn = {"wide": bars_svg(picture), "narrow": narrow_bars_svg(picture)}
+    return "", Markup("").join(
+        Markup('<div class="{}">{}</div>').format(
+            name,
+            Markup(inlined(svg, sheet, prefix=f"{picture.name}-{name}", label=picture.title, tooltips=tooltips)),
+        )
+        for name, svg in drawn.items()
+    )
 
 
 def _key(cell: Cell) -> str:

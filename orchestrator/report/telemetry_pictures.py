@@ -13,7 +13,7 @@ from orchestrator.text.figures import one_line
 from orchestrator.text.rows import short_names, varying
 from sweeps.status import Status
 
-_UNSAMPLED = "Not measured: no trial has samples of its devices."
+_UNSAMPLED = "Not measured: no trial recorded samples of its devices."
 
 
 def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str | None]) -> list[tuple[str, str]]:
@@ -35,8 +35,8 @@ def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Picture:
     picture = Picture(
         name="utilisation",
         title="GPU utilisation" if on_gpu else "Utilisation",
-        about="How busy each device was while one trial of the cell ran, from its start to its end."
-        + ("" if on_gpu else " Without GPUs: the cores that each worker process kept busy."),
+        about="How busy each device was during one trial of the cell, from start to end."
+        + ("" if on_gpu else " There are no GPUs, so this is the number of cores that each worker process kept busy."),
         x=Axis(label="time [s]", lo=0),
         y=Axis(label="GPU busy", percent=True, lo=0, hi=1.08) if on_gpu else Axis(label="cores busy", lo=0),
         absent=_UNSAMPLED,
@@ -49,10 +49,10 @@ def power(cells: pd.DataFrame, samples: Sequence[Samples]) -> Picture:
     picture = Picture(
         name="power",
         title="Power",
-        about="Power that each device drew while one trial of the cell ran, from its start to its end.",
+        about="Power drawn by each device during one trial of the cell, from start to end.",
         x=Axis(label="time [s]", lo=0),
         y=Axis(label="power [W]", lo=0),
-        absent="Not measured: no device told its power.",
+        absent="Not measured: no device reported its power.",
     )
     return _over_time(picture, cells, samples, "power_w")
 
@@ -78,7 +78,7 @@ def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples]
     data = rows[["cell", "rank", "device", "time_s", column]].dropna(subset=[column])
     remarks = [f"A trial of {len(measured)} of {len(cells)} cells is drawn."] if len(measured) < len(cells) else []
     if any(each.frame[["rank", "device"]].drop_duplicates().shape[0] > MOST_SERIES for each in measured):
-        remarks.append(f"Of cells with more devices the first {MOST_SERIES} are drawn.")
+        remarks.append(f"For cells with more devices, the first {MOST_SERIES} are drawn.")
     return replace(
         picture,
         legend=tuple(legend),

@@ -17,11 +17,16 @@ _SIGNS = {
 }
 """What pdfTeX has no character for, or another one; the triangles are amssymb's."""
 
+_LONG = 40
+"""Characters from which on a column's text is wrapped: a note on one line would leave the page."""
+
 
 def latex_table(frame: pd.DataFrame, caption: str) -> str:
     """The frame as a longtable, every value as plain text; `caption` is text, too."""
     text = frame.map(lambda value: one_line(str(value), most=400)).rename(columns=lambda name: one_line(str(name)))
-    body = text.to_latex(index=False, escape=True, longtable=True, column_format="l" * len(text.columns))
+    wrapped = text.map(len).max() > _LONG
+    columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)
+    body = text.to_latex(index=False, escape=True, longtable=True, column_format=columns)
     heading = pd.DataFrame({caption: []}).to_latex(index=False, escape=True).splitlines()[2].removesuffix(r" \\")
     head, begin, rest = body.partition(r"\toprule")
     return _in_tex(f"% needs booktabs, longtable and amssymb\n{head}\\caption{{{heading}}} \\\\\n{begin}{rest}")

@@ -139,6 +139,15 @@ def test_the_sweep_of_a_plain_script_is_that_of_the_example() -> None:
     assert yaml.safe_load(shown.text) == yaml.safe_load(example.read_text())
 
 
+def test_the_changes_of_a_plain_script_are_those_of_the_example() -> None:
+    page = (ROOT / "docs/how-to/several-gpus.md").read_text()
+    (shown,) = re.findall(r"(?ms)^```diff\n(.*?)^```", page)
+    added = {line[1:].strip() for line in shown.splitlines() if line.startswith("+")}
+    script = {line.strip() for line in (ROOT / "examples/plain_script/train.py").read_text().splitlines()}
+    numbered = {line for line in script if re.search(r"  # [1-4]\b", line)}
+    assert numbered <= added <= script and len(numbered) >= 8
+
+
 def test_the_readme_shows_what_was_measured() -> None:
     readme, measured = (ROOT / "README.md").read_text(), RECORDS / "batch_scaling/two_cores"
     quoted = " ".join(line.removeprefix("> ") for line in readme.splitlines() if line.startswith("> "))

@@ -58,7 +58,7 @@ def test_invalid_timings_far_above_all_others_leave_the_axis_of_efficiency_alone
     quarter = cells.assign(efficiency=cells["efficiency"].where(cells["timing_valid"].astype(bool), 5.9))
     picture = efficiency(quarter)
     assert picture.y.hi < 1.3 and all(row["timing_valid"] for row in picture.data)
-    assert "3 cells are far above all others and not drawn: the timing is not valid." in picture.remarks
+    assert "3 cells are far above all others and not drawn, because the timing is not valid." in picture.remarks
     assert efficiency(quarter.assign(timing_valid=False)).y.hi > 5.9  # where nothing else is there to see
 
 
@@ -108,7 +108,7 @@ def test_every_drawn_point_is_in_the_data(cells: pd.DataFrame) -> None:
 
 def test_a_cell_that_missed_the_target_is_told_and_not_drawn(cells: pd.DataFrame) -> None:
     picture = time_to_target(cells)
-    assert any("Not reached in every seed" in remark for remark in picture.remarks)
+    assert any("not every seed reached the target" in remark for remark in picture.remarks)
     assert len(picture.data) == cells["time_to_target_s"].notna().sum() < len(cells)
 
 
@@ -140,7 +140,7 @@ def test_nothing_to_draw_is_said(draw: object) -> None:
 
 
 def test_one_gpu_count_is_no_scaling(cells: pd.DataFrame) -> None:
-    assert speedup(cells[cells.gpus == 1]).absent.startswith("Every cell that is ok has the same number of GPUs")
+    assert speedup(cells[cells.gpus == 1]).absent.startswith("All cells that are ok have the same number of GPUs")
 
 
 def test_more_series_and_panels_than_can_be_told_apart_are_told() -> None:
@@ -157,8 +157,8 @@ def test_more_series_and_panels_than_can_be_told_apart_are_told() -> None:
     picture = speedup(collect(records + more, scaling="weak")[1])
     assert len(picture.panels) == 12 and len(picture.legend) == 8
     assert picture.legend[0].endswith(" 1") and picture.legend[-1].endswith(" 20")
-    assert "8 of 20 values of batch per GPU are drawn; the data hold all." in picture.remarks
-    assert "12 of 15 panels are drawn; the data hold all." in picture.remarks
+    assert "8 of 20 values of batch per GPU are drawn; the CSV file has all of them." in picture.remarks
+    assert "12 of 15 panels are drawn; the CSV file has all of them." in picture.remarks
     assert len(picture.data) == 600
 
 
@@ -166,7 +166,7 @@ def test_the_legend_names_nothing_that_only_undrawn_panels_have(cells: pd.DataFr
     panels = [cells.assign(lr_rule=f"{n}-{rule}") for n in range(4) for rule in cells["lr_rule"].unique()]
     last = cells[cells["device_batch_size"] == 512].assign(lr_rule="last", device_batch_size=1024)
     picture = speedup(pd.concat([*panels, last], ignore_index=True))
-    assert "12 of 13 panels are drawn; the data hold all." in picture.remarks
+    assert "12 of 13 panels are drawn; the CSV file has all of them." in picture.remarks
     assert picture.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
 
 
@@ -198,7 +198,7 @@ def test_a_panel_of_baselines_alone_is_told_and_not_drawn(record_of: RecordOf) -
     cells = collect(records, scaling="weak")[1]
     for picture in (speedup(cells), efficiency(cells)):
         assert [panel.title for panel in picture.panels] == ["model: a"]
-        assert list(picture.remarks) == ["One group of cells has only the baseline, and no panel."]
+        assert list(picture.remarks) == ["One group of cells has only the baseline, and therefore no panel."]
 
 
 def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -> None:
@@ -211,7 +211,7 @@ def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -
         return accuracy(collect(records, scaling="weak")[1])
 
     assert drawn([0.90, 0.91, 0.92], [0.80, 0.80, 0.80]).remarks == []  # .91 ± .025; the picture ends at .965
-    told = "1 interval goes on beyond the picture: the data have the ends."
+    told = "1 interval extends beyond the picture; the CSV file has the values."
     assert drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85]).remarks == [told]  # .897 ± .226
 
 
@@ -224,7 +224,7 @@ def test_few_epochs_have_a_tick_each_and_no_half_ones() -> None:
 def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_drawn(record_of: RecordOf) -> None:
     known = [record_of(1, seed, metrics={"val_accuracy": 0.9 + seed / 100}) for seed in (0, 1, 2)]
     drawn = accuracy(collect(known, scaling="weak")[1])
-    assert drawn.is_drawn and drawn.y.label == "validation accuracy" and "by which cells are chosen" in drawn.about
+    assert drawn.is_drawn and drawn.y.label == "validation accuracy" and "The recommendation uses it" in drawn.about
     series = drawn.panels[0].series[0]
     assert series.y == pytest.approx((0.91,)) and series.lo == pytest.approx((0.91 - 0.02484,), abs=1e-5)
     on_test = [record_of(1, metrics={"val_accuracy": 0.9, "accuracy": 0.8})]

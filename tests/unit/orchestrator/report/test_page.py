@@ -23,6 +23,7 @@ from orchestrator.report.drawing import picture_files
 from orchestrator.report.files import page_of, pictures_of, write_report
 from orchestrator.report.page import rendered
 from orchestrator.report.page_tables import text_table
+from orchestrator.report.picture import Axis, Bar, Picture
 from orchestrator.report.report_data import ReportData
 from orchestrator.storage.layout import Layout
 from orchestrator.tables.scaling import scaling
@@ -242,6 +243,21 @@ def test_points_say_what_they_are(page: Reader, layout: Layout) -> None:
     assert "gpus=2, device_batch_size=32, lr_rule=none; 1.7" in "".join(page.texts)
     drawn = re.findall(r"<title>[^<]*samples/s[^<]*</title>", layout.page.read_text())
     assert len(drawn) >= 2 * 34
+
+
+def test_bars_are_drawn_for_screens_and_for_phones_with_values_in_their_unit() -> None:
+    trials, cells = collect(demo.records()[:3], scaling="weak")
+    bars = Picture(
+        name="memory",
+        title="Memory",
+        about="",
+        legend=("peak memory [GB]",),
+        bars=[Bar(label="gpus=1", parts=(1.25,))],
+        x=Axis(label="peak memory [GB]"),
+    )
+    text = rendered(page_of(ReportData(trials=trials, cells=cells), [bars]))
+    wide, narrow = text.index('<div class="wide">'), text.index('<div class="narrow">')
+    assert wide < narrow and text.count("<title>gpus=1, peak memory [GB]: 1.25</title>") == 2
 
 
 def test_the_page_is_small(layout: Layout) -> None:

@@ -43,7 +43,9 @@ def test_every_device_is_a_line_of_the_same_colour_in_all_panels(cells: pd.DataF
     assert [[series.place for series in panel.series] for panel in picture.panels] == [[0], [0, 1]]
     assert picture.panels[1].series[1].y == (0.9, 0.9) and len(picture.data) == 6
     assert picture.remarks == ["A trial of 2 of 36 cells is drawn."]
-    assert not power(cells, seen).is_drawn and power(cells, seen).absent == "Not measured: no device told its power."
+    assert (
+        not power(cells, seen).is_drawn and power(cells, seen).absent == "Not measured: no device reported its power."
+    )
 
 
 def test_without_gpus_the_cores_are_drawn(cells: pd.DataFrame) -> None:
@@ -55,7 +57,7 @@ def test_without_gpus_the_cores_are_drawn(cells: pd.DataFrame) -> None:
 def test_more_devices_than_can_be_told_apart_are_told(cells: pd.DataFrame) -> None:
     picture = power(cells, [Samples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))])
     assert len(picture.panels[0].series) == len(picture.legend) == MOST_SERIES
-    assert picture.remarks[-1] == f"Of cells with more devices the first {MOST_SERIES} are drawn."
+    assert picture.remarks[-1] == f"For cells with more devices, the first {MOST_SERIES} are drawn."
 
 
 def test_samples_are_thinned_to_means_and_the_last_is_among_them(tmp_path: Path) -> None:

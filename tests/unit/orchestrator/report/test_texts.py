@@ -1,5 +1,7 @@
 """Golden LaTeX and Markdown: what other people's papers and repositories take over."""
 
+import pandas as pd
+
 from orchestrator.collection.collector import collect
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
@@ -43,16 +45,16 @@ DOCUMENT = """\
 
 **Use it.**
 
-## Not sound
+## Damaged or missing files
 
-No figure rests on these:
+This report uses nothing from them:
 
 - trials/x: a &lt;b> \\| c
 
 ## Speed-up
 
-Throughput as a multiple of the baseline cell's, at the same batch per GPU (weak scaling). Dashed: ideal, as many \
-times faster as there are more GPUs. Bands: 95% intervals over the seeds. Data: [speedup.csv](report/speedup.csv).
+Throughput as a multiple of the baseline cell's, at the same batch per GPU (weak scaling). Dashed: ideal \
+speed-up, in proportion to the GPUs. Bands: 95% intervals over the seeds. Data: [speedup.csv](report/speedup.csv).
 
 ![Speed-up](report/speedup.png)
 """
@@ -77,6 +79,11 @@ def test_golden_latex() -> None:
     assert latex_table(speedup_frame(cells), "Speed-up: 100% $x_y$") == LATEX
 
 
+def test_notes_are_wrapped_in_latex() -> None:
+    frame = pd.DataFrame({"gpus": ["1", "2"], "note": ["", "others took 47% of the cores' time, most of it python"]})
+    assert latex_table(frame, "Speed-up").splitlines()[1] == r"\begin{longtable}{lp{0.3\linewidth}}"
+
+
 def test_golden_document() -> None:
     trials, cells = collect(two(sweep="demo <script>"), scaling="weak")
     data = ReportData(
@@ -94,7 +101,7 @@ def test_a_document_names_what_is_not_ok_and_not_measured() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
     data = ReportData(trials=trials, cells=cells)
     text = document(data, pictures_of(data, []), "")
-    assert "## Not drawn\n\n" in text and "- Power: Not measured: no device told its power." in text
+    assert "## Not drawn\n\n" in text and "- Power: Not measured: no device reported its power." in text
     assert (
         "- gpus=8, device_batch_size=512, lr_rule=linear: diverged, 2 of 3 ok; 1 of 3 seeds diverged: loss is nan"
         in text
