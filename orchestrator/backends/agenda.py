@@ -9,14 +9,14 @@ from orchestrator.backends.equal_failures import EqualFailures
 from orchestrator.backends.unplaced import Patience, Unplaced
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
-from sweeps.feasibility import Node
-from sweeps.kept_gang import kept_gang
+from orchestrator.scheduling.kept_gang import kept_gang
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
+from orchestrator.scheduling.scheduler import Scheduler, Start
+from orchestrator.scheduling.upcoming import Upcoming
 from sweeps.limit import Allowance
-from sweeps.placement import Shape
-from sweeps.scheduler import Scheduler, Start
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
-from sweeps.upcoming import Upcoming
 
 REVISIONS = 100
 """How often the schedule is updated with durations of finished trials; each update takes O(trials)."""

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from orchestrator.config.request import Cluster
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from sweeps.mistakes import MistakesError
-from sweeps.placement import Shape
 from sweeps.trial import TrialSpec
 
 ARRIVAL_S = 30.0

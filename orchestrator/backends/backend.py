@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from orchestrator.journal.listener import Listener
-from sweeps.feasibility import Node
-from sweeps.placement import Shape
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import TrialSpec
 
 if TYPE_CHECKING:

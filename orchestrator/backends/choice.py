@@ -12,10 +12,10 @@ from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.token import require_token, show_token_if_any, token_file
 from orchestrator.backends.watch import Limits
 from orchestrator.config.request import Request
+from orchestrator.scheduling.node import Node
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.machine import this_machine
 from orchestrator.telemetry.sampler import Sampling
-from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 
 REACH_S = 10.0

@@ -20,11 +20,11 @@ from orchestrator.backends.gang_end import RankEnd, outcome_of
 from orchestrator.backends.guarded_listener import GuardedListener
 from orchestrator.journal.listener import Listener
 from orchestrator.journal.outcome import Outcome
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from orchestrator.storage.durable import write_whole
 from orchestrator.telemetry.outcome import with_telemetry
 from orchestrator.telemetry.sampler import Sampler
-from sweeps.feasibility import Node
-from sweeps.placement import Shape
 from sweeps.trial import TrialSpec
 
 FORGET = "trainables.clean_slate:forget"

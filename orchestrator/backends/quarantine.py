@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 
 WAIT_S = 60.0
 """How long a process that held a GPU before may take to be gone: many seconds on a busy machine, and the lost one that

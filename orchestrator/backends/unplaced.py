@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from orchestrator.backends.arrival import can_run, patience_s
 from orchestrator.journal.outcome import Outcome
-from sweeps.feasibility import Node, why_infeasible
+from orchestrator.scheduling.node import Node, why_infeasible
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 

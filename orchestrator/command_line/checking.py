@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.composition_error import CompositionError
 from orchestrator.composition.search_path import config_dir
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:

@@ -19,8 +19,8 @@ from orchestrator.config.sections import AUTO_GPUS, OWN_SECTIONS
 from orchestrator.config.setup import asked, code_in, setup, with_gpus
 from orchestrator.config.trust import trust_mistakes
 from orchestrator.config.versions import Versions
+from orchestrator.scheduling.node import Node
 from sweeps.axes import Point
-from sweeps.feasibility import Node
 from sweeps.mistakes import MistakesError
 from sweeps.rerun import rerun_mistakes
 from sweeps.setup import Setup

@@ -11,9 +11,9 @@ from typing import Any, cast
 from orchestrator.config.plugins import plugins_in
 from orchestrator.config.sections import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
 from orchestrator.config.versions import Versions, command_version
+from orchestrator.scheduling.node import Node
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes
-from sweeps.feasibility import Node
 from sweeps.identity import digest, without
 from sweeps.setup import Setup
 

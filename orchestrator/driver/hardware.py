@@ -10,7 +10,7 @@ from pathlib import Path
 from orchestrator.config.request import Request
 from orchestrator.journal.history import difference
 from orchestrator.journal.line import Kind, Record
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.mistakes import MistakesError
 from sweeps.trial import TrialSpec
 

@@ -32,12 +32,12 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
 from orchestrator.journal.spending import spent_gpu_s
 from orchestrator.plan.plan import Plan, TrialsOn
+from orchestrator.scheduling.node import Node
 from orchestrator.storage.crash_point import Moment, reached
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
 from orchestrator.text.figures import counted
 from orchestrator.trackers.tracking import TrackedListener, Tracker
-from sweeps.feasibility import Node
 from sweeps.limit import Allowance
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status

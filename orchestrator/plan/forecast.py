@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from sweeps.feasibility import Node
-from sweeps.order import Expected
-from sweeps.simulation import Stay, makespan_s, simulate
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.order import Expected
+from orchestrator.scheduling.simulation import Stay, makespan_s, simulate
 from sweeps.trial import TrialSpec
 
 

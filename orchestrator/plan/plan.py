@@ -16,11 +16,11 @@ from orchestrator.journal.journal import replay
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.forecast import Forecast
 from orchestrator.plan.memory_share import MemoryShares
+from orchestrator.scheduling.node import Node, why_infeasible
+from orchestrator.scheduling.order import in_order
 from orchestrator.storage.layout import Layout
 from orchestrator.telemetry.machine import this_machine
-from sweeps.feasibility import Node, why_infeasible
 from sweeps.mistakes import MistakesError
-from sweeps.order import in_order
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.trial import TrialSpec
 
@@ -46,7 +46,7 @@ class Plan:
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """Of GPUs, by what is known of those that ran."""
     seed_by_seed: bool = False
-    """See `sweeps.order.stretches`."""
+    """See `orchestrator.scheduling.order.stretches`."""
 
     @staticmethod
     def of(

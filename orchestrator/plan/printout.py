@@ -9,11 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 from orchestrator.plan.plan import Plan
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.simulation import Stay
 from orchestrator.text.units import suited
-from sweeps.feasibility import Node
 from sweeps.identity import SHOWN
 from sweeps.number import is_number
-from sweeps.simulation import Stay
 from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"

@@ -8,9 +8,9 @@ import os
 import socket
 from pathlib import Path
 
+from orchestrator.scheduling.node import Node
 from orchestrator.telemetry.cpu import cores
 from orchestrator.telemetry.gpu import gpu_models
-from sweeps.feasibility import Node
 
 _CGROUP_CPU_MAX = Path("/sys/fs/cgroup/cpu.max")
 _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")

@@ -37,10 +37,10 @@ from orchestrator.journal.line import Kind
 from orchestrator.journal.listener import Listener
 from orchestrator.journal.outcome import Outcome
 from orchestrator.plan.plan import Plan
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.lock import DirectoryLock
-from sweeps.feasibility import Node
-from sweeps.placement import Shape
 from sweeps.setup import Setup
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials

@@ -29,8 +29,8 @@ from typing import Any
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
 
-from sweeps.feasibility import Node  # noqa: E402
-from sweeps.simulation import Stay, lower_bound_s, makespan_s, simulate  # noqa: E402
+from orchestrator.scheduling.node import Node  # noqa: E402
+from orchestrator.scheduling.simulation import Stay, lower_bound_s, makespan_s, simulate  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
 from tests.benchmarks.warmth import cold_starts  # noqa: E402
 from tests.contract.trials import trial  # noqa: E402

@@ -38,7 +38,7 @@ from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec  # noqa: E402
 from orchestrator.journal.durations import Durations  # noqa: E402
 from orchestrator.journal.outcome import Outcome  # noqa: E402
-from sweeps.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
+from orchestrator.scheduling.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
 from tests.benchmarks.warmth import cold_starts  # noqa: E402

@@ -6,9 +6,9 @@ import heapq
 from collections import Counter
 from collections.abc import Sequence
 
-from sweeps.feasibility import Node
-from sweeps.placement import UNITS, Placement, Shape
-from sweeps.simulation import Stay
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import UNITS, Placement, Shape
+from orchestrator.scheduling.simulation import Stay
 
 Place = tuple[Shape, tuple[int, ...]]
 """A shape, and the node of each of its ranks: who has the same may take one another's processes."""

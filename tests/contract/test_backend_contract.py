@@ -22,7 +22,7 @@ from orchestrator.backends.on_ray.backend import RayBackend
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.extensions import Extensions
 from orchestrator.backends.watch import Limits
-from sweeps.feasibility import why_infeasible
+from orchestrator.scheduling.node import why_infeasible
 from sweeps.status import Status
 from tests.contract.trials import Recorder, beyond_reference, trial
 

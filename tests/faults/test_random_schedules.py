@@ -31,10 +31,10 @@ from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal, JournalError, replay, terminal
 from orchestrator.journal.line import Kind
 from orchestrator.journal.outcome import Cause, Outcome
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.scheduler import Scheduler
 from orchestrator.storage.layout import Layout
 from orchestrator.verify.journal import read
-from sweeps.feasibility import Node
-from sweeps.scheduler import Scheduler
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial

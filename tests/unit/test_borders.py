@@ -39,7 +39,7 @@ OWNERS = {
 
 PACKAGES = {
     "orchestrator": (
-        *("storage", "journal", "telemetry", "config", "composition"),
+        *("scheduling", "storage", "journal", "telemetry", "config", "composition"),
         *("statistics", "collection", "text", "decision"),
         *("trackers", "backends", "launch", "plan", "tables", "report"),
         *("driver", "verify", "command_line"),

@@ -15,8 +15,8 @@ from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.on_ray.cluster_spec import NODE_ID
 from orchestrator.backends.quarantine import Quarantine
 from orchestrator.journal.outcome import Outcome
+from orchestrator.scheduling.node import Node
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
-from sweeps.feasibility import Node
 from sweeps.trial import Gang, TrialSpec
 
 _CONFIGS = ("config", "_Trial__unresolved_config")

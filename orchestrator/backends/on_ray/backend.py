@@ -14,8 +14,8 @@ from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.extensions import Extensions
 from orchestrator.backends.quarantine import Quarantine
 from orchestrator.journal.listener import Listener
-from sweeps.feasibility import Node
-from sweeps.placement import Shape
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import TrialSpec
 
 

@@ -32,7 +32,7 @@ from orchestrator.backends.on_ray.start_ahead import at_once
 from orchestrator.backends.on_ray.temporary import deaf_children, environment, handler_kept, patched
 from orchestrator.backends.on_ray.token import keep_token_private, token_file
 from orchestrator.config.own_code import is_installed
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 
 _LOCAL = {
     "RAY_USAGE_STATS_ENABLED": "0",

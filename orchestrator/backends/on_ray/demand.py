@@ -16,8 +16,8 @@ from ray.util import placement_group, remove_placement_group
 
 from orchestrator.backends.on_ray.cluster_spec import NODE_ID
 from orchestrator.backends.quarantine import Quarantine
-from sweeps.feasibility import Node, ranks_that_fit, why_infeasible
-from sweeps.placement import Shape
+from orchestrator.scheduling.node import Node, ranks_that_fit, why_infeasible
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import Gang
 
 _GPU_TYPE = "accelerator_type:"

@@ -29,7 +29,7 @@ from orchestrator.backends.on_ray.relay import Relay
 from orchestrator.backends.on_ray.temporary import environment, handler_kept, patched
 from orchestrator.backends.on_ray.trial_scheduler import AgendaScheduler
 from orchestrator.backends.quarantine import Quarantine
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 
 _TUNE = {
     "RAY_AIR_NEW_OUTPUT": "0",

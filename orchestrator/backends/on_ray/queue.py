@@ -17,8 +17,8 @@ from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.plain_values import plain_config
 from orchestrator.backends.on_ray.start_ahead import StartAhead
 from orchestrator.journal.outcome import Cause
-from sweeps.feasibility import Node
-from sweeps.scheduler import Start
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.scheduler import Start
 from sweeps.trial import TrialSpec
 
 LOOK_EVERY_S = 2.0

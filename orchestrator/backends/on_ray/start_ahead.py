@@ -14,9 +14,9 @@ from typing import Any
 import ray
 
 from orchestrator.backends.on_ray.import_ahead import ask_for
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.upcoming import Upcoming
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
-from sweeps.feasibility import Node
-from sweeps.upcoming import Upcoming
 
 BATCH_S = 10.0
 """How long a batch of processes gets to start before the next batch starts next to the same trials."""

@@ -13,8 +13,8 @@ from orchestrator.config.versions import Versions
 from orchestrator.journal.line import Kind, Record, encode
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
+from orchestrator.scheduling.node import Node
 from orchestrator.storage.layout import JOURNAL
-from sweeps.feasibility import Node
 from sweeps.status import Status
 from tests.benchmarks.published_results import asked, gathered, kept, merged, reported
 from trainables.supervised import check as supervised_check

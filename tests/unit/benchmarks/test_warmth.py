@@ -1,10 +1,10 @@
 import dataclasses
 import random
 
-from sweeps.feasibility import Node
-from sweeps.occupancy import Occupancy
-from sweeps.placement import Shape
-from sweeps.simulation import Stay, simulate
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.occupancy import Occupancy
+from orchestrator.scheduling.placement import Shape
+from orchestrator.scheduling.simulation import Stay, simulate
 from sweeps.trial import Gang
 from tests.benchmarks.warmth import cold_starts
 from tests.contract.trials import trial

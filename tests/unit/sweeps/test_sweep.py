@@ -4,8 +4,8 @@ import math
 import pytest
 
 import sweeps.sweep
+from orchestrator.scheduling.order import in_order
 from sweeps.mistakes import MistakesError
-from sweeps.order import in_order
 from sweeps.setup import Setup
 from sweeps.sweep import Sweep, trials
 

@@ -7,9 +7,9 @@ from orchestrator.backends.arrival import ARRIVAL_S
 from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.outcome import Outcome
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.scheduler import Scheduler
 from sweeps.limit import Allowance, Limit
-from sweeps.scheduler import Scheduler
 from sweeps.status import Status
 from tests.contract.trials import trial
 

@@ -1,9 +1,9 @@
 import pytest
 
 from orchestrator.backends.arrival import ARRIVAL_S, arrived, can_run, first_shape, has_come, patience_s
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from sweeps.mistakes import MistakesError
-from sweeps.placement import Shape
 from tests.contract.trials import trial
 from tests.unit.orchestrator.requests import request
 

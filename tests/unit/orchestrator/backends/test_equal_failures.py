@@ -6,7 +6,7 @@ from orchestrator.backends.agenda import Agenda
 from orchestrator.backends.equal_failures import EqualFailures
 from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.outcome import Cause, Outcome
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.backends.test_agenda import Source

@@ -5,7 +5,7 @@ import pytest
 
 from orchestrator.backends import quarantine
 from orchestrator.backends.quarantine import Quarantine, take
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 
 
 @pytest.fixture(autouse=True)

@@ -21,7 +21,7 @@ from orchestrator.decision.claim import Claim
 from orchestrator.decision.claims import verdicts
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.record import TrialRecord
-from sweeps.feasibility import Node, why_infeasible
+from orchestrator.scheduling.node import Node, why_infeasible
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from tests.benchmarks import published_session

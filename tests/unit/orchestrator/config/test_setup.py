@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.config.setup import asked, setup, with_gpus
 from orchestrator.config.versions import Versions
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.identity import digest
 from tests.unit.orchestrator.command_line.test_checks import CONFIG
 

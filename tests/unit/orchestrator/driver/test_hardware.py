@@ -7,7 +7,7 @@ import pytest
 from orchestrator.driver import hardware
 from orchestrator.driver.hardware import check_hardware, hardware_of
 from orchestrator.journal.line import Kind, Record
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.mistakes import MistakesError
 from tests.contract.trials import trial
 

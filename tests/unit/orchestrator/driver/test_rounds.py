@@ -8,7 +8,7 @@ from orchestrator.driver.rounds import Rounds
 from orchestrator.plan import phases
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.plan.test_plan import ended

@@ -13,7 +13,7 @@ from orchestrator.journal.spending import spent_gpu_s
 from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.printout import rows
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.probe import probe_of
 from sweeps.status import Status
 from tests.contract.trials import trial

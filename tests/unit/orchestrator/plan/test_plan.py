@@ -9,7 +9,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import plan as planning
 from orchestrator.plan import printout
 from orchestrator.plan.plan import Plan
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.mistakes import MistakesError
 from sweeps.rerun import Rerun
 from sweeps.status import Status

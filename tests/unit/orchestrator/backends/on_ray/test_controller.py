@@ -9,7 +9,7 @@ import pytest
 from orchestrator.backends.on_ray import controller
 from orchestrator.backends.on_ray.attempt import Bundles
 from orchestrator.backends.on_ray.controller import KeptGangs, PolledPlacementGroups
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.trial import Gang
 
 

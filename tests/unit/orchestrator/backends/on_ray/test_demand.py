@@ -1,8 +1,8 @@
 from dataclasses import replace
 
 from orchestrator.backends.on_ray.demand import room
-from sweeps.feasibility import Node
-from sweeps.placement import Shape
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import Gang
 
 HEAD = Node(name="head", cpus=0, gpus=0, node_id="h")

@@ -9,7 +9,7 @@ from orchestrator.backends.on_ray.attempt import Bundles, Starting
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.unplaced import Patience
 from orchestrator.journal.outcome import Cause, Outcome
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.status import Status
 from sweeps.trial import Gang
 from tests.contract.trials import trial

@@ -8,11 +8,11 @@ import pytest
 
 from orchestrator.backends.on_ray import import_ahead, start_ahead
 from orchestrator.backends.on_ray.start_ahead import BATCH_S, KEEP_S, StartAhead, at_once
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
+from orchestrator.scheduling.upcoming import Upcoming
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
-from sweeps.feasibility import Node
-from sweeps.placement import Shape
 from sweeps.trial import Gang
-from sweeps.upcoming import Upcoming
 
 NODE = Node(name="one", cpus=64, gpus=4, node_id="1")
 SMALL = Node(name="small", cpus=16, gpus=1, node_id="2")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence, Set
 from typing import NamedTuple
 
-from sweeps.feasibility import Node, of_type, why_infeasible
-from sweeps.placement import UNITS, Held, Placement, Shape, devices, units_of
+from orchestrator.scheduling.node import Node, of_type, why_infeasible
+from orchestrator.scheduling.placement import UNITS, Held, Placement, Shape, devices, units_of
 
 
 class _Free(NamedTuple):

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sweeps.feasibility import Node, why_infeasible
-from sweeps.scheduler import Scheduler
-from sweeps.simulation import lower_bound_s, makespan_s, simulate
+from orchestrator.scheduling.node import Node, why_infeasible
+from orchestrator.scheduling.scheduler import Scheduler
+from orchestrator.scheduling.simulation import lower_bound_s, makespan_s, simulate
 from sweeps.trial import Gang
 from tests.contract.trials import trial
 

@@ -3,7 +3,7 @@ import itertools
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.feasibility import Node, ranks_that_fit, why_infeasible
+from orchestrator.scheduling.node import Node, ranks_that_fit, why_infeasible
 from sweeps.trial import Gang
 
 

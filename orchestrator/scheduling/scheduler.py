@@ -8,13 +8,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from sweeps.feasibility import Node
-from sweeps.occupancy import Occupancy
-from sweeps.order import Expected, Stretch, stretches
-from sweeps.placement import Placement, Shape, weight
-from sweeps.reservation import Reservation, reserve
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.occupancy import Occupancy
+from orchestrator.scheduling.order import Expected, Stretch, stretches
+from orchestrator.scheduling.placement import Placement, Shape, weight
+from orchestrator.scheduling.reservation import Reservation, reserve
+from orchestrator.scheduling.upcoming import Upcoming, upcoming
 from sweeps.trial import TrialSpec
-from sweeps.upcoming import Upcoming, upcoming
 
 HURRY = 1.5
 """A trial starts early once the rest of the sweep is expected to take less than this multiple of its duration.

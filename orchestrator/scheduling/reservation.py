@@ -6,8 +6,8 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from sweeps.occupancy import Occupancy
-from sweeps.placement import Placement, Shape
+from orchestrator.scheduling.occupancy import Occupancy
+from orchestrator.scheduling.placement import Placement, Shape
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from sweeps.feasibility import Node, why_infeasible
-from sweeps.placement import Shape
+from orchestrator.scheduling.node import Node, why_infeasible
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import Gang
 
 

@@ -1,8 +1,8 @@
 from dataclasses import replace
 
-from sweeps.feasibility import Node
-from sweeps.kept_gang import kept_gang
-from sweeps.placement import Shape
+from orchestrator.scheduling.kept_gang import kept_gang
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import Gang
 
 NODE = Node(name="a", cpus=4, gpus=0)

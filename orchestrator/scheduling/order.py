@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 
-from sweeps.placement import Shape
+from orchestrator.scheduling.placement import Shape
 from sweeps.trial import TrialSpec
 
 Expected = Callable[[TrialSpec], float | None]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
-from sweeps.feasibility import Node
-from sweeps.occupancy import Occupancy
-from sweeps.placement import Placement, Shape
-from sweeps.reservation import Reservation
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.occupancy import Occupancy
+from orchestrator.scheduling.placement import Placement, Shape
+from orchestrator.scheduling.reservation import Reservation
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from sweeps.feasibility import Node
-from sweeps.scheduler import Scheduler
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.scheduler import Scheduler
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import trial
 

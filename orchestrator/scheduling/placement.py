@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
-from sweeps.feasibility import Node
+from orchestrator.scheduling.node import Node
 from sweeps.trial import Gang, TrialSpec
 
 UNITS = 10_000

@@ -1,4 +1,4 @@
-"""Whether a gang can ever be placed on these nodes; Ray itself would wait forever."""
+"""A node, and which gangs the nodes could hold; Ray itself would wait forever for a gang that never fits."""
 
 from __future__ import annotations
 

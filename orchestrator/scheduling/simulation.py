@@ -6,10 +6,10 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from sweeps.feasibility import Node
-from sweeps.order import Expected
-from sweeps.placement import Placement, Shape, weight
-from sweeps.scheduler import Scheduler
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.order import Expected
+from orchestrator.scheduling.placement import Placement, Shape, weight
+from orchestrator.scheduling.scheduler import Scheduler
 from sweeps.trial import TrialSpec
 
 
@@ -33,7 +33,7 @@ def simulate(
 ) -> list[Stay]:
     """The stays in order of their starts if trials take `takes_s` instead of the expected `expected_s`.
 
-    Every trial must fit the nodes. `seed_by_seed`: see `sweeps.order.stretches`.
+    Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.scheduling.order.stretches`.
     """
     scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
     stays: list[Stay] = []
