@@ -26,6 +26,7 @@ from ray.job_config import JobConfig
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.drain_notice import leaving
+from orchestrator.backends.on_ray.head_probe import check_head
 from orchestrator.backends.on_ray.import_ahead import PREPARE, preloading
 from orchestrator.backends.on_ray.runtime_env import CODE, stage
 from orchestrator.backends.on_ray.start_ahead import at_once
@@ -107,6 +108,7 @@ def _read_authentication_again() -> None:
 
 
 def _connect(address: str, options: Mapping[str, Any], start_ahead: bool = False) -> Any:
+    check_head(address)
     hook = {"worker_process_setup_hook": PREPARE} if start_ahead else {}
     with tempfile.TemporaryDirectory() as staged:
         travels = stage(Path(staged), Path.cwd(), os.environ) | hook
