@@ -77,7 +77,7 @@ class ConfiguredSweep:
         def setup_of(config_axes: Point) -> Setup:
             config = self._composition.variant(config_axes) if config_axes else self.config
             _raise(self._setup_mistakes(config))
-            self._remarks.update(dict.fromkeys(setup_remarks(config, written)))
+            self._remarks.update(dict.fromkeys(setup_remarks(config, axes)))
             return setup(config, nodes, self._versions, self.secrets)
 
         # If config keys are axes, only a variant shows whether the trainable gets all it needs.

@@ -93,10 +93,12 @@ def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Ite
 
 
 def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Yield remarks on a valid config, the trainable's own last."""
+    """Yield remarks on a valid config, the trainable's own last, which is told the GPU counts of these axes."""
     yield from _ignored(config, axes)
     if own := value_at(config, "trainable._remarks_"):
-        yield from pkgutil.resolve_name(own)(config)
+        counts = {"gpus": axes["gpus"]} if "gpus" in axes else {}
+        sweep = {**config["sweep"], "axes": {**config["sweep"]["axes"], **counts}}
+        yield from pkgutil.resolve_name(own)({**config, "sweep": sweep})
 
 
 def _ignored(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:

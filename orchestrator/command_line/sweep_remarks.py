@@ -9,8 +9,6 @@ from orchestrator.config.sections import value_at
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from sweeps.trial import TrialSpec
 
-_NAMES_GPUS = ("{gpus}", "{global_batch_size}", "SWEEP_")
-
 
 def sweep_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
     """Yield remarks on a valid sweep."""
@@ -18,7 +16,6 @@ def sweep_remarks(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Ite
     if len(batches) > 1 and value_at(config, "report.objective") != NO_OBJECTIVE:
         yield from _without_reference(config, trials, batches)
         yield from _unequal_work(config)
-    yield from _one_gpu(config, trials)
 
 
 def _without_reference(config: Mapping[str, Any], trials: Sequence[TrialSpec], batches: set[int]) -> Iterator[str]:
@@ -37,17 +34,4 @@ def _unequal_work(config: Mapping[str, Any]) -> Iterator[str]:
             f"budget.steps={steps} is the same number of steps at every batch size: a larger batch (more GPUs with the "
             "same batch each) trains on more samples and ends no sooner; to compare equal work, set budget.samples or "
             "budget.epochs"
-        )
-
-
-def _one_gpu(config: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Yield a remark if a command is not given its GPUs: rates by the whole batch would show a false speed-up."""
-    trainable = config.get("trainable") or {}
-    given = f"{trainable.get('argv')} {trainable.get('env')}"
-    several = any(trial.batch.devices_per_rank > 1 for trial in trials)
-    if several and "argv" in trainable and not any(sign in given for sign in _NAMES_GPUS):
-        yield (
-            "trainable.argv has no {gpus}: a single-GPU script still uses one GPU, unless it takes all GPUs that "
-            "it sees or reads SWEEP_GPUS. Start one process per GPU (torchrun --nproc_per_node={gpus} …), or set "
-            "sweep.axes.gpus=[1]"
         )

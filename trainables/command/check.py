@@ -29,7 +29,8 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
             yield from _program(settings)
         yield from _patterns("oom_patterns", settings.oom_patterns)
         yield from _patterns("diverged_patterns", settings.diverged_patterns)
-        yield from _patterns("epoch_pattern", [settings.epoch_pattern] if settings.epoch_pattern else [])
+        for key in ("epoch_pattern", "step_pattern"):
+            yield from _patterns(key, filter(None, [getattr(settings, key)]))
         yield from declared(settings.metrics)
 
 
@@ -44,10 +45,13 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
                 f"which trains as long as it does by itself: name it there, or read SWEEP_{name.upper()}"
             )
     yield from _unused(settings, config)
+    yield from _one_gpu(settings, config)
     if not runs_here(config):
         yield from not_here(config, _program(settings))
 
 
+OF_GPUS = ("gpus", "global_batch_size")
+"""Either tells a command how many GPUs it has, or how much they compute together."""
 _SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
 """Lengths that a command is told in either form."""
 _HEEDED = ("gpus", "strategy", "resources", "uneven_batch", "budget")
@@ -66,6 +70,17 @@ def _unused(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[st
         alike = "train alike, but for chance of the command's own" if axis == "seed" else "train alike"
         way_on = f"name it there, or read SWEEP_{axis.upper()}" if axis in NAMES else "name it there"
         yield f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} {alike}: {way_on}"
+
+
+def _one_gpu(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    """A command that does not hear of its GPUs may use one of several: rates by the whole batch would mislead."""
+    counts = ((config.get("sweep") or {}).get("axes") or {}).get("gpus")
+    if isinstance(counts, list) and max(counts, default=0) > 1 and not may_hear(settings, OF_GPUS):
+        yield (
+            "trainable.argv has no {gpus}: a single-GPU script still uses one GPU, unless it takes all GPUs that "
+            "it sees or reads SWEEP_GPUS. Start one process per GPU (torchrun --nproc_per_node={gpus} …), or set "
+            "sweep.axes.gpus=[1]"
+        )
 
 
 def _several(values: Any) -> bool:

@@ -7,12 +7,13 @@ import json
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from trainables.command.epoch_clock import EpochClock
 from trainables.command.reading import TAKES, Reading, as_number
 from trainables.command.settings import CommandSettings
+from trainables.command.step_times import StepTimes
 from trainables.context import DivergedError
 
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
@@ -43,13 +44,16 @@ class CommandMetrics:
         self._global_batch_size = global_batch_size
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
         self._epoch_pattern = re.compile(settings.epoch_pattern) if settings.epoch_pattern else None
+        self._step_pattern = re.compile(settings.step_pattern) if settings.step_pattern else None
         self._epoch = ""
+        self._step: float | None = None
         self._seen: dict[str, list[float]] = {}
         self._open: dict[str, float] = {}
         self._rows = 0
         self._told_epochs = False
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
+        self._steps = StepTimes(clock)
 
     def line(self, line: str) -> list[dict[str, Any]]:
         """The rows that this line completes, mostly none. DivergedError where a loss is not finite."""
@@ -63,6 +67,8 @@ class CommandMetrics:
         complete = self.last_row() if self._begins_an_epoch(line, found) else []
         self._look_at_the_clock(line, found)
         self._open |= found
+        if self._step_pattern is not None and (named := self._step_pattern.search(line)):
+            self._step = as_number(_first_group(named))
         self._take(found)
         return complete
 
@@ -79,13 +85,14 @@ class CommandMetrics:
         if self._epoch_pattern is None:
             return bool(set(found) & set(self._open))
         named = self._epoch_pattern.search(line)
-        before, self._epoch = self._epoch, (named[named.re.groups and 1] if named else self._epoch)
+        before, self._epoch = self._epoch, (_first_group(named) if named else self._epoch)
         return self._epoch != before
 
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
         """The row that a JSON object, or a line of a table, is; none where it has nothing that was declared."""
         found = {each.column: value for each in self._readings if (value := each.of_row(row)) is not None}
         where = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
+        self._step = where.get("step", where.get("steps", self._step))
         self._take(found)
         if "epoch" not in where:
             return []
@@ -114,7 +121,7 @@ class CommandMetrics:
                 derived["samples"] = self._settings.samples_per_epoch * len(epochs_s)
             found = derived | found
         if "step_s" in self._seen:
-            found = self._from_steps(self._seen["step_s"], found["step_s"]) | found
+            found = self._steps.figures() | self._samples_per_s(found["step_s"]) | found
         if self.between_lines:
             found = self._by_the_clock() | found
         to_target_s = self._to_target_s()
@@ -142,11 +149,13 @@ class CommandMetrics:
         """Whether no figure was read so far."""
         return not self._seen
 
-    def _from_steps(self, steps_s: Sequence[float], step_s: float) -> dict[str, Any]:
-        """Each figure printed stands for one step at least: the window is no shorter than this."""
-        window = {"window_s": sum(steps_s[1:]), "window_steps": len(steps_s) - 1} if len(steps_s) > 1 else {}
-        speed = {"samples_per_s": self._global_batch_size / step_s} if self._global_batch_size and step_s > 0 else {}
-        return {**window, **speed}
+    @property
+    def remark_on_steps(self) -> str:
+        """What to change where the seconds of a step seem to be told of some steps only; else empty."""
+        return self._steps.remark()
+
+    def _samples_per_s(self, step_s: float) -> dict[str, float]:
+        return {"samples_per_s": self._global_batch_size / step_s} if self._global_batch_size and step_s > 0 else {}
 
     def _take(self, found: Mapping[str, float]) -> None:
         loss = found.get("loss", 0.0)
@@ -155,6 +164,8 @@ class CommandMetrics:
         for column, value in found.items():
             if math.isfinite(value):
                 self._seen.setdefault(column, []).append(value)
+                if column == "step_s":
+                    self._steps.told(value, self._step)
 
     def _to_target_s(self) -> float | None:
         """Training time up to the epoch that reached the target; None where its parts are not known one by one."""
@@ -164,6 +175,11 @@ class CommandMetrics:
             return None
         reached = next((number for number, score in enumerate(scores, 1) if score >= target), None)
         return None if reached is None else sum(epochs_s[:reached])
+
+
+def _first_group(found: re.Match[str]) -> str:
+    """The whole where the pattern has no group."""
+    return found[found.re.groups and 1]
 
 
 def _json_object(line: str) -> dict[str, Any] | None:

@@ -31,6 +31,7 @@ class CommandSettings:
     target_accuracy: float | None = None
     metrics: Mapping[str, Any] = field(default_factory=dict)
     epoch_pattern: str | None = None
+    step_pattern: str | None = None
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> CommandSettings:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from trainables.command import process as command_process
-from trainables.command.check import may_hear
+from trainables.command.check import OF_GPUS, may_hear
 from trainables.command.ending import CommandEnding
 from trainables.command.metrics import SPEEDS, CommandMetrics
 from trainables.command.metrics_file import MetricsFile
@@ -77,6 +77,8 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
         context.remark(f"no figure is found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics")
     if metrics.between_lines:
         context.remark("no line tells a time: epoch_s is the time between epochs' lines, evaluation included")
+    if told := metrics.remark_on_steps:
+        context.remark(told)
     figures = metrics.figures()
     if not set(SPEEDS) & set(figures) and not metrics.found_nothing:
         context.remark("nothing tells how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern")
@@ -86,7 +88,7 @@ def _remark(metrics: CommandMetrics, context: Context) -> None:
 
 def _hears_of_its_gpus(settings: CommandSettings, context: Context) -> bool:
     """Otherwise it may use one of several, and nobody knows how many samples its step has."""
-    return context.batch.devices_per_rank <= 1 or may_hear(settings, ("gpus", "global_batch_size"))
+    return context.batch.devices_per_rank <= 1 or may_hear(settings, OF_GPUS)
 
 
 def _remark_gpus(metrics: CommandMetrics, context: Context) -> None:

@@ -184,7 +184,6 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
         ("python train.py {epochs}", "trainable.env.DEPTH", False),
         ("python train.py {epochs}", "augmentation.crop", True),
         ("python train.py {epochs}", "resources.cpus_per_worker", False),
-        ("python train.py {epochs}", "gpus", False),
     ],
 )
 def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, untold):
@@ -209,3 +208,21 @@ def test_an_axis_that_has_a_name_in_the_environment_is_remarked_unless_it_may_be
     )
     (folder / "settings.py").write_text(f"import os\nvalue = os.environ['SWEEP_{axis.upper()}']\n")
     assert list(remarks(config(argv="python train.py {epochs}") | asked)) == []
+
+
+@pytest.mark.parametrize(
+    ("argv", "text", "gpus", "untold"),
+    [
+        ("python train.py {epochs}", "", [1, 2], True),
+        ("python train.py {epochs}", "os.environ['SWEEP_GPUS']", [1, 2], False),
+        ("python train.py {epochs} {gpus}", "", [1, 2], False),
+        ("python train.py {epochs} {global_batch_size}", "", [1, 2], False),
+        ("python train.py {epochs}", "", [1], False),
+        ("python train.py {epochs}", "", [0.5], False),
+        ("python train.py {epochs}", "", "auto", False),  # not known before the machine is
+    ],
+)
+def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, untold, folder):
+    (folder / "train.py").write_text(text)
+    asked = config(argv=argv, source_dir=str(folder)) | {"sweep": {"axes": {"gpus": gpus}}, "mode": "run"}
+    assert ["has no {gpus}" in each for each in remarks(asked)] == [True] * untold
