@@ -54,7 +54,7 @@ def check_reachable(request: Request) -> None:
     if not host or not port.isdigit():
         return
     try:
-        socket.create_connection((host, int(port)), timeout=REACH_S).close()
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
     except OSError as error:
         raise MistakesError([f"{key}={address}: no cluster answers there ({error})"]) from error
 

@@ -81,7 +81,7 @@ class Ending:
         return 1 if failed or self.missing or self.left_out() or self.failed_claims else 0
 
     def left_out(self) -> list[str]:
-        """Yield a line for each budget that ran out."""
+        """A line for each budget that ran out."""
         notes = Counter(record.note for record in self.ends if record.skipped_by == "budget")
         return [
             f"{count} of {len(self.ends)} trials are missing: {note}; raise it to run them"
@@ -89,7 +89,7 @@ class Ending:
         ]
 
     def failures(self) -> list[str]:
-        """Yield a line for each reason why trials failed, and where to look; other ends are in the tables.
+        """A line for each reason why trials failed, and where to look; other ends are in the tables.
 
         Reasons that differ only in numbers (a batch size, a shape) are merged; the first one's text is shown.
         """

@@ -31,6 +31,7 @@ export RAY_worker_niceness=0  # Ray would run the trials below everything else o
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
 address="$(hostname -I | awk '{{print $1}}'):{port}"
 started=()
+trap '' HUP  # a closed terminal is for the sweep, which ends in order, and not for its cluster
 trap 'kill "${{started[@]}}" 2>/dev/null; wait' EXIT
 
 ray start --head --node-ip-address="${{address%:*}}" --port={port} --include-dashboard=false {node} &
@@ -48,5 +49,6 @@ END
 done
 sleep 20
 
+trap : HUP
 {command}
 """

@@ -1,6 +1,7 @@
 """A sweep in a folder of its own, to be killed, and what must hold of it whenever nothing runs."""
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -26,8 +27,11 @@ class Company:
     def names(self) -> list[str]:
         """The programs that they run."""
         self.look()
-        files = [Path(f"/proc/{each.pid}/cmdline") for each in self._seen]
-        return [file.read_bytes().partition(b"\0")[0].decode() for file in files if file.exists()]
+        found = []
+        for each in self._seen:
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                found.append(Path(f"/proc/{each.pid}/cmdline").read_bytes().partition(b"\0")[0].decode())
+        return found
 
     def gone_after_s(self, at_most_s: float = 10.0) -> float:
         began = time.monotonic()

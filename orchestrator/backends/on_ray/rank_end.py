@@ -20,6 +20,8 @@ NODE_S = 40.0
 
 NOTE_LENGTH = 200
 
+REPORT_BYTES = 1 << 20
+"""How much of the end of a log is searched for Python's report; a log may be larger than the memory that is left."""
 
 _COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
@@ -89,7 +91,11 @@ def _is_of_the_node(account: str) -> bool:
 
 def _crash(log: Path, began_at: int) -> str:
     """Python's report of a fatal signal at the end of the log; empty if there is none."""
-    text = log.read_bytes()[began_at:].decode(errors="replace") if log.exists() else ""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(began_at, log.stat().st_size - REPORT_BYTES))
+        text = file.read().decode(errors="replace")
     _, found, report = text.rpartition("Fatal Python error: ")
     return report.strip() if found else ""
 

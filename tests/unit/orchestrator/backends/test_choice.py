@@ -25,6 +25,12 @@ def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_und
             check_reachable(asked)
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_an_address_of_ipv6_stands_in_brackets():
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening:
+        check_reachable(request(backend="ray", address=f"[::1]:{listening.getsockname()[1]}"))
+
+
 @pytest.mark.parametrize("address", ["ray://nowhere:10001", "http://127.0.0.1:8265"])
 def test_what_is_no_heads_address_is_refused(address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)

@@ -50,6 +50,15 @@ def test_how_an_earlier_attempt_crashed_says_nothing_of_this_one(tmp_path: Path)
     assert "killed from outside" in absent.note
 
 
+def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rank_end, "REPORT_BYTES", 100)
+    log = tmp_path / "rank1.log"
+    log.write_text(f"{CRASHED}{'x' * 100}")
+    assert "killed from outside" in end_by(GONE, 1, log, began_at=0, oom_killed=False).note
+    log.write_text(f"{'x' * 100}Fatal Python error: Bus error\n")
+    assert "Bus error" in end_by(GONE, 1, log, began_at=0, oom_killed=False).note
+
+
 def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
     unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
     answers: list[RayError | None] = [unreachable, lost]
