@@ -1,1 +1,1 @@
-"""The ledger of a sweep, and the words for what it holds: how attempts ended, and which of their records stand."""
+"""The ledger of a sweep, what it records (how attempts ended), and which of its records are valid."""

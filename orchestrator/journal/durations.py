@@ -1,4 +1,4 @@
-"""How long trials take, as far as finished ones tell."""
+"""How long trials take, estimated from those that have finished."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 _ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe"))
-"""Axes along which a trial takes about as long, and the mark of a probe."""
+"""Axes that hardly change how long a trial takes, and the mark of a probe."""
 
 
 class Durations:
-    """Wall times of ok trials, by cell and by what determines a trial's speed."""
+    """Wall times of ok trials, by cell and by everything that determines a trial's speed."""
 
     def __init__(self, records: Iterable[TrialRecord] = ()) -> None:
         self._seconds: dict[str, list[float]] = {}
@@ -25,13 +25,13 @@ class Durations:
                 self.add(record.cell_id, record.axes, record.wall_s)
 
     def add(self, cell_id: str, axes: Mapping[str, Any], wall_s: float) -> None:
-        """One more trial was ok after so long."""
+        """Add a trial that was ok after `wall_s` seconds."""
         for key in (cell_id, speed(axes)):
             self._seconds.setdefault(key, []).append(wall_s)
             self._medians.pop(key, None)
 
     def expected_s(self, trial: TrialSpec) -> float | None:
-        """Median of its cell's trials, else of those that differ only in seed and learning rate; None: unknown."""
+        """Median over its cell, else over the trials that differ only in seed and learning rate; None if unknown."""
         return self._median(trial.cell_id) or self._median(speed(trial.axes))
 
     def _median(self, key: str) -> float | None:
@@ -41,5 +41,5 @@ class Durations:
 
 
 def speed(axes: Mapping[str, Any]) -> str:
-    """What trials have in common that are about as fast."""
+    """A key that trials of about the same speed have in common."""
     return repr(sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_TIME))

@@ -1,6 +1,6 @@
-"""Continuing a sweep: what was asked before, and whether this is still the same question.
+"""Continuing a sweep: which config it had before, and whether it still has the same.
 
-The journal holds a `sweep` record for every time a driver took the sweep up, with the config outside `sweep.axes`.
+Each driver that takes up the sweep writes a `sweep` record with the config outside `sweep.axes`: what is `asked`.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from sweeps.dotted import flat
 
 
 def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
-    """What was asked the last time; None in a fresh journal."""
+    """What the last driver was asked; None in a new journal."""
     asked = [record.value["asked"] for record in records if record.kind == Kind.SWEEP]
     return asked[-1] if asked else None
 
 
 def probes_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """By what trials of a speed have in common, the last probe of one that was run while the same was asked."""
+    """The last probe of each speed (`durations.speed`) that was run while the same was asked."""
     found: dict[str, Mapping[str, Any]] = {}
     same = False
     for record in records:
@@ -34,7 +34,7 @@ def probes_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[st
 
 
 def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, TrialRecord]:
-    """How each trial ended that was run while the same was asked; widened axes ask the same."""
+    """How each trial that was run while the same was asked ended. Widened axes ask the same."""
     records = list(records)
     kept: list[Record] = []
     same = False
@@ -47,7 +47,7 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line for every dotted key that changed: `config.budget.epochs: 10 → 20`."""
+    """A line for each dotted key that changed, such as `config.budget.epochs: 10 → 20`."""
     old, new = dict(flat(before)), dict(flat(now))
     changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
     return [f"{key}: {_shown(old, key)} → {_shown(new, key)}" for key in changed]

@@ -1,4 +1,4 @@
-"""The ledger of a sweep: what was started and how it ended, a checksummed record a line, durable once acknowledged."""
+"""The ledger of a sweep: what was started and how it ended. One checksummed, durable record per line."""
 
 from __future__ import annotations
 
@@ -21,36 +21,36 @@ from orchestrator.storage.layout import quarantine_of
 
 
 class JournalError(OSError):
-    """A record could not be made durable. It is not acknowledged, and the journal takes no more."""
+    """A record could not be made durable. It is not acknowledged, and the journal takes no further records."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Replay:
-    """What a journal holds, in the order it was written."""
+    """The contents of a journal, in the order in which they were written."""
 
     records: tuple[Record, ...]
     damages: tuple[Damage, ...]
 
 
 def replay(path: Path) -> Replay:
-    """Read a journal, changing nothing. FileNotFoundError if there is none."""
+    """Read a journal without changing it. Raises FileNotFoundError if there is none."""
     lines, damages = split(path.read_bytes())
     return Replay(records=tuple(map(decode, lines)), damages=damages)
 
 
 def terminal(records: Iterable[Record]) -> dict[str, TrialRecord]:
-    """How each trial ended, by its identity: the last one that stands; an infeasible trial can be tried again."""
+    """How each trial ended, by trial id: its last valid end, see `standing`. An infeasible trial can be tried again."""
     ends = {record.value["trial_id"]: record.value for record in standing(records) if record.kind == Kind.FINISHED}
     return {trial_id: TrialRecord.from_json(value) for trial_id, value in ends.items()}
 
 
 def attempts(records: Iterable[Record]) -> dict[str, int]:
-    """The number of the latest attempt at each trial that was ever started, by its identity."""
+    """The number of the latest attempt at each trial that was ever started, by trial id."""
     return {record.value["trial_id"]: record.value["attempt"] for record in records if record.kind == Kind.STARTED}
 
 
 class Journal:
-    """A journal open for writing. Its owner holds the lock of the directory."""
+    """A journal open for writing. Its owner must hold the lock of the directory."""
 
     def __init__(self, path: Path, lines: list[bytes], damages: tuple[Damage, ...]) -> None:
         self.damages = damages
@@ -62,7 +62,7 @@ class Journal:
 
     @staticmethod
     def open(path: Path) -> Journal:
-        """Open or create a journal; what is no record is moved to the quarantine beside it, and named in `damages`."""
+        """Open or create a journal. What is not a record is moved to the quarantine file and listed in `damages`."""
         if not path.exists():
             write_durably(path, b"")
         lines, damages = split(path.read_bytes())
@@ -77,18 +77,18 @@ class Journal:
         return tuple(map(decode, self._lines))
 
     def terminal(self) -> dict[str, TrialRecord]:
-        """How each trial ended; takes time in proportion to the journal."""
+        """How each trial ended. Takes time proportional to the length of the journal."""
         return terminal(self.records)
 
     def attempts(self) -> dict[str, int]:
-        """The latest attempt at each trial; takes time in proportion to the journal."""
+        """The latest attempt at each trial. Takes time proportional to the length of the journal."""
         return attempts(self.records)
 
     def append(self, kind: Kind, value: Mapping[str, Any]) -> None:
-        """Add a record of JSON values; it is durable when this returns. Numbers that are not finite become null.
+        """Append a record of JSON values; it is durable when this returns. Numbers that are not finite become null.
 
-        JournalError if it cannot be made durable (disk full, read-only, input/output error): the file is cut back to
-        the record before, where that is still possible, and this journal refuses every further record.
+        Raises JournalError if it cannot be made durable (disk full, read-only, input/output error). The file is then
+        truncated to the previous record, if that is still possible, and this journal refuses all further records.
         """
         if self._refusal:
             raise JournalError(errno.EBADF, f"the journal takes no more records: {self._refusal}", str(self._path))
@@ -97,7 +97,7 @@ class Journal:
             _write(self._file, line + b"\n")
         except BaseException as error:
             self._refusal = str(error) or type(error).__name__
-            # Best effort: a tail that cannot be cut off now is torn, and the next `open` cuts it off.
+            # Best effort: a tail that cannot be cut off now counts as torn, and the next `open` cuts it off.
             with suppress(OSError):
                 os.ftruncate(self._file, self._end)
                 os.fsync(self._file)
@@ -108,7 +108,7 @@ class Journal:
         self._end += len(line) + 1
 
     def close(self) -> None:
-        """Take no more records."""
+        """Close the file; no further records are taken."""
         if self._refusal != "closed":
             os.close(self._file)
             self._refusal = "closed"
@@ -132,7 +132,7 @@ def _write(file: int, line: bytes) -> None:
 
 
 def _quarantine(path: Path, damages: Iterable[Damage]) -> None:
-    """Keep the damaged bytes beside the journal, as lines of JSON whose `data` is Latin-1."""
+    """Append the damaged bytes to the quarantine file: one JSON object per line, whose `data` is Latin-1."""
     aside = quarantine_of(path)
     kept = aside.read_bytes() if aside.exists() else b""
     entries = ({"line": each.line, "reason": each.reason, "data": each.data.decode("latin-1")} for each in damages)

@@ -1,7 +1,7 @@
-"""The form of the journal: a line is a record with a checksum, and what is none is damage.
+"""The format of the journal: each line is a record with a checksum; anything else is damage.
 
-A line is `{"checksum":"<16 hex digits>","kind":…,"value":…}`. The checksum is the head of the SHA-256 of the same line
-without its own field: the bytes `{"kind":…,"value":…}`. Any change of any byte of a line, its end included, shows.
+A line is `{"checksum":"<16 hex digits>","kind":…,"value":…}`. The checksum is the beginning of the SHA-256 of the line
+without the checksum field: the bytes `{"kind":…,"value":…}`. It detects a change of any byte, the line end included.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ _DIGITS = 16
 
 
 class Kind(StrEnum):
-    """What a record is about, and what it holds."""
+    """The kind of a record, which determines its contents."""
 
     SWEEP = "sweep"
-    """A driver took up the sweep: its config outside `sweep.axes`, the driver's provenance, what trials will run on."""
+    """A driver took up the sweep: the config outside `sweep.axes`, the driver's provenance, the trials' hardware."""
     STARTED = "started"
-    """`{trial_id, attempt}`: the gang was told to start."""
+    """`{trial_id, attempt}`: the gang was told to start this attempt."""
     RETRIED = "retried"
-    """`{trial_id, attempt, cause, note, wall_s, gpus_held}`: the attempt failed, and there will be another one."""
+    """`{trial_id, attempt, cause, note, wall_s, gpus_held}`: the attempt failed, and another will follow."""
     CUT_OFF = "cut_off"
-    """`{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted in the middle of the attempt."""
+    """`{trial_id, attempt, wall_s, gpus_held}`: the sweep was interrupted during the attempt."""
     FINISHED = "finished"
-    """A `TrialRecord`, and with it `files`: the SHA-256 of the trial's files, by name."""
+    """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name."""
     PROBED = "probed"
     """`{trial_id, probes, speed, size, gpus, status, note, wall_s, samples_per_s, epoch_s, reserved_memory_gb,
     device_memory_gb}`: a short trial ended."""
     SPOILED = "spoiled"
-    """`{trial_ids}`: something spoiled the timing of these trials that have ended, and they run once more."""
+    """`{trial_ids}`: something spoiled the timing of these finished trials, and they run once more."""
     ENDED = "ended"
-    """`{missing}`: the tables were written, and so many planned trials have no end."""
+    """`{missing}`: the tables were written, and this many planned trials have no end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Record:
-    """One line of the journal; readers pass over kinds that they do not know."""
+    """One line of the journal. Readers skip kinds that they do not know."""
 
     kind: str
     value: Mapping[str, Any]
@@ -51,10 +51,10 @@ class Record:
 
 @dataclass(frozen=True, kw_only=True)
 class Damage:
-    """Bytes of the journal that are no record any more."""
+    """Bytes of the journal that are not a record."""
 
     line: int
-    """Counted from 1, in the file as it was found."""
+    """Line number in the file as it was found, counted from 1."""
     reason: str
     data: bytes
 
@@ -63,19 +63,19 @@ class Damage:
 
 
 def encode(kind: str, value: Mapping[str, Any]) -> bytes:
-    """The line of a record, without its end."""
+    """A record as a line, without the line end."""
     body = json_line.encode({"kind": str(kind), "value": value})
     return b'%b%b",%b' % (_HEAD, _checksum(body), body[1:])
 
 
 def decode(line: bytes) -> Record:
-    """The record of an intact line."""
+    """The record in an intact line."""
     content = json.loads(_body(line))
     return Record(kind=content["kind"], value=content["value"])
 
 
 def split(data: bytes) -> tuple[list[bytes], tuple[Damage, ...]]:
-    """The intact lines of a journal without their ends, and what else there is in it."""
+    """The intact lines of a journal, without their line ends, and the damage in between."""
     intact: list[bytes] = []
     damages: list[Damage] = []
     *lines, tail = data.split(b"\n")
@@ -92,7 +92,7 @@ def split(data: bytes) -> tuple[list[bytes], tuple[Damage, ...]]:
 
 
 def _lost(line: bytes) -> int:
-    """How many bytes come before the line's intact record: those of a record that lost its own line end, or all."""
+    """The number of bytes before the line's intact record: those of a record without its line end, or all of them."""
     start = 0
     while start >= 0:
         if line.startswith(_HEAD + _checksum(_body(line[start:])) + b'",', start):

@@ -1,4 +1,4 @@
-"""How one attempt at a trial ended, whatever it ran on, and what was at the root of it."""
+"""How one attempt at a trial ended, on any back end, and the root cause."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ from sweeps.status import Status
 
 
 class Cause(StrEnum):
-    """The root of an end that is no plain `ok`, as far as it decides what is done next."""
+    """The root cause of an end other than a plain `ok`, as far as it decides what happens next."""
 
     NONE = ""
-    """There is nothing to explain, or nobody knows."""
+    """Nothing to explain, or unknown."""
     ERROR = "error"
     """The trainable raised."""
     REQUEST = "request"
-    """What was asked for cannot be: no trial that asks for it can go better."""
+    """The request itself is invalid: every trial with the same request would fail, too."""
     CRASH = "crash"
-    """A rank's process died, and its node did not."""
+    """A rank's process died, but its node did not."""
     NODE = "node"
-    """A node, or the supervisor on it, was lost: the trial had no part in it."""
+    """A node, or the supervisor on it, was lost; the trial did not cause it."""
     DEVICE = "device"
-    """A GPU was lost, or is broken: the trial had no part in it."""
+    """A GPU was lost or is broken; the trial did not cause it."""
     HOST_MEMORY = "host_memory"
     DEVICE_MEMORY = "device_memory"
     HANG = "hang"
-    """Nothing moved for `hang_s`."""
+    """No progress for `hang_s`."""
     TIME_LIMIT = "time_limit"
     DISK = "disk"
-    """A disk is full, or takes no writes."""
+    """A disk is full or cannot be written."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,24 +41,24 @@ class Outcome:
 
     status: Status
     cause: Cause = Cause.NONE
-    """What was at the root of it, for whoever decides whether to try again."""
+    """The root cause, which decides whether the trial is tried again."""
     note: str = ""
     """One line for the tables: empty for a plain `ok`."""
     trace: str = ""
-    """The whole traceback of the rank at the root of a failure."""
+    """The full traceback of the rank that caused the failure."""
     wall_s: float
-    """From the moment the gang was asked to start this trial to its last rank's answer; monotonic."""
+    """Seconds from the request to start until the last rank's answer, on a monotonic clock."""
     metrics: Mapping[str, Any] = field(default_factory=dict)
-    """The trial's figures by their column names in `tables/trials.csv`; absent means not measured."""
+    """The trial's figures by column name of `tables/trials.csv`; absent if not measured."""
     provenance: Mapping[str, Any] = field(default_factory=dict)
     """The hardware and software that produced them."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial: `budget`, `early_stop`, `phases` or `search`."""
     lost_devices: Sequence[str] = ()
-    """Of cause DEVICE: the GPUs that are not to be used any more, as `orchestrator.backends.quarantine` names them."""
+    """For cause DEVICE: the GPUs not to be used any more, as named in `orchestrator.backends.quarantine`."""
 
 
 def figure(metrics: Mapping[str, Any], name: str) -> float | None:
-    """One of a trial's metrics as a number; None where it was not measured, or is something else."""
+    """One of a trial's metrics as a number; None if it was not measured or is not a number."""
     value = metrics.get(name)
     return float(value) if is_number(value) else None

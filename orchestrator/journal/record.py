@@ -37,32 +37,32 @@ class TrialRecord:
     lr: float
     seed: int
     wall_s: float
-    """Of the attempt that it ended with."""
+    """Wall time of its last attempt."""
     finished_at: str
-    """UTC, ISO 8601: for people; durations never come from it."""
+    """UTC, ISO 8601. Only for people: no duration is computed from it."""
     metrics: Mapping[str, Any]
     provenance: Mapping[str, Any]
     gpus_held: float = 0.0
-    """GPUs that it kept from others; 0 where the journal is of a version that did not tell."""
+    """GPUs that it occupied; 0 in journals of versions that did not record them."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
     earlier_s: float = 0.0
-    """Of the attempts before it, as the journal's other records tell; not in the journal itself."""
+    """Seconds of the attempts before the last, computed from other records; not written to the journal."""
     untold_attempts: int = 0
-    """How many of those are of unknown length, and not in `earlier_s`."""
+    """How many of those attempts are of unknown length, and so missing in `earlier_s`."""
 
     @property
     def machine(self) -> str | None:
-        """The same for trials of one machine: what tells it from all others, else its name; None if neither is known.
+        """The first rank's machine: its unique id, else its host name; None if neither is known.
 
-        The first rank's. Containers of one machine have names of their own, and several machines may have one.
+        Containers on one machine have different host names, and several machines may have the same one.
         """
         names = (self.provenance.get(name) for name in ("machine", "host"))
         return next((each for each in names if isinstance(each, str) and each), None)
 
     @property
     def machines(self) -> tuple[str, ...]:
-        """The machines of all ranks, as `machine`; records of earlier versions have the first rank's only."""
+        """The machines of all ranks, as in `machine`; records of earlier versions have only the first rank's."""
         all_of_them = self.provenance.get("machines")
         if isinstance(all_of_them, str) and all_of_them:
             return tuple(all_of_them.split())
@@ -70,7 +70,7 @@ class TrialRecord:
 
     @staticmethod
     def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:
-        """The record of this end of this trial."""
+        """The record of a trial that ended with this outcome."""
         return TrialRecord(
             trial_id=trial.trial_id,
             cell_id=trial.cell_id,
@@ -106,6 +106,6 @@ class TrialRecord:
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> TrialRecord:
-        """The record back from JSON; fields of other versions are left out, and fields it does not have are empty."""
+        """The record from its JSON values. Unknown fields are ignored; absent ones get their defaults."""
         known = [key for key in TrialRecord.__dataclass_fields__ if key in value]
         return TrialRecord(**{key: value[key] for key in known} | {"status": Status(value["status"])})

@@ -1,4 +1,4 @@
-"""The end of a trial as somebody else may have written it: an earlier version, a later one, or a hand."""
+"""Reads the end of a trial that another version, or a person, may have written."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from sweeps.number import is_whole
 from sweeps.status import Status
 
 _NEUTRAL: Mapping[Any, Any] = {str: "", float: math.nan}
-"""What stands for a field that the writer's version did not have; a field of another type cannot be done without."""
+"""The value of a field that the writer's version did not have; fields of other types are required."""
 
 _NEEDED = ("trial_id", "cell_id", "gpus", "lr_rule")
-"""Fields without which nobody knows which cell a record is of, whatever their type."""
+"""Fields that are required whatever their type, because they determine the record's cell."""
 
 
 def sound_record(value: Any) -> tuple[TrialRecord | None, str]:
-    """The record in these JSON values, None if it is none; and what is wrong with it, empty if nothing is."""
+    """The record in these JSON values, or None if it is not one, and what is wrong with it (empty: nothing)."""
     if not isinstance(value, Mapping):
         return None, "not an object; left out"
     given: dict[str, Any] = {}
     absent: list[str] = []
     for name, kind in _fields().items():
         if name not in value and TrialRecord.__dataclass_fields__[name].default is not MISSING:
-            continue  # a later version's, which has it for few records only
+            continue  # a field of later versions, which few records have
         if name not in value and kind in _NEUTRAL and name not in _NEEDED:
             absent.append(name)
             given[name] = _NEUTRAL[kind]
@@ -52,7 +52,7 @@ def sound_record(value: Any) -> tuple[TrialRecord | None, str]:
 
 @cache
 def _fields() -> Mapping[str, Any]:
-    """Each field's type; `dict` for mappings of any kind."""
+    """The type of each field; `dict` for mappings of any kind."""
     hints = typing.get_type_hints(TrialRecord)
     fields = {name: hints[name] for name in TrialRecord.__dataclass_fields__}
     return {name: dict if _is_mapping(hint) else hint for name, hint in fields.items()}
@@ -63,12 +63,12 @@ def _is_mapping(hint: Any) -> bool:
 
 
 def _is_int(value: Any) -> bool:
-    """A whole number of at most 64 bits: no table holds larger ones."""
+    """Whether it is a whole number of at most 64 bits: tables cannot hold larger ones."""
     return is_whole(value) and -(2**63) <= value < 2**63
 
 
 def _as(kind: Any, value: Any) -> tuple[Any, bool]:
-    """The value in the field's type, and whether it fits; null is a number that was not finite."""
+    """The value in the field's type, and whether it fits. A null stands for a number that was not finite."""
     if kind is Status:
         return (Status(value), True) if isinstance(value, str) and value in set(Status) else (value, False)
     if kind is float:

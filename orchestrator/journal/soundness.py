@@ -1,7 +1,7 @@
-"""What of a results directory can be relied on: everything is read as if somebody else had written it.
+"""Reads a results directory without trusting it.
 
-A directory may come from an earlier or a later version, from a full disk, or from a copy that was cut short. What is
-sound is used, and the rest is a `Finding`: nothing is dropped without a word.
+It may come from an earlier or a later version, from a full disk, or from an incomplete copy. What is sound is used, and
+everything else becomes a `Finding`: nothing is dropped silently.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from orchestrator.storage.layout import JOURNAL, Layout
 
 @dataclass(frozen=True, kw_only=True)
 class Finding:
-    """Something in the directory that no figure rests on, or that rests on less than it should."""
+    """Something in the directory that was left out or is incomplete."""
 
     where: str
     """A path inside the results directory."""
@@ -33,7 +33,7 @@ class Finding:
 
 @dataclass(frozen=True, kw_only=True)
 class Sound:
-    """What could be read, and what could not."""
+    """The records that could be read, and findings on the rest."""
 
     records: Sequence[Record]
     findings: Sequence[Finding]
@@ -41,18 +41,18 @@ class Sound:
 
 @dataclass(frozen=True, kw_only=True)
 class Results:
-    """What a results directory says, as far as it is sound."""
+    """The sound contents of a results directory."""
 
     ends: Mapping[str, TrialRecord]
     driver: Mapping[str, Any]
-    """Who took the sweep up last; {} where no record says so."""
+    """The last driver's provenance; {} if no record has it."""
     set_aside: frozenset[str]
     """Trials in the middle of a further attempt, as of `Layout.set_aside`."""
     findings: Sequence[Finding]
 
 
 def read_results(layout: Layout) -> Results:
-    """The ends under what was asked last, by trial; nothing is changed."""
+    """The ends under the latest config, by trial id. Changes nothing on disk."""
     found = sound_records(layout.journal)
     ends, odd = sound_ends(found.records, sound_asked(found.records))
     drivers = [_get(record.value, "driver") for record in found.records if record.kind == Kind.SWEEP]
@@ -71,7 +71,7 @@ def _known_trials(records: Iterable[Record]) -> set[str]:
 
 
 def sound_records(journal: Path) -> Sound:
-    """The records of a journal, which may be damaged or not be there."""
+    """The records of a journal, which may be damaged or missing."""
     try:
         lines, damages = split(journal.read_bytes())
     except OSError as error:
@@ -90,15 +90,15 @@ def sound_records(journal: Path) -> Sound:
 
 
 def sound_asked(records: Iterable[Record]) -> Mapping[str, Any]:
-    """What was asked the last time, {} where no record says so."""
+    """What the last driver was asked; {} if no record has it."""
     asked = [_asked(record) for record in records if record.kind == Kind.SWEEP]
     return asked[-1] if asked else {}
 
 
 def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dict[str, TrialRecord], list[Finding]]:
-    """How each trial ended that was run while this was asked, and the records that are of another form.
+    """How each trial that was run while this was asked ended, and findings on records of another form.
 
-    A record without a `sweep` record before it belongs to whatever the next one asks: an earlier version wrote none.
+    Records before the first `sweep` record count, too: an early version wrote no such record.
     """
     ends: dict[str, TrialRecord] = {}
     troubles: dict[str, list[str]] = {}
@@ -122,7 +122,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
 
 
 def strangers(layout: Layout, known: Iterable[str]) -> list[Finding]:
-    """What lies in the folder of the trials and belongs to none that the journal knows."""
+    """Findings on files in the trials' folder that belong to no trial in the journal."""
     if not layout.trials.is_dir():
         return [Finding(where=layout.trials.name, what="is missing: there are no curves")]
     names = set(known)

@@ -1,4 +1,4 @@
-"""How long trials kept their devices: all attempts, not only the one that a row is of."""
+"""How long trials occupied their devices in all attempts, not only in the one that is their row."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ _ENDS = (Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED)
 
 @dataclass(frozen=True, kw_only=True)
 class Earlier:
-    """The attempts before the one that ended a trial, since its last end."""
+    """The attempts at a trial since its previous end, without the one that ended it."""
 
     wall_s: float = 0.0
     untold: int = 0
-    """Attempts of unknown length: the driver was killed, or of a version that did not tell."""
+    """Attempts of unknown length: the driver was killed, or did not record it (earlier versions)."""
 
 
 def earlier(records: Iterable[Record]) -> dict[tuple[str, int], Earlier]:
-    """By trial and the number of the attempt that ended it. Takes records as somebody else may have written them."""
+    """By trial id and number of the attempt that ended it. Records may be of any form."""
     so_far: dict[str, Earlier] = {}
     running: set[str] = set()
     found: dict[tuple[str, int], Earlier] = {}
@@ -47,7 +47,7 @@ def earlier(records: Iterable[Record]) -> dict[tuple[str, int], Earlier]:
 
 
 def with_earlier(ends: Mapping[str, TrialRecord], records: Iterable[Record]) -> dict[str, TrialRecord]:
-    """The ends with what the attempts before them took."""
+    """The ends, completed with the time that earlier attempts took."""
     before = earlier(records)
     return {trial_id: _with(end, before.get((trial_id, end.attempt), Earlier())) for trial_id, end in ends.items()}
 
@@ -57,9 +57,9 @@ def _with(end: TrialRecord, before: Earlier) -> TrialRecord:
 
 
 def spent_gpu_s(records: Iterable[Record]) -> float:
-    """GPU-seconds (worker-seconds) that all probes and attempts held which ended, whatever was asked.
+    """GPU-seconds (or worker-seconds) occupied by all probes and attempts that have ended, under any config.
 
-    Journals of earlier versions do not tell what attempts held that were followed by another one: as much as that one.
+    Journals of earlier versions do not say how many GPUs a retried attempt occupied: as many as the last attempt.
     """
     ends = [record.value for record in records if record.kind in (Kind.PROBED, *_ENDS)]
     of_trial = {end.get("trial_id"): _held(end) for end in ends}

@@ -1,8 +1,8 @@
-"""Which ends of trials stand, where a journal has several of one trial.
+"""Which end of a trial is valid ("stands") if a journal has several.
 
-The last one does, with two exceptions. A trial that was ok, and ran once more only because something had spoiled its
-timing, stays ok whatever became of that further attempt. And a result stays one where the trial was asked for again and
-was left out, by a budget or for want of room. The row says so.
+It is the last one, with two exceptions. A trial that was ok and ran once more only because something had spoiled its
+timing stays ok, however that further attempt ended. And a trial with a result keeps it if it was asked for again but
+left out, because of a budget or lack of room. Its row says so.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from sweeps.status import Status
 
 
 def standing(records: Iterable[Record]) -> Iterator[Record]:
-    """The records in their order, the ends that must not replace a row replaced by that row.
+    """The records in order; an end that must not replace an earlier one is replaced by that one.
 
-    Takes records as somebody else may have written them: what has no sense is passed on as it is.
+    Records may be of any form: those that make no sense are passed on unchanged.
     """
     results: dict[str, Mapping[str, Any]] = {}
     once_more: set[str] = set()
     for record in records:
         value = record.value if isinstance(record.value, Mapping) else {}
         trial_id = str(value.get("trial_id"))
-        if record.kind == Kind.SWEEP:  # whoever takes the sweep up again asks anew
+        if record.kind == Kind.SWEEP:  # a new driver, and a new request
             once_more = set()
         elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
             ok = {key for key, result in results.items() if result["status"] == Status.OK.value}
@@ -43,10 +43,10 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def further_attempts(records: Iterable[Record]) -> dict[str, bool]:
-    """By trial that was started again after an end, whether its files are now those of the further attempt.
+    """For each trial that was started again after an end: whether its files are now those of the further attempt.
 
-    They are not as long as that attempt runs or where it was cut off, nor where it failed and only repeated a spoiled
-    timing: then the row that stands is of an attempt before, and so must its files be.
+    They are not while that attempt runs, if it was cut off, or if it failed and only repeated a spoiled timing: the
+    valid end is then an earlier one, and its files belong to it.
     """
     ended: set[str] = set()
     spoiled: set[str] = set()
@@ -71,12 +71,12 @@ _RESULTS = tuple(status.value for status in Status if status.is_result() and sta
 
 
 def _never_ran(value: Mapping[str, Any]) -> bool:
-    """Whether this is the end of a trial that was left out; one that was ended early has run for some time."""
+    """Whether the trial was left out; one that was stopped early has run for some time."""
     return value.get("status") in (Status.SKIPPED.value, Status.INFEASIBLE.value) and not value.get("wall_s")
 
 
 def _noted(stands: Mapping[str, Any], word: str, further: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The end that stands, with a word about the one that did not replace it."""
+    """The valid end, with a note about the one that did not replace it."""
     reason = f": {further['note']}" if further.get("note") else ""
     note = f"{word} {further.get('status')}{reason}"
     return {**stands, "note": "; ".join(filter(None, (str(stands.get("note") or ""), note)))}

@@ -1,1 +1,1 @@
-"""Files that start a cluster and the sweep on it."""
+"""Writes files that start a cluster and the sweep on it."""

@@ -1,4 +1,4 @@
-"""A RayJob for KubeRay: a cluster of its own that ends with the sweep."""
+"""A RayJob for KubeRay: a cluster that is created for the sweep and ends with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULTS = "/results"
 
 
 def text(launch: Launch) -> str:
-    """For `kubectl create -f`; the results go to a volume that outlives the cluster."""
+    """YAML for `kubectl create -f`. The results go to a volume that outlives the cluster."""
     workers = {
         "groupName": "gpu" if launch.gpus_per_node else "cpu",
         "replicas": launch.nodes,
@@ -42,7 +42,7 @@ def text(launch: Launch) -> str:
 
 
 def _head(launch: Launch) -> dict[str, Any]:
-    """Where the driver runs, and no trial."""
+    """The pod of the driver; it runs no trials."""
     return _pod(launch, {"cpu": "2", "memory": "8Gi"})
 
 

@@ -1,4 +1,4 @@
-"""Files that start a cluster and the sweep on it, from the same config: `mode=launch launch.target=slurm`."""
+"""Writes a file that starts a cluster and the sweep on it, from the same config: `mode=launch launch.target=slurm`."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sweeps.number import is_whole
 TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
 PORT = 6379
-"""Of the cluster's head, where every user has a network namespace or machine of their own."""
+"""Port of the cluster's head, if no other user shares the machine or its network namespace."""
 _OF_THIS_COMMAND = ("mode=", "launch.", "cluster.address=")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What is to be started, and on what."""
+    """What to start, and on which machines."""
 
     name: str
-    """Of the sweep."""
+    """The sweep's name."""
     overrides: Sequence[str]
-    """What the user asked for, without what only concerns this launch."""
+    """The user's overrides, without those that only concern this launch."""
     nodes: int
     gpus_per_node: int
     cpus_per_node: int
@@ -34,7 +34,7 @@ class Launch:
     time_limit: str | None
     partition: str | None
     setup: Sequence[str]
-    """Shell commands that every node needs first: to activate an environment, say."""
+    """Shell commands that each node runs first, for example to activate an environment."""
     workdir: str | None
     image: str | None
     claim: str | None
@@ -46,9 +46,9 @@ class Launch:
     hosts: Sequence[str]
 
     def command(self, *further: str, wait_s: int) -> str:
-        """The line that runs or continues the sweep, quoted for a shell; `further` overrides are quoted already.
+        """The shell command that runs or continues the sweep. `further` overrides must be quoted already.
 
-        `wait_s`: how long it waits for nodes, unless the user says so.
+        `wait_s`: how long it waits for nodes, unless the user's overrides set `cluster.wait_s`.
         """
         own = any(override.lstrip("+").startswith("cluster.wait_s=") for override in self.overrides)
         waits = () if own else (f"cluster.wait_s={wait_s}",)
@@ -56,7 +56,7 @@ class Launch:
 
 
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
-    """The file for `launch.target`; MistakesError with everything that is missing for it."""
+    """The file for `launch.target`. Raises MistakesError with everything that is missing for it."""
     target, section = config["launch"]["target"], config["launch"]
     mistakes = [*_mistakes(target, section), *_labels(target, config["cluster"]["labels"])]
     if mistakes:
@@ -70,7 +70,7 @@ def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> s
 
 
 _BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")
-"""Labels that Ray itself gives to nodes, however they are started."""
+"""Labels that Ray itself gives to all nodes."""
 
 
 def _labels(target: Any, labels: Mapping[str, str]) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""An sbatch file: one Ray node a host, the sweep on the first of them, requeued when it is preempted or out of time."""
+"""An sbatch file: one Ray node per host, the sweep on the first; requeued if preempted or out of time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orchestrator.launch.launch import NO_SETUP, Launch
 
 
 def text(launch: Launch) -> str:
-    """For `sbatch`; results and the environment have to lie on storage that all hosts share."""
+    """Script for `sbatch`. Results and the environment must be on storage that all hosts share."""
     limit = f"--mem={launch.memory_gb_per_node:g}G" if launch.memory_gb_per_node else ""
     gpu = f"{launch.gpu_type.lower()}:" if launch.gpu_type else ""
     options = [
@@ -36,7 +36,7 @@ def text(launch: Launch) -> str:
 
 
 def _quoted(option: str) -> str:
-    """In the quotes of sbatch, which cuts an option off at the first space, and takes no backslash before one."""
+    """The option, quoted for sbatch, which cuts it off at the first space and knows no backslashes."""
     name, _, value = option.partition("=")
     return f'{name}="{value}"' if " " in value else option
 

@@ -1,4 +1,4 @@
-"""A shell script: Ray on hosts that are reached by ssh, the sweep on the one where the script runs."""
+"""A shell script that starts Ray on hosts reached by ssh, and the sweep on the host where it runs."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.launch.launch import NO_SETUP, PORT, Launch
 
 
 def text(launch: Launch) -> str:
-    """For `bash` on the head; the hosts need the same folders, and everything ends with the script."""
+    """Script for `bash` on the head. All hosts need the same folders; everything ends with the script."""
     node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
     return _SCRIPT.format(
         workdir=shlex.quote(str(launch.workdir)),
