@@ -18,6 +18,7 @@ from orchestrator.decision.claim_expression import OF_CURVES, Claimed, Expressio
 from orchestrator.decision.verdict import INCONCLUSIVE, Sides, Verdict, judge
 from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values
 from orchestrator.statistics.means import Array
+from orchestrator.text.rows import status
 from sweeps.mistakes import nearest
 from sweeps.status import Status
 
@@ -64,6 +65,9 @@ class _Values:
         self._cells = cells
         self._curves = curves
         self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
+        ends = trials["status"].map(Status)
+        self._unsound = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
+        """Cells of which a seed diverged, ran out of memory …: the others alone would flatter them."""
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
         self.is_doubtful = False
@@ -123,9 +127,9 @@ class _Values:
         selected = ", ".join(f"{axis}={value}" for axis, value in selection.items())
         if chosen.empty:
             raise ExpressionError(f"no cell has {selected}")
-        bad = chosen[chosen["n_ok"] == 0]
+        bad = chosen[(chosen["n_ok"] == 0) | chosen["cell_id"].isin(self._unsound)]
         if len(bad):
-            raise ExpressionError(f"{column}({selected}): a cell is {bad['status'].iloc[0]}")
+            raise ExpressionError(f"{column}({selected}): a cell is {status(bad.to_dict('records')[0])}")
         return chosen
 
     def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:

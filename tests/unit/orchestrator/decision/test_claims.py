@@ -50,6 +50,29 @@ def test_a_claim_has_the_interval_of_the_table(frames: Any) -> None:
     assert not judged(frames, "samples_per_s(gpus=2) - samples_per_s(gpus=1) > 80").by_ratio
 
 
+@pytest.mark.parametrize(
+    ("end", "verdict", "why"),
+    [
+        (Status.DIVERGED, "inconclusive", "accuracy(gpus=2): a cell is diverged, 3 of 4 ok"),
+        (Status.OOM, "inconclusive", "accuracy(gpus=2): a cell is oom, 3 of 4 ok"),
+        (Status.TIMEOUT, "inconclusive", "accuracy(gpus=2): a cell is timeout, 3 of 4 ok"),
+        (Status.FAILED, "confirmed", ""),  # a lost node says nothing of the cell
+        (Status.SKIPPED, "confirmed", ""),
+    ],
+)
+def test_the_seeds_that_came_through_do_not_speak_for_one_that_did_not(
+    record_of: RecordOf, end: Status, verdict: str, why: str
+) -> None:
+    records = [
+        record_of(gpus, s, metrics={"accuracy": 0.9 + gpus / 100 + s * gpus / 1000})
+        for gpus in (1, 2)
+        for s in (0, 1, 2)
+    ]
+    frames = collect([*records, record_of(1, 3, metrics={"accuracy": 0.9}), record_of(2, 3, end)], scaling="weak")
+    found = judged(frames, "accuracy(gpus=2) > accuracy(gpus=1)")
+    assert (found.verdict, found.why) == (verdict, why)
+
+
 def test_accuracies_are_paired_by_seed(frames: Any) -> None:
     found = judged(frames, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.001)
     assert (found.verdict, found.lo, found.hi) == ("confirmed", 0, 0)
