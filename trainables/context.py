@@ -1,4 +1,4 @@
-"""What a trainable is told, and how it answers.
+"""What a trainable receives, and how it reports.
 
 A trainable is a plain function `train(config, context) -> None`, called once in every rank's process:
 
@@ -113,7 +113,7 @@ class Context:
     emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
     stop_requested: Callable[[], bool] = field(default=lambda: False, repr=False)
     observe: Callable[[str], None] = field(default=lambda phase: None, repr=False)
-    """Is told of every phase that begins, and of an empty one when it is over: see `phase`."""
+    """Called with the name of every phase that begins, and with an empty one when it ends: see `phase`."""
     metrics: dict[str, Any] = field(default_factory=dict)
     """What `summarize` has collected; rank 0's becomes the trial's row."""
     remarks: list[str] = field(default_factory=list)
@@ -178,9 +178,9 @@ class Context:
         if self._checkpoints is None:
             return
         rows = [plain(row) for row in self.rows]
-        told = {"metrics": plain(self.metrics), "rows": rows, "remarks": list(self.remarks)}
+        reported = {"metrics": plain(self.metrics), "rows": rows, "remarks": list(self.remarks)}
         try:
-            self._checkpoints.keep(state, own or {}, told)
+            self._checkpoints.keep(state, own or {}, reported)
         except OSError as error:
             self.remark(f"checkpoint not written: {error.strerror or error}")
 
@@ -194,10 +194,10 @@ class Context:
             return None
         found = self._checkpoints.last()
         if found is not None:
-            for row in found.told["rows"]:
+            for row in found.reported["rows"]:
                 self.report(row)
-            self.metrics |= found.told["metrics"]
-            self.remarks += found.told["remarks"]
+            self.metrics |= found.reported["metrics"]
+            self.remarks += found.reported["remarks"]
         for name in self._checkpoints.damaged():
             self.remark(f"checkpoint {name} is damaged, and was passed over")
         return None if found is None else dict(found.state)

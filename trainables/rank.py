@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import fields, replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ def run(
 ) -> dict[str, Any]:
     """Call the trainable as this rank, from a clean slate; never raises for what the trainable did.
 
-    `observe` is told of the trial's phases: see `Context.phase`.
+    `observe` is called with the trial's phases: see `Context.phase`.
 
     Returns JSON values: `status` (ok, oom, diverged, skipped, failed), `cause` (as in `Ending`), `note`, `trace`,
     `rank`, `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
@@ -112,8 +112,8 @@ def resolve(path: str) -> Trainable:
     except (ImportError, SyntaxError):
         raise
     except Exception as error:  # whatever somebody's module does when it is imported
-        told = f"{type(error).__name__}: {error}"
-        raise RequestError(f"trainable {path!r} cannot be imported: {told}") from error
+        reason = f"{type(error).__name__}: {error}"
+        raise RequestError(f"trainable {path!r} cannot be imported: {reason}") from error
     if not callable(function):
         raise RequestError(f"trainable={path!r} is a {type(function).__name__}, not a function")
     try:
@@ -126,33 +126,20 @@ def resolve(path: str) -> Trainable:
     return trainable
 
 
+_AS_REQUESTED = (
+    *("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "strategy", "rendezvous", "gang_id"),
+)
+"""Fields of the context that the request has under the same name."""
+
+
 def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> Context:
     """The rank's view of its trial; rows it reports are made JSON values on their way out."""
     batch, lr, trial_dir = request["batch"], request["lr"], request["trial_dir"]
     return Context(
-        trial_id=request["trial_id"],
-        rank=request["rank"],
-        world_size=request["world_size"],
+        **{name: request[name] for name in _AS_REQUESTED},
         device="cuda:0" if request["device"] == "cuda" else "cpu",
-        gpus_per_rank=request["gpus_per_rank"],
-        threads=request["threads"],
-        seed=request["seed"],
-        strategy=request["strategy"],
-        batch=Batch(
-            global_batch_size=batch["global_batch_size"],
-            grad_accum_steps=batch["grad_accum_steps"],
-            shares=tuple(batch["shares"]),
-            devices_per_rank=batch.get("devices_per_rank", 1),
-        ),
-        lr=LearningRate(
-            rule=lr["rule"],
-            value=lr["value"],
-            warmup_from=lr["warmup_from"],
-            warmup_epochs=lr["warmup_epochs"],
-            reference_batch_size=lr["reference_batch_size"],
-        ),
-        rendezvous=request["rendezvous"],
-        gang_id=request["gang_id"],
+        batch=Batch(**{**batch, "shares": tuple(batch["shares"])}),
+        lr=LearningRate(**{each.name: lr[each.name] for each in fields(LearningRate)}),
         trial_dir=Path(trial_dir) if trial_dir else None,
         emit=lambda row: emit(plain(row)),
         stop_requested=should_stop,

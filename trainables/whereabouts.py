@@ -17,8 +17,8 @@ def runs_here(config: Mapping[str, Any]) -> bool:
 
 def not_here(config: Mapping[str, Any], lacks: Iterable[str]) -> Iterator[str]:
     """What this machine lacks, said of a plan: nothing fails of it yet."""
-    told = "the nodes need it" if _cluster(config) else "mode=run would refuse that"
-    yield from (f"{each} (as seen from this machine; {told})" for each in lacks)
+    remark = "the nodes need it" if _cluster(config) else "mode=run would refuse that"
+    yield from (f"{each} (as seen from this machine; {remark})" for each in lacks)
 
 
 def _cluster(config: Mapping[str, Any]) -> Any:

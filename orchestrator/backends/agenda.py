@@ -82,7 +82,7 @@ class Agenda:
         self._nodes: Sequence[Node] = ()
         self._began_s = 0.0
         self._ends = self._added = 0
-        self._told = 0
+        self._reported = 0
         self.left_out: list[tuple[TrialSpec, Outcome]] = []
         """Trials that will not start, and why."""
         self.deserted = False
@@ -182,10 +182,10 @@ class Agenda:
         """Whether a trial waits that could run on the nodes there are, and perhaps on a gang that idles."""
         return len(self) > len(self._unplaced)
 
-    def untold(self) -> Sequence[tuple[TrialSpec, Outcome]]:
-        """What was left out since the last round began; where none begins any more somebody has to ask."""
-        told, self._told = self._told, len(self.left_out)
-        return self.left_out[told:]
+    def newly_left_out(self) -> Sequence[tuple[TrialSpec, Outcome]]:
+        """What was left out since the last call; needed after the last round, when no further one asks."""
+        reported, self._reported = self._reported, len(self.left_out)
+        return self.left_out[reported:]
 
     def kept_gang(self, start: Start) -> Gang:
         """The gang whose processes the trial uses: its own, or a larger one's that is kept."""
@@ -228,7 +228,7 @@ class Agenda:
             self._placed().add(held)
 
     def _begin_round(self, now_s: float) -> None:
-        trials = self._rounds.next(self.untold())
+        trials = self._rounds.next(self.newly_left_out())
         self.over = not trials
         self._add(trials)
         self._give_up_unplaced(now_s)

@@ -45,8 +45,8 @@ def check_reachable(request: Request) -> None:
         return
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
-        told = "this program is already connected to Ray, and a process can have only one connection"
-        raise MistakesError([f"{told}: call ray.shutdown() first, or run the sweep in a process of its own"])
+        reason = "this program is already connected to Ray, and a process can have only one connection"
+        raise MistakesError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
         raise MistakesError([f"{key}={address} is {reason}"])

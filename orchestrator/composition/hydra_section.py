@@ -61,8 +61,8 @@ def _why_not_made(folder: Path) -> str:
 
 def _trusted(overrides: Sequence[str]) -> list[str]:
     """The modules trusted on the command line."""
-    said = [each for each in overrides if each.startswith(f"{KEY}=")]
-    values = [OverridesParser.create().parse_override(each).value() for each in said]
+    named = [each for each in overrides if each.startswith(f"{KEY}=")]
+    values = [OverridesParser.create().parse_override(each).value() for each in named]
     return [str(module) for value in values if isinstance(value, list) for module in value]
 
 

@@ -132,5 +132,5 @@ def _cores_per_gpu(nodes: Sequence[Node]) -> int:
 
 def _optimizer(config: Mapping[str, Any]) -> Mapping[str, Any]:
     """The optimizer config that LR rules look at; what the trainable declares takes precedence over the section."""
-    said = config["trainable"].get("optimizer")
-    return {"name": said} if said else config.get("optimizer") or {"name": "unknown"}
+    declared = config["trainable"].get("optimizer")
+    return {"name": declared} if declared else config.get("optimizer") or {"name": "unknown"}

@@ -93,7 +93,7 @@ class SweepRun:
     def _account_for(self, agenda: Agenda, session: Session) -> None:
         """Journal trials that were abandoned or never started; say so if the rest waits in vain."""
         session.cut_off()
-        for trial, outcome in agenda.untold():
+        for trial, outcome in agenda.newly_left_out():
             session.left_out(trial, outcome)
         if agenda.deserted:
             self.console.print("there is no node left to run anything on", style="bold red")

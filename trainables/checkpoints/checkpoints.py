@@ -15,8 +15,8 @@ class Found:
     """A checkpoint that a trial goes on from."""
 
     state: Mapping[str, Any]
-    told: Mapping[str, Any]
-    """What the trial had told by then: see `Checkpoints.keep`."""
+    reported: Mapping[str, Any]
+    """What the trial had reported by then: see `Checkpoints.keep`."""
 
 
 class Checkpoints:
@@ -28,14 +28,12 @@ class Checkpoints:
         self._whose = [trial_id, world_size]
         self._number = 0
 
-    def keep(self, state: Mapping[str, Any], own: Mapping[str, Any], told: Mapping[str, Any]) -> None:
-        """Write the next checkpoint, of which `state` and `told` are rank 0's. Raises OSError, and TypeError."""
-        from trainables.checkpoints.checkpoint import (
-            packed,  # torch is slow to import, and not every trainable needs it
-        )
+    def keep(self, state: Mapping[str, Any], own: Mapping[str, Any], reported: Mapping[str, Any]) -> None:
+        """Write the next checkpoint, of which `state` and `reported` are rank 0's. Raises OSError, and TypeError."""
+        from trainables.checkpoints.packing import packed  # imports torch, which not every trainable needs
 
         self._number += 1  # of all ranks, also of one whose disk is full
-        common = {"state": dict(state), "told": dict(told)} if self._rank == 0 else {}
+        common = {"state": dict(state), "told": dict(reported)} if self._rank == 0 else {}
         self._generations.write(self._number, packed({"whose": self._whose, "own": dict(own), **common}))
 
     def last(self) -> Found | None:
@@ -43,14 +41,14 @@ class Checkpoints:
         newest = self._generations.newest() if self._generations.folder.is_dir() else None
         if newest is None:
             return None
-        from trainables.checkpoints.checkpoint import unpacked
+        from trainables.checkpoints.packing import unpacked
 
         number, contents = newest
         first, mine = (unpacked(contents[rank], self._device) for rank in (0, self._rank))
         if first["whose"] != self._whose:
             return None
         self._number = number
-        return Found(state={**first["state"], **mine["own"]}, told=first["told"])
+        return Found(state={**first["state"], **mine["own"]}, reported=first["told"])
 
     def damaged(self) -> list[str]:
         """Names of files that are not as they were written."""

@@ -24,7 +24,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     if not wrong:
         yield from _braces(settings, config)
         yield from _files(settings)
-        yield from _untold(settings, config)
+        yield from _unreachable_axes(settings, config)
         if runs_here(config):
             yield from _program(settings)
         yield from _patterns("oom_patterns", settings.oom_patterns)
@@ -35,7 +35,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
-    """A line for what may be a mistake: a length that the command is not told, a program that is not here yet."""
+    """A line for what may be a mistake: a length that the command is not template, a program that is not here yet."""
     settings = CommandSettings.of(config["trainable"])
     for name, length in (config.get("budget") or {}).items():
         same = _SAME_LENGTH.get(name, (name,))
@@ -53,19 +53,19 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
 OF_GPUS = ("gpus", "global_batch_size")
 """Either tells a command how many GPUs it has, or how much they compute together."""
 _SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
-"""Lengths that a command is told in either form."""
+"""Lengths that a command is template in either form."""
 _HEEDED = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 """Axes, or their sections, that change what a command is given to compute with, or of which more is said elsewhere."""
 _READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
 
 
 def _unused(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
-    """Axes of several values that the command is not told: by braces, and by its environment what has a name in it."""
-    told = " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
+    """Axes with several values that never reach the command, neither in braces nor through its environment."""
+    template = " ".join([*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""])
     for axis, values in ((config.get("sweep") or {}).get("axes") or {}).items():
         section, _, key = axis.partition(".")
         reads = section in _HEEDED or axis in _TELL or (section == "trainable" and key.partition(".")[0] in _READ)
-        if reads or not _several(values) or f"{{{axis}" in told or (axis in NAMES and may_hear(settings, (axis,))):
+        if reads or not _several(values) or f"{{{axis}" in template or (axis in NAMES and may_hear(settings, (axis,))):
             continue
         alike = "train alike, but for chance of the command's own" if axis == "seed" else "train alike"
         way_on = f"name it there, or read SWEEP_{axis.upper()}" if axis in NAMES else "name it there"
@@ -126,11 +126,11 @@ _TELL: Mapping[str, tuple[str, ...]] = {
     "lr_multiplier": ("lr",),
     "trainable.lr": ("lr", "warmup_from", "trainable.lr"),
 }
-"""Axes that change nothing of a command that is told none of these. (Without a seed it has its own chance.)"""
+"""Axes that change nothing of a command that is template none of these. (Without a seed it has its own chance.)"""
 
 
-def _untold(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
-    """Axes of several values that the command never hears of: their trials would be alike, and pass for a finding."""
+def _unreachable_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    """Axes with several values that never reach the command: their trials would be alike, and look like a finding."""
     axes = (config.get("sweep") or {}).get("axes") or {}
     for axis, names in _TELL.items():
         if _several(axes.get(axis)) and not may_hear(settings, names):
@@ -141,15 +141,15 @@ def _untold(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[st
 
 
 def may_hear(settings: CommandSettings, names: Iterable[str]) -> bool:
-    """Whether the command is told one of these, or may read it by itself: a module's source is not looked for."""
+    """Whether the command is template one of these, or may read it by itself: a module's source is not looked for."""
     try:
         words = [*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""]
     except TemplateError:
         return True
-    told = " ".join(words)
-    if "-m" in words or "SWEEP_" in told or _reads_environment(settings):
+    template = " ".join(words)
+    if "-m" in words or "SWEEP_" in template or _reads_environment(settings):
         return True
-    return any(f"{{{name}}}" in told for name in names)
+    return any(f"{{{name}}}" in template for name in names)
 
 
 def _reads_environment(settings: CommandSettings) -> bool:

@@ -1,4 +1,4 @@
-"""Why a command failed, told from its exit status and what it said."""
+"""Why a command failed, judged by its exit status and its output."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class CommandEnding:
             return
         if self._memory_line:
             raise MemoryError(self._memory_line)
-        told = self._error_line or self._last_line
-        raise CommandError(f"the command {_how(exit_code)}" + (f": {told}" if told else ""))
+        last_words = self._error_line or self._last_line
+        raise CommandError(f"the command {_how(exit_code)}" + (f": {last_words}" if last_words else ""))
 
 
 def _how(exit_code: int) -> str:

@@ -50,7 +50,7 @@ class CommandMetrics:
         self._seen: dict[str, list[float]] = {}
         self._open: dict[str, float] = {}
         self._rows = 0
-        self._told_epochs = False
+        self._rows_name_epochs = False
         self._budget_epochs = epochs
         self._clock = EpochClock(clock)
         self._steps = StepTimes(clock)
@@ -61,7 +61,7 @@ class CommandMetrics:
         if row is not None:
             rows = self.row(row)
             for each in rows:
-                self._clock.told(each["epoch"])
+                self._clock.seen(each["epoch"])
             return rows
         found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
         complete = self.last_row() if self._begins_an_epoch(line, found) else []
@@ -77,9 +77,9 @@ class CommandMetrics:
         if self._epoch_pattern is not None:
             if self._epoch_pattern.search(line):
                 number = as_number(self._epoch)
-                self._clock.told(self._rows if number is None else number)
-        elif found and not self._open and not self._told_epochs:
-            self._clock.told(self._rows)
+                self._clock.seen(self._rows if number is None else number)
+        elif found and not self._open and not self._rows_name_epochs:
+            self._clock.seen(self._rows)
 
     def _begins_an_epoch(self, line: str, found: Mapping[str, float]) -> bool:
         if self._epoch_pattern is None:
@@ -96,13 +96,13 @@ class CommandMetrics:
         self._take(found)
         if "epoch" not in where:
             return []
-        self._told_epochs = True
+        self._rows_name_epochs = True
         return [where | found]
 
     def last_row(self) -> list[dict[str, Any]]:
         """What patterns have found since the last row; call it once more when the command has ended."""
         found, self._open = self._open, {}
-        if not found or self._told_epochs:
+        if not found or self._rows_name_epochs:
             return []
         self._rows += 1
         return [{"epoch": self._rows} | found]
@@ -130,7 +130,7 @@ class CommandMetrics:
     @property
     def between_lines(self) -> bool:
         """Whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
-        sure = self._told_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
+        sure = self._rows_name_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
         return bool(sure and self._clock.figures()) and not set(SPEEDS) & set(self._seen)
 
     def _by_the_clock(self) -> dict[str, float]:

@@ -41,5 +41,5 @@ def _table(path: Path) -> list[dict[str, Any]]:
     with path.open(newline="", encoding="utf-8") as file:
         if path.suffix == ".csv":
             return list(csv.DictReader(file))
-        told = json.load(file)
-    return [row for row in (told if isinstance(told, list) else [told]) if isinstance(row, dict)]
+        content = json.load(file)
+    return [row for row in (content if isinstance(content, list) else [content]) if isinstance(row, dict)]

@@ -70,8 +70,8 @@ class Reading:
         """The number in a JSON object; None where it is not there."""
         return self._scaled(row.get(self.key)) if self.key else None
 
-    def _scaled(self, told: Any) -> float | None:
-        number = as_number(told)
+    def _scaled(self, value: Any) -> float | None:
+        number = as_number(value)
         if number is None or (self.invert and not number):
             return None
         if self.invert:
@@ -79,16 +79,16 @@ class Reading:
         return number if self.scale == 1 else number * self.scale
 
 
-def as_number(told: Any) -> float | None:
+def as_number(value: Any) -> float | None:
     """A number, or text that is one (`1,234.5`; `1:02:03`, as a clock shows seconds); None for anything else.
 
     Whole numbers stay whole.
     """
-    if isinstance(told, bool) or not isinstance(told, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         return None
-    if not isinstance(told, str):
-        return told
-    text = told.replace(",", "").strip()
+    if not isinstance(value, str):
+        return value
+    text = value.replace(",", "").strip()
     if clock := _CLOCK.fullmatch(text):
         return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
     try:

@@ -163,7 +163,7 @@ def _located(word: str, source: Path) -> str:
 
 
 def _environment(settings: CommandSettings, values: Mapping[str, Any], context: Context) -> dict[str, str]:
-    told = {f"SWEEP_{name.upper()}": str(values[name]) for name in _TOLD if values.get(name) is not None}
+    variables = {f"SWEEP_{name.upper()}": str(values[name]) for name in _PASSED_ON if values.get(name) is not None}
     own = {name: fill(str(value), values) for name, value in settings.env.items()}
     path = [str(values["source_dir"]), *filter(None, [os.environ.get("PYTHONPATH")])]
     given = {
@@ -177,11 +177,11 @@ def _environment(settings: CommandSettings, values: Mapping[str, Any], context: 
     hidden = {"CUDA_VISIBLE_DEVICES": ""} if context.device == "cpu" else {}
     # A rank of another launcher must not be inherited: the command starts its own.
     inherited = {name: value for name, value in os.environ.items() if name not in _RANK_VARIABLES}
-    return {**inherited, **given, **hidden, **told, **own}
+    return {**inherited, **given, **hidden, **variables, **own}
 
 
 _RANK_VARIABLES = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK")
-_TOLD = tuple(name for name in NAMES if name != "python")
+_PASSED_ON = tuple(name for name in NAMES if name != "python")
 
 
 def _source_dir(settings: CommandSettings) -> Path:

@@ -48,8 +48,8 @@ class Dataset:
         _check("training", self.train_x, self.train_y, self.num_classes)
         _check("test", self.test_x, self.test_y, self.num_classes)
         if self.train_x.shape[1:] != self.test_x.shape[1:] or self.train_y.shape[1:] != self.test_y.shape[1:]:
-            told = " and ".join("×".join(map(str, x.shape[1:])) for x in (self.train_x, self.test_x))
-            raise DataError(f"training and test images differ in shape: {told}")
+            shapes = " and ".join("×".join(map(str, x.shape[1:])) for x in (self.train_x, self.test_x))
+            raise DataError(f"training and test images differ in shape: {shapes}")
         channels = self.train_x.shape[1]
         if len(self.mean) != channels or len(self.std) != channels or min(self.std) <= 0:
             raise DataError(f"mean and std need a value for each of {channels} channels, std above 0")

@@ -16,7 +16,6 @@ from torchvision.transforms import v2
 from trainables.context import Batch
 from trainables.inputs.augmentation import Augmentation
 from trainables.inputs.inputs import Feed, Form, Minibatch
-from trainables.inputs.passes import passes
 
 Asked = tuple[int, int]
 """Which sample, and the seed of its augmentation."""
@@ -102,8 +101,22 @@ class LoaderInputs:
             order, source = self.feed.order(epoch)
             seeds = torch.randint(2**32, order.shape, generator=source)
             columns = torch.stack([order, seeds])[:, start if epoch == first else 0 :]
-            for parts in passes(columns, self.feed.batch):
+            for parts in _passes(columns, self.feed.batch):
                 yield list(zip(*torch.cat([parts[rank] for rank in self._ranks], dim=1).tolist(), strict=True))
+
+
+def _passes(order: Tensor, batch: Batch) -> Iterator[tuple[Tensor, ...]]:
+    """For every forward pass over the samples in this order what each rank takes of it, by rank.
+
+    `order` is a column a sample, or one value. A rank's part of a step is contiguous in it, so that a step's samples
+    are the same in the same order for any number of ranks and passes; the last partial step is left out.
+    """
+    size, accumulate = batch.global_batch_size, batch.grad_accum_steps
+    whole = order[..., : order.shape[-1] // size * size]
+    for step in whole.split(size, dim=-1) if whole.shape[-1] else ():
+        parts = step.split([accumulate * share for share in batch.shares], dim=-1)
+        own = [part.split(share, dim=-1) for part, share in zip(parts, batch.shares, strict=True)]
+        yield from zip(*own, strict=True)
 
 
 class _Samples(Dataset[tuple[Tensor, Tensor]]):

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from trainables.context import Batch
 from trainables.noise.noise_scale import Estimate, Smoothed
-from trainables.noise.readback import Readback
 from trainables.process_group import Gang
 
 EVERY = 10
@@ -23,6 +22,26 @@ def parts(batch: Batch) -> list[int]:
     if len(batch.shares) > 1:
         return [share * batch.grad_accum_steps for share in batch.shares]
     return [*batch.shares] * batch.grad_accum_steps
+
+
+class Readback:
+    """Reads a tensor as it is now, without waiting for what the device is given between now and the reading."""
+
+    def __init__(self, values: Tensor) -> None:
+        self._arrived: torch.cuda.Event | None = None
+        self._values = values
+        if values.is_cuda:
+            self._values = torch.empty_like(values, device="cpu", pin_memory=True)
+            self._values.copy_(values, non_blocking=True)
+            self._arrived = torch.cuda.Event()
+            self._arrived.record()
+
+    def read(self) -> list[float]:
+        """The figures; waits until they are there."""
+        if self._arrived is not None:
+            self._arrived.synchronize()
+        found: list[float] = self._values.tolist()
+        return found
 
 
 class GradientNoise:

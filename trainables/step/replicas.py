@@ -18,7 +18,7 @@ class Replicas:
     count: int
     """Models."""
     context: Context
-    """Of the rank's own model: its ranks, its batch, its seed. What it is told is told to the trial."""
+    """Of the rank's own model: its ranks, its batch, its seed. What it is accuracies is accuracies to the trial."""
     gang: Gang
     """The ranks that train it."""
     ranks: Gang
@@ -40,11 +40,13 @@ class Replicas:
         alone = Gang(rank=0, world_size=1, device=ranks.device, gang_id="")
         return Replicas(count=ranks.world_size, context=own, gang=alone, ranks=ranks)
 
-    def tell(self, accuracy: float) -> None:
+    def summarize(self, accuracy: float) -> None:
         """Summarize the accuracies of all models; the trial's own is the first one's."""
         if self.count == 1:
             return
         every = self.ranks.each(accuracy)
         self.context.summarize({"replica_accuracies": list(every)})
-        told = ", ".join(f"{each:.4f}" for each in every)
-        self.context.remark(f"{self.count} independent models, of which the first is reported; accuracies: {told}")
+        accuracies = ", ".join(f"{each:.4f}" for each in every)
+        self.context.remark(
+            f"{self.count} independent models, of which the first is reported; accuracies: {accuracies}"
+        )

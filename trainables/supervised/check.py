@@ -49,8 +49,8 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     except (ValueError, KeyError, TypeError) as error:
         yield f"schedule: {error}"
         return
-    if told := growth.why_not(config.get("budget") or {}):
-        yield told
+    if mistake := growth.why_not(config.get("budget") or {}):
+        yield mistake
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
@@ -98,11 +98,11 @@ def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
         return
     of_pixels = source == "segmentation" or bool(data.get("dense"))
     if name in OF_PIXELS and not of_pixels:
-        told = "data=segmentation, or data=synthetic data.dense=true"
-        yield f"model {name!r} answers for every pixel, and data {source!r} has one label an image: take {told}"
+        remedy = "data=segmentation, or data=synthetic data.dense=true"
+        yield f"model {name!r} answers for every pixel, and data {source!r} has one label an image: take {remedy}"
     if name not in OF_PIXELS and of_pixels:
-        told = f"take model={' or '.join(OF_PIXELS)}"
-        yield f"model {name!r} answers once an image, and data {source!r} has a label for every pixel: {told}"
+        remedy = f"take model={' or '.join(OF_PIXELS)}"
+        yield f"model {name!r} answers once an image, and data {source!r} has a label for every pixel: {remedy}"
 
 
 def _try_out(schedule: Mapping[str, Any]) -> None:

@@ -31,8 +31,8 @@ class Course:
         """From the sections `budget` and `schedule`. Raises ValueError for what they cannot be."""
         per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
-        if told := growth.why_not(config["budget"]):
-            raise ValueError(told)
+        if mistake := growth.why_not(config["budget"]):
+            raise ValueError(mistake)
         return Course(
             budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
             rates=Rates(

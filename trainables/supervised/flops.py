@@ -40,8 +40,8 @@ def utilisation(
         # A rank that drives several devices has one of them measured: they are alike.
         rate = sum(gang.each(own * max(1, len(context.devices))))
     flops = flops_per_sample(model, input_shape=workload.input_shape, num_classes=workload.num_classes)
-    told = {"matrix_flops_per_s": rate}
-    return told if flops is None else told | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
+    figures = {"matrix_flops_per_s": rate}
+    return figures if flops is None else figures | {"flops_per_sample": flops, "mfu": flops * samples_per_s / rate}
 
 
 def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> float | None:

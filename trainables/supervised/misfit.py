@@ -1,4 +1,4 @@
-"""A model that does not take the images of its data, told as such: torch's own line names neither."""
+"""Recognises a model that does not accept the images of its data: torch's own message names neither."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
-_TOLD_BY = (RuntimeError, ValueError, IndexError)
+_RAISED = (RuntimeError, ValueError, IndexError)
 """What torch raises for shapes and types that do not fit; what a model's code gets wrong by itself is told well."""
 
 
@@ -18,14 +18,14 @@ class MisfitError(ValueError):
 
 
 @contextmanager
-def told_as_misfit(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
+def as_misfit(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
     """Raise MisfitError for what is raised within, if the model by itself takes no images of `input_shape` (C, H, W).
 
     `name` is the model's in the config. Where it does take them, the reason is another, and what was raised stays.
     """
     try:
         yield
-    except _TOLD_BY as error:
+    except _RAISED as error:
         why = _why_not(model, input_shape)
         if why is None:
             raise
@@ -45,6 +45,6 @@ def _why_not(model: nn.Module, input_shape: tuple[int, int, int]) -> str | None:
     try:
         with torch.no_grad():
             alone(torch.zeros(2, *input_shape))
-    except _TOLD_BY as error:
+    except _RAISED as error:
         return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else repr(error)
     return None

@@ -32,7 +32,7 @@ from trainables.step.strategy import Exchange
 from trainables.step.training_step import Step, TrainingStep
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.lone_passes import LonePasses
-from trainables.supervised.misfit import told_as_misfit
+from trainables.supervised.misfit import as_misfit
 from trainables.supervised.settings import Settings
 from trainables.supervised.workload import Workload
 
@@ -61,7 +61,7 @@ class Replica:
         self._objective = Objective(num_classes=workload.num_classes, smoothing=self._settings.label_smoothing)
         self._check_growth()
         self.model = self._build_model()
-        with told_as_misfit(self.model, config["model"]["name"], workload.input_shape):
+        with as_misfit(self.model, config["model"]["name"], workload.input_shape):
             pause_s = self._settle(settled)
         self.noise = NoiseWatch(
             self.model,

@@ -25,7 +25,7 @@ from trainables.supervised.epoch_split import split_of
 from trainables.supervised.evaluation import Evaluation, Score
 from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop
-from trainables.supervised.misfit import told_as_misfit
+from trainables.supervised.misfit import as_misfit
 from trainables.supervised.progress import Progress
 from trainables.supervised.replica import Replica
 from trainables.supervised.settings import Settings
@@ -45,7 +45,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
         closing(SupervisedTrial(config, context)) as trial,
-        told_as_misfit(trial.model, config["model"]["name"], trial.input_shape),
+        as_misfit(trial.model, config["model"]["name"], trial.input_shape),
     ):
         trial.train()
         trial.judge()
@@ -133,7 +133,7 @@ class SupervisedTrial:
                 "n_params": sum(parameter.numel() for parameter in self.model.parameters()),
             }
         )
-        replicas.tell(score.accuracy)
+        replicas.summarize(score.accuracy)
         if self._settings.compile != "off":
             self._context.summarize({"compile_failures": count_failures(allowed=self._settings.compile_fallback)})
         for name, own_gb in device_memory.peak(self._context.device).items():

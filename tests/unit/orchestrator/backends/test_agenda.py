@@ -297,8 +297,10 @@ def test_what_was_left_out_is_told_once_also_where_no_round_follows():
     agenda = on(Agenda([trial("single", "quick"), trial("four", "quick", ranks=4)]), ONE)
     on(agenda, now_s=ARRIVAL_S)
     assert agenda.deserted and agenda.next(ARRIVAL_S) is None and agenda.over
-    assert [(each.trial_id, outcome.status) for each, outcome in agenda.untold()] == [("four", Status.INFEASIBLE)]
-    assert agenda.untold() == []
+    assert [(each.trial_id, outcome.status) for each, outcome in agenda.newly_left_out()] == [
+        ("four", Status.INFEASIBLE)
+    ]
+    assert agenda.newly_left_out() == []
 
 
 def test_a_large_round_after_a_small_one_is_not_planned_anew_at_every_end(monkeypatch):

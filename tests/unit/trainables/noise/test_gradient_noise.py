@@ -140,7 +140,7 @@ def test_where_gradients_are_not_seen_is_an_error(hidden: dict[str, str]) -> Non
 
 @pytest.mark.gpu
 def test_on_a_gpu_a_reading_is_of_its_own_moment() -> None:
-    from trainables.noise.readback import Readback
+    from trainables.noise.gradient_noise import Readback
 
     values = torch.ones(2, device="cuda")
     seen = Readback(values)
