@@ -19,7 +19,6 @@ from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.scheduling.node import Node, why_infeasible
 from orchestrator.scheduling.order import in_order
 from orchestrator.storage.layout import Layout
-from orchestrator.telemetry.machine import this_machine
 from sweeps.mistakes import MistakesError
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.trial import TrialSpec
@@ -124,9 +123,9 @@ def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) ->
 
 
 def _nodes(request: Request) -> Sequence[Node]:
-    found = None if request.cluster.address else known_nodes(request) or (this_machine(),)
-    if found:
-        return found
+    known = known_nodes(request)
+    if known is not None:
+        return known
     check_reachable(request)
     backend = make_backend(request)
     try:

@@ -125,12 +125,14 @@ def test_as_text_it_has_only_columns_that_say_something():
     assert printout.as_text(plan(ended(TRIALS[0]), rerun="all"), None).split()[:2] == ["state", "trial"]
 
 
-def test_a_plan_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch):
+@pytest.mark.parametrize("address", ["auto", None])
+def test_a_plan_asks_the_cluster_and_waits_for_no_nodes_that_only_a_sweep_asks_for(monkeypatch, address):
     waited = []
+    monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # as good as an address of the config
     monkeypatch.setattr(planning, "check_reachable", lambda request: None)
     monkeypatch.setattr(planning, "make_backend", lambda request: SimpleNamespace(nodes=lambda: NODES, close=list))
     monkeypatch.setattr(planning, "arrived", lambda nodes, cluster: waited.append(cluster.wait_s) or nodes())
-    assert planning._nodes(request(address="auto", wait_s=600.0)) == NODES and waited == [0.0]
+    assert planning._nodes(request(backend="ray", address=address, wait_s=600.0)) == NODES and waited == [0.0]
 
 
 def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_a_mistake(monkeypatch, tmp_path):
