@@ -1,11 +1,13 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.collection.collector import COLUMNS, collect, trials_frame
+from orchestrator.collection.collector import COLUMNS, cell_axes, collect, trials_frame
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -74,3 +76,46 @@ def test_the_order_of_the_records_and_their_scale_change_nothing(record_of: Reco
         ).all(axis=None)
         assert list(other["status"]) == list(summary["status"])
         assert list(other["baseline_cell_id"].fillna("")) == list(summary["baseline_cell_id"].fillna(""))
+
+
+@pytest.mark.parametrize(
+    ("device", "status", "provenance", "told"),
+    [
+        ("cpu", Status.OK, {"device_model": "Xeon"}, ("cpu", "Xeon")),
+        ("cpu", Status.FAILED, {}, ("cpu", None)),
+        ("cuda", Status.OK, {"device_model": "NVIDIA H200"}, ("NVIDIA H200", "NVIDIA H200")),
+        ("cuda", Status.OK, {}, ("cuda", None)),
+        ("cuda", Status.OOM, {"device_model": "NVIDIA H200"}, ("NVIDIA H200", "NVIDIA H200")),
+        ("cuda", Status.OOM, {}, (None, None)),  # it ended before it could tell
+        ("cuda", Status.OOM, {"device_model": 200}, (None, None)),
+    ],
+)
+def test_the_device_is_the_gpus_model_or_cpu(
+    record_of: RecordOf, device: str, status: Status, provenance: dict[str, Any], told: tuple[str | None, str | None]
+) -> None:
+    row = trials_frame([record_of(1, status=status, device=device, provenance=provenance)]).iloc[0]
+    assert (row["device"], row["device_model"]) == told
+
+
+def test_what_a_packed_trial_held_is_what_it_costs(record_of: RecordOf) -> None:
+    """An hour of .5 GPUs, held for the memory of a trial that asked for a quarter, at 4 an hour."""
+    records = [
+        record_of(0.25, seed=0, gpus_held=0.5, wall_s=3600.0, metrics={"samples_per_s": 1.0}),
+        record_of(2, seed=0, wall_s=1800.0, metrics={"samples_per_s": 1.0}),
+    ]
+    assert collect(records, scaling="weak", price_per_gpu_hour=4)[1]["cost"].tolist() == [2.0, 4.0]
+
+
+def test_cells_stand_in_the_order_of_their_axes_rules_in_that_of_their_definition(record_of: RecordOf) -> None:
+    rules = ("of a later version", "sqrt", "none", "linear")
+    records = [record_of(gpus, lr_rule=rule, metrics={"accuracy": 0.9}) for rule in rules for gpus in (2, 1)]
+    cells = collect(records, scaling="weak")[1]
+    expected = [(gpus, rule) for gpus in (1, 2) for rule in ("none", "linear", "sqrt", "of a later version")]
+    assert list(zip(cells["gpus"], cells["lr_rule"], strict=True)) == expected
+
+
+def test_cells_are_told_apart_by_all_axes_but_the_seed(record_of: RecordOf) -> None:
+    one, other = record_of(1, axes={"model.width": 8}), record_of(1, axes={"loss": "focal"})
+    axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
+    assert cell_axes([one, other]) == axes | {"model.width": "model.width", "loss": "axes.loss"}
+    assert "seed" in one.axes
