@@ -11,8 +11,10 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from types import FrameType
+
+from orchestrator.text.last_words import leave, to_stderr
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _INSISTING = (signal.SIGINT, signal.SIGTERM)
@@ -30,21 +32,11 @@ _NOTHING_RUNS = "interrupted: no trial is running, the tables are being written;
 _NOTHING_RAN = "interrupted while starting: no trial ran; run the same command to continue"
 _OVER = b"\0"
 _TOO_SLOW = "shutdown took too long, killed: the same command continues, mode=report makes the tables"
-_SHOW_CURSOR = b"\x1b[?25h\n"
-
-
-def _say(message: str) -> None:
-    """Write to standard error, if anybody still reads it: Ctrl-C ends a `tee` behind the pipe, too."""
-    with suppress(OSError):
-        os.write(2, f"\n{message}\n".encode())
 
 
 def end_at_once(number: int, frame: FrameType | None = None) -> None:
-    """End the process (also usable as a signal handler); the driver's watcher ends whatever is still running."""
-    with suppress(OSError):
-        if os.isatty(1):  # a live table has hidden the cursor
-            os.write(1, _SHOW_CURSOR)
-    os._exit(128 + number)
+    """End the process with the signal's exit status; also usable as a signal handler."""
+    leave(128 + number)
 
 
 class Interrupt:
@@ -56,7 +48,7 @@ class Interrupt:
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._say: Callable[[str], None] = _say
+        self._say: Callable[[str], None] = to_stderr
         self._before: dict[int, object] = {}
         self._at_once = False
         self._said = _SAID
@@ -94,11 +86,11 @@ class Interrupt:
     @contextmanager
     def said_by(self, say: Callable[[str], None] | None) -> Iterator[None]:
         """Context in which messages go through `say`, from a thread: a live table would overwrite any other output."""
-        self._say = say or _say
+        self._say = say or to_stderr
         try:
             yield
         finally:
-            self._say = _say
+            self._say = to_stderr
 
     @contextmanager
     def ends_at_once(self) -> Iterator[None]:
@@ -132,14 +124,14 @@ class Interrupt:
             return
         self.signal = self.signal or number
         if self._at_once and self._before[number] is end_at_once:
-            _say(_NOTHING_RAN)
+            to_stderr(_NOTHING_RAN)
             end_at_once(number)
         self._tell(self._said)
         again = self._next(time.monotonic() + GRACE_S, _INSISTING)
         if again:
             end_at_once(again)  # asked twice
         if again is None:
-            _say(_TOO_SLOW)
+            to_stderr(_TOO_SLOW)
             end_at_once(number)
 
     def _tell(self, message: str) -> None:

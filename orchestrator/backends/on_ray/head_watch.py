@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
 import time
-from contextlib import suppress
 
 import ray
+
+from orchestrator.text.last_words import leave, to_stderr
 
 LOOK_EVERY_S = 2.0
 REACH_S = 5.0
@@ -41,9 +41,8 @@ class HeadWatch:
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_S and not self._over.is_set():
-                with suppress(OSError):  # nobody may be reading
-                    os.write(2, self._last_words())
-                os._exit(1)
+                to_stderr(self._last_words())
+                leave(1)
 
     def _answers(self) -> bool:
         try:
@@ -52,9 +51,9 @@ class HeadWatch:
             return False
         return True
 
-    def _last_words(self) -> bytes:
+    def _last_words(self) -> str:
         where = f"{self._address[0]}:{self._address[1]}"
-        message = (
-            f"\nthe head of the Ray cluster at {where} has not answered for {PATIENCE_S:g} s: nothing can go on without"
+        return (
+            f"the head of the Ray cluster at {where} has not answered for {PATIENCE_S:g} s: nothing can go on without "
+            "it. What is in the journal is safe, and the same command continues."
         )
-        return f"{message} it. What is in the journal is safe, and the same command continues.\n".encode()
