@@ -1,6 +1,5 @@
 """The foreign scripts, swept as they are."""
 
-import importlib.util
 import json
 import math
 import shutil
@@ -38,8 +37,10 @@ def test_its_sweep_can_be_planned(folder, capsys):
 @pytest.mark.parametrize("folder", NAMES, indirect=True)
 def test_its_sweep_ends_in_figures(folder):
     sweep = (folder / "conf/sweep/mine.yaml").read_text()
-    if "accelerate" in sweep and not importlib.util.find_spec("accelerate"):
-        pytest.skip("accelerate is not installed")
+    script = (folder / "train.py").read_text() if (folder / "train.py").is_file() else ""
+    for framework in ("accelerate", "lightning"):
+        if f"import {framework}" in script or f"from {framework}" in script:
+            pytest.importorskip(framework)
     small = [
         "report.html=false",
         "sweep.axes.gpus=[1]",
