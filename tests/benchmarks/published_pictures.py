@@ -15,10 +15,12 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
 
+from orchestrator.report import palette
+
 DOCS = Path(__file__).parents[2] / "docs"
 PUBLISHED_IN, PICTURES = DOCS / "results" / "published", DOCS / "pictures"
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "findings", "font.size": 9, "font.family": ["DejaVu Sans"]}
-MEASURED, PUBLISHED = "#1f5fbf", "#9aa4b2"
+MEASURED, PUBLISHED = palette.of(0), palette.FRAME[0]
 WAYS = {"DDP": "ddp", "DataParallel": "data_parallel"}
 
 
@@ -35,11 +37,23 @@ class Bar:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Figures by what was asked."""
+    """Figures along an axis of the sweep."""
 
     label: str
     points: Sequence[tuple[float, float]]
     published: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lines:
+    """Panels of lines over one axis of the sweep, on a logarithmic scale."""
+
+    panels: Callable[[], Mapping[str, Sequence[Line]]]
+    along: str
+    between: tuple[float, float] = (0.0, 2.1)
+    guide: float | None = 1.0
+    """A thin horizontal line, as at a speed-up of 1."""
+    legend: str = "lower right"
 
 
 class Cells:
@@ -225,6 +239,27 @@ def recipe() -> Mapping[str, Sequence[Bar]]:
     return {"10-layer CNN, 100 epochs, linear rule: test accuracy": bars}
 
 
+def rules() -> Mapping[str, Sequence[Line]]:
+    """E1: the test accuracy after 100 epochs by batch and learning-rate rule, on one GPU."""
+    cells = Cells("batch_vs_tpu_rules")
+    at_128 = cells.line("", "global_batch_size", "accuracy", global_batch_size=128).points
+
+    def line(label: str, rule: str, warmup_epochs: int = 0) -> Line:
+        found = cells.line(
+            label, "global_batch_size", "accuracy", lr_rule=rule, warmup_epochs=warmup_epochs, gpus=1
+        ).points
+        return Line(label=label, points=sorted({*at_128, *found}))
+
+    return {
+        "10-layer CNN, 100 epochs: test accuracy by learning-rate rule": [
+            line("unchanged", "none"),
+            line("linear, 5 epochs of warm-up", "linear", 5),
+            line("square root", "sqrt"),
+            line("linear", "linear"),
+        ]
+    }
+
+
 def input_pipeline() -> Mapping[str, Sequence[Bar]]:
     """E2: distinct samples a second, by the way in which they reach the GPUs."""
     cells = Cells("input_pipeline")
@@ -260,12 +295,13 @@ BARS_AND_POINTS: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Bar]]], s
 """By the picture's name what it shows, and how."""
 
 
-LINES: Mapping[str, tuple[Callable[[], Mapping[str, Sequence[Line]]], str]] = {
-    "second_gpu": (second_gpu, "global batch"),
-    "second_gpu_by_precision": (second_gpu_by_precision, "global batch"),
-    "data_parallel": (data_parallel, "batch for each GPU"),
+LINES: Mapping[str, Lines] = {
+    "second_gpu": Lines(panels=second_gpu, along="global batch"),
+    "second_gpu_by_precision": Lines(panels=second_gpu_by_precision, along="global batch"),
+    "data_parallel": Lines(panels=data_parallel, along="batch for each GPU"),
+    "rules": Lines(panels=rules, along="global batch", between=(0.815, 0.9), guide=None, legend="lower left"),
 }
-"""By the picture's name what it shows, and by what."""
+"""By the picture's name what it shows."""
 
 
 @contextmanager
@@ -306,33 +342,37 @@ def draw_bars(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> N
 
 
 def _told(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
-def draw_lines(name: str, panels: Mapping[str, Sequence[Line]], *, along: str) -> None:
-    """Speed-ups of two GPUs by batch."""
-    with _picture(name, list(panels), width=11.2 / len(panels), height=3.2) as drawn:
+def draw_lines(name: str, picture: Lines) -> None:
+    """A line for each way of training; published figures as points."""
+    panels = picture.panels()
+    with _picture(name, list(panels), width=max(3.7, min(7, 11.2 / len(panels))), height=3.2) as drawn:
         for axes, lines in zip(drawn, panels.values(), strict=True):
-            axes.axhline(1, color=PUBLISHED, linewidth=0.8)
-            for line, dashes in zip(lines, ("-", "--", "none"), strict=False):
+            if picture.guide is not None:
+                axes.axhline(picture.guide, color=PUBLISHED, linewidth=0.8)
+            for place, line in enumerate(lines):
                 batches, values = zip(*line.points, strict=True)
-                colour = PUBLISHED if line.published else MEASURED
-                axes.plot(batches, values, linestyle=dashes, marker="o", markersize=4, color=colour, label=line.label)
+                look = {"color": palette.of(place), "dashes": palette.DASHES[place]}
+                if line.published:
+                    look = {"color": PUBLISHED, "linestyle": "none"}
+                axes.plot(batches, values, marker=palette.MARKERS[place], markersize=4, label=line.label, **look)
             batches = sorted({batch for line in lines for batch, _ in line.points})
             axes.set_xscale("log", base=2)
             axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
             axes.minorticks_off()
-            axes.set_ylim(0, 2.1)
-            axes.set_xlabel(along)
-            axes.legend(frameon=False, loc="lower right")
+            axes.set_ylim(*picture.between)
+            axes.set_xlabel(picture.along)
+            axes.legend(frameon=False, loc=picture.legend)
 
 
 def main() -> None:
     """Draw all of them."""
     for name, (panels, look) in BARS_AND_POINTS.items():
         draw_bars(name, panels(), look=look)
-    for name, (panels, along) in LINES.items():
-        draw_lines(name, panels(), along=along)
+    for name, picture in LINES.items():
+        draw_lines(name, picture)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 from tests.unit.findings.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told
 
 E1, E1_GRID = "batch_vs_tpu_core", "batch_vs_tpu_grid"
-RECIPE = "batch_vs_tpu_recipe_merged"
+RECIPE, RULES, WIDE = "batch_vs_tpu_recipe_merged", "batch_vs_tpu_rules", "batch_vs_tpu_wide"
 CNN = {"model": "cnn10", "trainable.precision": "fp32", "strategy": "ddp"}
 WRN = {"model": "wrn28_10", "gpus": 1}
 
@@ -74,6 +74,34 @@ def batch_vs_tpu() -> list[str]:
     ]
 
 
+def rules() -> list[str]:
+    """E1's recipe by other learning-rate rules."""
+
+    def ends(batch: int, rule: str, warmup_epochs: int = 0) -> pd.Series:
+        return by_seed(RULES, "accuracy", global_batch_size=batch, lr_rule=rule, warmup_epochs=warmup_epochs)
+
+    def above(accuracy: pd.Series, other: pd.Series, sign: str = " points") -> str:
+        return told(interval(100 * (accuracy - other)), 1, sign)
+
+    ways = (("none", 0), ("linear", 5), ("sqrt", 0))
+    linear = by_seed(RECIPE, "accuracy", global_batch_size=1024, gpus=1)
+    at_1024 = [ends(1024, *way) for way in ways]
+    unchanged, warmed_up, root = (told(each.mean(), 3, "") for each in at_1024)
+    gains = [above(each, linear, sign) for each, sign in zip(at_1024, (" points", "", ""), strict=True)]
+    at_2048 = [told(ends(2048, *way).item(), 3, "") for way in (*ways, ("linear", 0))]
+    at_128 = ends(128, "none")
+    wide = by_seed(WIDE, "train_s", model="wrn28_10", gpus=1, global_batch_size=128).item()
+    accuracy = by_seed(WIDE, "accuracy", model="wrn28_10", gpus=1, global_batch_size=128).item()
+    return [
+        f"an unchanged rate ends at {unchanged}, {gains[0]} above the linear rule; the linear rule with five epochs of"
+        f" warm-up at {warmed_up}, {gains[1]} above it; the square root at {root}, {gains[2]} above it",
+        f"Single trials at 2048: {', '.join(at_2048[:3])}, and {at_2048[3]} without warm-up",
+        f"{warmed_up} against {told(at_128.mean(), 3, '')}, {above(at_1024[1], at_128)}",
+        f"It does lose against 128: {above(at_128, at_1024[2])}",
+        f"{wide / 60:.1f} minutes on one H200 in bf16, accuracy {told(accuracy, 3, '')}",
+    ]
+
+
 def placements() -> list[str]:
     """E1's grid: single trials."""
 
@@ -124,6 +152,6 @@ def placements() -> list[str]:
     ]
 
 
-@pytest.mark.parametrize("figures", [batch_vs_tpu, placements])
+@pytest.mark.parametrize("figures", [batch_vs_tpu, rules, placements])
 def test_findings_say_what_the_journals_do(figures):
     assert not missing(figures())

@@ -1,24 +1,32 @@
 """What README and the list of folders tell of the findings."""
 
+import json
 import re
 
-from tests.unit.findings.kept_trials import DOCS, FINDINGS, PUBLISHED
+from tests.unit.findings.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
 
 
 def test_what_the_readme_tells_of_them_is_what_they_say() -> None:
     readme = (DOCS.parent / "README.md").read_text()
-    told = readme.partition("## What it has found")[2].partition("\n## ")[0]
-    figures = re.findall(r"\d*\.\d+", told)
+    section = readme.partition("## What it has found")[2].partition("\n## ")[0]
+    figures = re.findall(r"\d*\.\d+", section)
     assert len(figures) >= 12 and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
+
+
+def test_what_it_tells_of_processes_was_measured() -> None:
+    found = json.loads((DOCS / "results" / "launch_pace.json").read_text())
+    held = told(tuple(found["held_over_free"]), sign="")
+    apart = f"{found['fastest_over_slowest']:.2f}"
+    assert not missing([f"factor of {apart}; those held on one core each were {held} times"])
 
 
 def test_the_list_of_folders_counts_their_verdicts() -> None:
     listed = re.findall(r"(?m)^\| `(\w+)/` \|.*\| ([^|]*) \|$", (PUBLISHED / "README.md").read_text())
     assert len(listed) >= 11
-    for folder, told in listed:
+    for folder, row in listed:
         judged = PUBLISHED / folder / "claims.md"
         rows = judged.read_text().splitlines() if judged.exists() else []
         verdicts = [row.split(" | ")[1].partition(":")[0].strip() for row in rows if row.startswith("| ")]
         for verdict in ("confirmed", "refuted"):
             count = verdicts.count(verdict)
-            assert re.findall(rf"(\d+) {verdict}", told) == ([str(count)] if count else []), folder
+            assert re.findall(rf"(\d+) {verdict}", row) == ([str(count)] if count else []), folder
