@@ -4,7 +4,7 @@ import pytest
 
 from sweeps.rerun import Rerun, form_mistakes, rerun_mistakes
 from sweeps.sweep import Sweep, trials
-from tests.unit.sweeps.test_sweep import setup
+from tests.unit.sweeps.setups import setup
 
 AXES = {"gpus": [1, 2], "device_batch_size": [8, 16], "seed": [0, 1]}
 TRIALS = trials(Sweep(name="s", axes=AXES, exclude=[{"gpus": 2, "device_batch_size": 16}]), lambda axes: setup())

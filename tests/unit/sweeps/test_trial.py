@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from sweeps.trial import Batch, Gang
-from tests.unit.sweeps.test_sweep import expanded
+from tests.unit.sweeps.setups import expanded
 
 (TRIAL,) = expanded({"gpus": [3], "device_batch_size": [32]})
 

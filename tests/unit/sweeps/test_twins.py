@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from sweeps.twins import twins
-from tests.unit.sweeps.test_sweep import expanded, setup
+from tests.unit.sweeps.setups import expanded, setup
 
 
 def told(trials):

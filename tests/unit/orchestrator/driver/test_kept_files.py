@@ -17,17 +17,11 @@ from orchestrator.storage.layout import KEPT, Layout
 from orchestrator.verify.files import of_ended_trials
 from sweeps.status import Status
 from tests.contract.trials import trial
+from tests.unit.orchestrator.driver.screen import Nobody
 
 TRIAL = trial("t", "quick", ranks=1, timing="exclusive")
 OK = Outcome(status=Status.OK, wall_s=1.0)
 FAILED = Outcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
-
-
-class Nobody:
-    """Looks at no screen."""
-
-    def __getattr__(self, name: str) -> Any:
-        return lambda *_: None
 
 
 def session(layout: Layout, journal: Journal) -> Session:

@@ -7,7 +7,7 @@ from orchestrator.driver import live
 from orchestrator.driver.live import Display
 from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
-from tests.unit.orchestrator.plan.test_plan import TRIALS
+from tests.unit.orchestrator.plan.planned import TRIALS
 
 AXES = TRIALS[0].label.partition("/")[2]
 

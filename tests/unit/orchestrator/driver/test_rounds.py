@@ -11,9 +11,9 @@ from orchestrator.plan.prospects import Prospects
 from orchestrator.scheduling.node import Node
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.sweep import Sweep, trials
-from tests.unit.orchestrator.plan.test_plan import ended
+from tests.unit.orchestrator.plan.planned import ended
 from tests.unit.orchestrator.requests import request
-from tests.unit.sweeps.test_sweep import setup
+from tests.unit.sweeps.setups import setup
 
 NODES = (Node(name="a", cpus=1, gpus=1),)
 TRIALS = trials(Sweep(name="s", axes={"device_batch_size": [8, 16], "seed": [0, 1, 2]}), lambda axes: setup())

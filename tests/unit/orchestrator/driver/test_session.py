@@ -18,7 +18,7 @@ from orchestrator.storage.secrets import Secrets
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from tests.contract.trials import trial
-from tests.unit.orchestrator.driver.test_kept_files import Nobody
+from tests.unit.orchestrator.driver.screen import Nobody
 
 TRIAL = trial("t", "quick")
 OK = Outcome(status=Status.OK, wall_s=1.0)

@@ -13,7 +13,7 @@ from orchestrator.storage.layout import Layout
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from tests.contract.trials import trial
-from tests.unit.orchestrator.driver.test_kept_files import Nobody
+from tests.unit.orchestrator.driver.screen import Nobody
 
 NOTE = "RequestError: model 'mine:build' has no key width"
 WRONG = Outcome(status=Status.FAILED, cause=Cause.REQUEST, wall_s=1.0, note=NOTE, trace="Traceback …")

@@ -1,6 +1,6 @@
 from orchestrator.journal.history import difference, ends_under, latest, probes_under
 from orchestrator.journal.line import Kind, Record
-from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
+from tests.unit.orchestrator.plan.planned import TRIALS, ended
 
 
 def asked(**config):

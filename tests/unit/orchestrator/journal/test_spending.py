@@ -5,7 +5,7 @@ import pytest
 from orchestrator.journal.history import ends_under
 from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.spending import Earlier, earlier, spent_gpu_s
-from tests.unit.orchestrator.plan.test_plan import TRIALS, ended
+from tests.unit.orchestrator.plan.planned import TRIALS, ended
 
 ASKED = Record(kind=Kind.SWEEP, value={"asked": {}})
 

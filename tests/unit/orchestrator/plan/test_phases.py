@@ -4,18 +4,8 @@ from orchestrator.journal.durations import speed
 from orchestrator.plan.phases import next_trials, probes, skipped
 from orchestrator.plan.prospects import Prospects
 from sweeps.status import Status
-from sweeps.sweep import Sweep, trials
-from tests.unit.sweeps.test_sweep import setup
+from tests.unit.orchestrator.plan.probed import BASE, CELLS, PLAIN, TRIALS
 
-PROBE = {"budget": {"epochs": None, "steps": 10}, "trainable": {"window_s": 0.3}}
-AXES = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"], "seed": [3, 1, 2]}
-PLAIN = trials(Sweep(name="s", axes=AXES), lambda axes: setup())
-TRIALS = [
-    replace(each, config={**each.config, "budget": {"epochs": 2}, "trainable": {"window_s": 2.0, "probe": PROBE}})
-    for each in PLAIN
-]
-CELLS = {(each.batch.global_batch_size, each.lr.rule): each.cell_id for each in TRIALS}
-BASE = CELLS[8, "none"]
 LEVELS = {cell: 1 / batch for (batch, _), cell in CELLS.items()}
 
 

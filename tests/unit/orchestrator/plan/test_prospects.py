@@ -8,8 +8,7 @@ from orchestrator.journal.durations import speed
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.prospects import Prospects
 from sweeps.status import Status
-from tests.unit.orchestrator.plan.test_phases import BASE, CELLS, TRIALS
-from tests.unit.orchestrator.requests import request as shipped_request
+from tests.unit.orchestrator.plan.probed import BASE, CELLS, TRIALS, request
 
 PROBED = {
     speed(each.axes): {
@@ -18,12 +17,6 @@ PROBED = {
     }
     for each in TRIALS
 }
-
-
-def request(**changes):
-    given = {"reference_batch_size": 8, "margin": 0.01, "budget": {}, "arguments": ()}
-    axes = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]}
-    return shipped_request(**given | {"axes": axes} | changes)
 
 
 @pytest.fixture

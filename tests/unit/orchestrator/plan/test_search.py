@@ -10,8 +10,8 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import search
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
-from tests.unit.orchestrator.plan.test_prospects import request
-from tests.unit.sweeps.test_sweep import setup
+from tests.unit.orchestrator.plan.probed import request
+from tests.unit.sweeps.setups import setup
 
 pytest.importorskip("optuna")
 

@@ -6,10 +6,14 @@ import random
 from dataclasses import replace
 from pathlib import Path
 
+import pandas as pd
+
+from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, TradeOff
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
+from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 EVIL = "<script>alert('x')</script> $\\frac{ & \" 'é 漢字"
@@ -142,3 +146,54 @@ def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> Lay
 def replaced(record: TrialRecord, **changes) -> TrialRecord:
     """The record with other fields."""
     return replace(record, **changes)
+
+
+RECOMMENDATION = Recommendation(
+    objective="time",
+    measure="training time",
+    margin=0.01,
+    cell_id="8-128-sqrt",
+    name="gpus=8",
+    lead=f"Use gpus=8 {EVIL}.",
+    provisional=True,
+    p_best=0.71,
+    p_within_margin=0.995,
+    reasons=("It is the fastest.",),
+    would_change=("A wider margin.",),
+    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3),),
+    commands=(f"python '{EVIL}'",),
+    front=(
+        TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
+        TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+    ),
+    gpu_counts=(
+        GpuCount(
+            gpus=1,
+            name="1 GPU",
+            best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
+        ),
+        GpuCount(gpus=4, name="4 GPUs", best=None, why_none="no cell keeps the margin"),
+        GpuCount(
+            gpus=8,
+            name="8 GPUs",
+            best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
+        ),
+    ),
+    cost_unit="GPU-hours",
+)
+
+
+FURTHER = (
+    TextTable(
+        name="claims",
+        title="Claims",
+        about=["Brackets: 95% intervals."],
+        frame=pd.DataFrame([{"claim": EVIL, "verdict": "refuted", "left ÷ or − right": "-0.2 [-0.3, -0.1]"}]),
+    ),
+    TextTable(
+        name="published",
+        title="Published and measured",
+        about=["Published: elsewhere."],
+        frame=pd.DataFrame([{"published": "one GPU", "epoch [s]: published": "21.0", "measured at": "not measured"}]),
+    ),
+)

@@ -13,7 +13,7 @@ from orchestrator.report.files import write_report
 from orchestrator.report.report_data import ReportData
 from orchestrator.tables.scaling import scaling
 from tests.unit.orchestrator.report import demo
-from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
+from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DRIVER = shutil.which("chromedriver")

@@ -16,7 +16,6 @@ from orchestrator.collection.collector import collect
 from orchestrator.collection.curves import curves_frame
 from orchestrator.config.terms import Terms
 from orchestrator.decision.decision import decide
-from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, TradeOff
 from orchestrator.journal.soundness import Finding
 from orchestrator.report.cell_pictures import speedup
 from orchestrator.report.drawing import picture_files
@@ -30,56 +29,7 @@ from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
-
-RECOMMENDATION = Recommendation(
-    objective="time",
-    measure="training time",
-    margin=0.01,
-    cell_id="8-128-sqrt",
-    name="gpus=8",
-    lead=f"Use gpus=8 {demo.EVIL}.",
-    provisional=True,
-    p_best=0.71,
-    p_within_margin=0.995,
-    reasons=("It is the fastest.",),
-    would_change=("A wider margin.",),
-    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3),),
-    commands=(f"python '{demo.EVIL}'",),
-    front=(
-        TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
-        TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
-    ),
-    gpu_counts=(
-        GpuCount(
-            gpus=1,
-            name="1 GPU",
-            best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
-        ),
-        GpuCount(gpus=4, name="4 GPUs", best=None, why_none="no cell keeps the margin"),
-        GpuCount(
-            gpus=8,
-            name="8 GPUs",
-            best=TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
-        ),
-    ),
-    cost_unit="GPU-hours",
-)
-
-
-FURTHER = (
-    TextTable(
-        name="claims",
-        title="Claims",
-        about=["Brackets: 95% intervals."],
-        frame=pd.DataFrame([{"claim": demo.EVIL, "verdict": "refuted", "left ÷ or − right": "-0.2 [-0.3, -0.1]"}]),
-    ),
-    TextTable(
-        name="published",
-        title="Published and measured",
-        about=["Published: elsewhere."],
-        frame=pd.DataFrame([{"published": "one GPU", "epoch [s]: published": "21.0", "measured at": "not measured"}]),
-    ),
-)
+from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
 PICTURES = ("speedup", "speedup_by_batch", "efficiency", "accuracy", "time_to_target", "loss", "memory")
 

@@ -12,7 +12,7 @@ from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.terminal import show
 from orchestrator.text.table import TextTable
 from tests.unit.orchestrator.report import demo
-from tests.unit.orchestrator.report.test_page import FURTHER, RECOMMENDATION
+from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
 

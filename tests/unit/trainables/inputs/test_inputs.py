@@ -1,47 +1,13 @@
-from typing import Any
-
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from trainables.context import Batch
+from tests.unit.trainables.inputs.feeds import IMAGES, MEAN, STD, batch, form, global_batches, source
 from trainables.inputs import inputs
 from trainables.inputs.augmentation import Augmentation
-from trainables.inputs.inputs import Feed, Form, ResidentInputs
-from trainables.inputs.split import Part
 
-MEAN, STD = (0.4, 0.5, 0.6), (0.2, 0.25, 0.3)
-IMAGES = torch.randint(0, 256, (50, 3, 8, 6), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-LABELS = torch.arange(50)
 EVERYTHING = Augmentation(crop_padding=2, flip=True, cutout=3)
-
-
-def form(*, channels_last: bool = False, dtype: torch.dtype = torch.float64) -> Form:
-    return Form(device="cpu", dtype=dtype, channels_last=channels_last, mean=MEAN, std=STD)
-
-
-def batch(shares: tuple[int, ...], accum: int = 1) -> Batch:
-    return Batch(global_batch_size=sum(shares) * accum, grad_accum_steps=accum, shares=shares)
-
-
-def feed(shares: tuple[int, ...], accum: int = 1, *, targets: torch.Tensor = LABELS, **other: Any) -> Feed:
-    given: dict[str, Any] = {"form": form(), "seed": 3} | other
-    return Feed(part=Part(images=IMAGES, targets=targets), batch=batch(shares, accum), **given)
-
-
-def source(*, shares: tuple[int, ...], accum: int = 1, rank: int = 0, **other: Any) -> ResidentInputs:
-    return ResidentInputs(feed(shares, accum, **other), rank)
-
-
-def global_batches(shares: tuple[int, ...], accum: int, **other: Any) -> list[tuple[torch.Tensor, torch.Tensor]]:
-    """Each step's samples, the ranks' contiguous parts put together."""
-    ranks = [list(source(shares=shares, accum=accum, rank=rank, **other).epoch(2)) for rank in range(len(shares))]
-    steps = []
-    for first in range(0, len(ranks[0]), accum):
-        passes = [each for own in ranks for each in own[first : first + accum]]
-        steps.append((torch.cat([x for x, _ in passes]), torch.cat([y for _, y in passes])))
-    return steps
 
 
 @settings(max_examples=30, deadline=None)

@@ -4,7 +4,7 @@ import psutil
 import pytest
 import torch
 
-from tests.unit.trainables.inputs.test_inputs import IMAGES, batch, feed, form, global_batches
+from tests.unit.trainables.inputs.feeds import IMAGES, batch, feed, form, global_batches
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from trainables import process_group
 from trainables.inputs.augmentation import Augmentation

@@ -3,7 +3,7 @@ import time
 import pytest
 import torch
 
-from tests.unit.trainables.inputs.test_inputs import source
+from tests.unit.trainables.inputs.feeds import source
 from trainables.inputs.pause import pause, paused
 from trainables.step.stopwatch import Stopwatch
 

@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from tests.unit.trainables.inputs.test_inputs import IMAGES, LABELS, form
+from tests.unit.trainables.inputs.feeds import IMAGES, LABELS, form
 from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
 from trainables.clock import Clock

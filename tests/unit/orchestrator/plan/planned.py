@@ -1,0 +1,16 @@
+"""A small planned sweep, and records of its trials."""
+
+from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.record import TrialRecord
+from orchestrator.scheduling.node import Node
+from sweeps.status import Status
+from sweeps.sweep import Sweep, trials
+from tests.unit.sweeps.setups import setup
+
+NODES = (Node(name="host", cpus=2, gpus=0),)
+TRIALS = trials(Sweep(name="s", axes={"gpus": [1, 4], "device_batch_size": [8], "seed": [0, 1]}), lambda axes: setup())
+
+
+def ended(trial, status=Status.OK, wall_s=3.0):
+    outcome = Outcome(status=status, wall_s=wall_s, note="" if status is Status.OK else "why")
+    return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-01-01T00:00:00+00:00")

@@ -1,0 +1,23 @@
+"""A sweep whose trials can be probed."""
+
+from dataclasses import replace
+
+from sweeps.sweep import Sweep, trials
+from tests.unit.orchestrator.requests import request as shipped_request
+from tests.unit.sweeps.setups import setup
+
+PROBE = {"budget": {"epochs": None, "steps": 10}, "trainable": {"window_s": 0.3}}
+AXES = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"], "seed": [3, 1, 2]}
+PLAIN = trials(Sweep(name="s", axes=AXES), lambda axes: setup())
+TRIALS = [
+    replace(each, config={**each.config, "budget": {"epochs": 2}, "trainable": {"window_s": 2.0, "probe": PROBE}})
+    for each in PLAIN
+]
+CELLS = {(each.batch.global_batch_size, each.lr.rule): each.cell_id for each in TRIALS}
+BASE = CELLS[8, "none"]
+
+
+def request(**changes):
+    given = {"reference_batch_size": 8, "margin": 0.01, "budget": {}, "arguments": ()}
+    axes = {"device_batch_size": [8, 16, 32], "lr_rule": ["none", "linear"]}
+    return shipped_request(**given | {"axes": axes} | changes)
