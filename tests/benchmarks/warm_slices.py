@@ -31,6 +31,7 @@ from tests.benchmarks.ready import WATCHED, require
 require(*WATCHED, "scikit-learn")
 
 import numpy as np  # noqa: E402
+import torch  # noqa: E402
 
 from orchestrator.statistics.means import ratio  # noqa: E402
 from tests.benchmarks.figures import machine, tell  # noqa: E402
@@ -66,10 +67,10 @@ class Asked:
 class Process:
     """One that trains in its window, or is stopped."""
 
-    def __init__(self, asked: Asked, *, earlier: int, cores: set[int]) -> None:
+    def __init__(self, asked: Asked, *, earlier: int, cores: set[int], backward_thread: bool = True) -> None:
         spawn = get_context("spawn")
         self._steps, self._in_window = spawn.Value("Q", 0, lock=False), spawn.Event()
-        given = (asked, earlier, cores, self._steps, self._in_window)
+        given = (asked, earlier, cores, backward_thread, self._steps, self._in_window)
         self._process = spawn.Process(target=_train, args=given, daemon=True)
         self._process.start()
 
@@ -99,9 +100,10 @@ class Process:
         os.kill(self._process.pid, number)
 
 
-def _train(asked: Asked, earlier: int, cores: set[int], steps: Any, in_window: Any) -> None:
+def _train(asked: Asked, earlier: int, cores: set[int], backward_thread: bool, steps: Any, in_window: Any) -> None:
     """Some trials as short as can be, and one whose window does not end."""
     os.sched_setaffinity(0, cores)
+    torch.autograd.set_multithreading_enabled(backward_thread)
     from orchestrator.telemetry.readings import WINDOW
     from orchestrator.telemetry.sampler import Sampler, Sampling
     from trainables import rank
