@@ -99,7 +99,7 @@ def _of_another(message: str) -> str:
 def _conduct(request: Request) -> Conduct:
     after = request.selection.early_stop_after
     return Conduct(
-        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.comparison.margin) if after else None,
+        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
         workers=request.cluster.workers,
         start_ahead=request.cluster.start_ahead,
         limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),

@@ -75,11 +75,11 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
     """The same, compared as the request says."""
     return collect(
         records,
-        scaling=request.comparison.scaling,
-        baseline=request.comparison.baseline,
-        reference_batch_size=request.comparison.reference_batch_size,
-        price_per_gpu_hour=request.comparison.price_per_gpu_hour,
-        margin=request.comparison.margin,
+        scaling=request.criteria.scaling,
+        baseline=request.criteria.baseline,
+        reference_batch_size=request.criteria.reference_batch_size,
+        price_per_gpu_hour=request.criteria.price_per_gpu_hour,
+        margin=request.criteria.margin,
     )
 
 

@@ -67,7 +67,7 @@ class ConfiguredSweep:
             self._trials[there] = self._trials_on(there)
         found = self._trials[there]
         if not (guessed and self.request.sweep.axes.get("gpus") == AUTO_GPUS):
-            baseline = baseline_mistakes(self.request.comparison.baseline or {}, [trial.axes for trial in found])
+            baseline = baseline_mistakes(self.request.criteria.baseline or {}, [trial.axes for trial in found])
             _raise([*baseline, *rerun_mistakes(self.request.selection.rerun, found)])
         return found
 

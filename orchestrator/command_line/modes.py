@@ -37,7 +37,7 @@ def _plan(configured: ConfiguredSweep) -> int:
 
     request = configured.request
     plan = plan_now(request, configured.asked(), configured.trials_on)
-    print(text_of(plan, request.plan_format, request.comparison.price_per_gpu_hour, configured.remarks))
+    print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, configured.remarks))
     return 0
 
 

@@ -117,7 +117,7 @@ class Failures:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Comparison:
+class Criteria:
     """What cells are compared with, and what makes one better than another."""
 
     scaling: str
@@ -133,10 +133,10 @@ class Comparison:
     price_per_gpu_hour: float | None
 
     @staticmethod
-    def of(config: Mapping[str, Any], axes: Axes) -> Comparison:
+    def of(config: Mapping[str, Any], axes: Axes) -> Criteria:
         """Read from a resolved config."""
         sweep, report = config["sweep"], config["report"]
-        return Comparison(
+        return Criteria(
             scaling=_scaling(sweep["scaling"], axes),
             baseline=sweep["baseline"],
             reference_batch_size=value_at(config, "trainable.reference_batch_size"),
@@ -160,7 +160,7 @@ class Request:
     selection: Selection
     failures: Failures
     cluster: Cluster
-    comparison: Comparison
+    criteria: Criteria
     results_dir: Path
     """The folder of this sweep's results."""
     store: str | None
@@ -202,7 +202,7 @@ class Request:
             selection=Selection.of(config),
             failures=Failures.of(config),
             cluster=Cluster.of(config),
-            comparison=Comparison.of(config, axes),
+            criteria=Criteria.of(config, axes),
             results_dir=Path(place if store is None else config["local_results_dir"]).expanduser() / str(sweep["name"]),
             store=store,
             allow_changed=config["allow_changed"],

@@ -43,14 +43,14 @@ class Terms:
         `arguments` are those that produced the results, if they are not the request's own: a report may be requested
         by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.
         """
-        sweep, comparison = request.sweep, request.comparison
+        sweep, criteria = request.sweep, request.criteria
         is_another = set(axes) != set(sweep.axes) - {"seed"}
         return Terms(
-            objective=comparison.objective,
-            margin=comparison.margin,
-            target=comparison.target_accuracy,
+            objective=criteria.objective,
+            margin=criteria.margin,
+            target=criteria.target_accuracy,
             budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
-            price_per_gpu_hour=comparison.price_per_gpu_hour,
+            price_per_gpu_hour=criteria.price_per_gpu_hour,
             arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
             axes=dict(axes),
             excludes=bool(sweep.exclude) or is_another,

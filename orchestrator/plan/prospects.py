@@ -71,10 +71,10 @@ class Prospects:
         out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
         plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
         trained = frozenset(record.cell_id for record in known)
-        baseline = _baseline(plain, request.comparison.reference_batch_size)
+        baseline = _baseline(plain, request.criteria.reference_batch_size)
         blank = Prospects(
             baseline=baseline,
-            margin=request.comparison.margin,
+            margin=request.criteria.margin,
             levels=_levels(request, planned, probed),
             trained=trained,
             answer="no cell is ok",
@@ -101,10 +101,10 @@ def _levels(
     request: Request, planned: Iterable[TrialSpec], probed: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, float]:
     """Time for the budget, or its cost; nothing where the objective does not follow from throughput."""
-    if request.comparison.objective == "energy" or request.comparison.target_accuracy is not None:
+    if request.criteria.objective == "energy" or request.criteria.target_accuracy is not None:
         return {}
     seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
-    by_cost = request.comparison.objective == "cost"
+    by_cost = request.criteria.objective == "cost"
     return {cell: s * (gpus if by_cost else 1) for cell, (gpus, s) in seconds.items() if s is not None}
 
 

@@ -1,1 +1,1 @@
-"""How numbers, rows and tables read, whoever writes them."""
+"""How numbers, rows and tables are written for people."""

@@ -1,4 +1,4 @@
-"""A cell as a reader would say it: `2 GPUs with a batch of 256 each (512 in all), learning rate scaled linearly`."""
+"""A cell in words: `2 GPUs with a batch of 256 each (512 in all), learning rate scaled linearly`."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _UNEQUAL = "ddp_unequal"
 
 
 def telling(cells: pd.DataFrame) -> list[str]:
-    """The columns that say which cell of a sweep is meant; the rule only where any of them scales the rate."""
+    """The columns that identify a cell of the sweep; the rule only if any cell scales the rate."""
     rule = ["lr_rule"] if (cells["lr_rule"] != _UNSCALED).any() else []
     return ["gpus", "device_batch_size", *rule, *varying(cells)]
 
 
 def in_words(row: Row, columns: Sequence[str]) -> str:
-    """A cell by its values in these columns, as of `telling`; axes that nobody has words for as `name=value`."""
+    """A cell by its values in these columns (see `telling`); further axes as `name=value`."""
     left: dict[str, Any] = {column: row[column] for column in columns}
     gpus, device = left.pop("gpus"), left.pop("device", "cpu")
     what = gpus_in_words(gpus, on_cpu=row["device"] == "cpu") if device == "cpu" else f"{gpus:g} × {device}"
@@ -35,12 +35,12 @@ def in_words(row: Row, columns: Sequence[str]) -> str:
 
 
 def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
-    """`1 GPU`, `0.25 GPUs`; without GPUs the worker processes that take their place, `2 processes`."""
+    """`1 GPU`, `0.25 GPUs`; without GPUs, worker processes: `2 processes`."""
     return f"{gpus:g} {gpu_word(on_cpu=on_cpu, one=gpus == 1)}"
 
 
 def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
-    """What there is `one` of, or several: `GPU`, `GPUs`, `process`, `processes`."""
+    """`GPU`, `GPUs`, `process` or `processes`."""
     return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
 
 
@@ -52,13 +52,13 @@ def _batch(row: Row, device_batch_size: Any) -> str:
         return f"a batch of {each} each, for a model of its own"
     passes = row["global_batch_size"] / (device_batch_size * max(row["gpus"], 1))
     times = f"{math.ceil(passes)} × " if passes > 1 else ""
-    up_to = "" if passes.is_integer() else "up to "  # it does not divide, and `device_batch_size` is the largest share
+    up_to = "" if passes.is_integer() else "up to "  # shares are unequal, and `device_batch_size` is the largest
     in_all = "" if whole == each else f" ({whole} in all)"
     return f"a batch of {times}{up_to}{each}{' each' if row['gpus'] > 1 else ''}{in_all}"
 
 
 def _rate(rule: str | None, multiplier: float | None) -> str:
-    """What becomes of the reference learning rate."""
+    """How the reference learning rate is scaled."""
     if rule is None and multiplier is None:
         return ""
     scaled = "" if rule is None else f" {RULES[rule].in_words}" if rule in RULES else f" by lr_rule={rule}"

@@ -15,14 +15,14 @@ _SIGNS = {
     "–": "--",
     "…": r"\ldots{}",
 }
-"""What pdfTeX has no character for, or another one; the triangles are amssymb's."""
+"""Characters that pdfTeX lacks or maps differently; the triangles are amssymb's."""
 
 _LONG = 40
 """Characters from which on a column's text is wrapped: a note on one line would leave the page."""
 
 
 def latex_table(frame: pd.DataFrame, caption: str) -> str:
-    """The frame as a longtable, every value as plain text; `caption` is text, too."""
+    """The frame as a longtable; all values and the caption are plain text."""
     text = frame.map(lambda value: one_line(str(value), most=400)).rename(columns=lambda name: one_line(str(name)))
     wrapped = text.map(len).max() > _LONG
     columns = "".join(r"p{0.3\linewidth}" if wrapped[name] else "l" for name in text.columns)

@@ -1,4 +1,4 @@
-"""What the tables for people have in common: their head, their rows' order and names, and Markdown."""
+"""What the tables for people have in common: headings, the order and names of rows, and Markdown."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Row = Mapping[Any, Any]
 
 
 def head(cells: pd.DataFrame, title: str) -> list[str]:
-    """The lines that say what ran where, and how often."""
+    """The heading lines: sweep, devices, and the number of seeds."""
     devices = figures.plain(", ".join(cells["device"].dropna().unique())) or "not known"
     on_cpu = "; without GPUs, gpus counts worker processes" if "cpu" in set(cells["device"]) else ""
     fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
@@ -30,7 +30,7 @@ def head(cells: pd.DataFrame, title: str) -> list[str]:
 
 
 def method(cells: pd.DataFrame) -> str:
-    """Of the intervals of these cells, by how many ok seeds they have."""
+    """The method of these cells' intervals, which depends on their numbers of ok seeds."""
     seeds = cells.loc[cells["n_ok"] > 1, "n_ok"]
     if (seeds >= FEWEST).all() and len(seeds):
         return "bootstrapped"
@@ -40,14 +40,14 @@ def method(cells: pd.DataFrame) -> str:
 
 
 def varying(cells: pd.DataFrame) -> list[str]:
-    """Columns beyond batch, gpus and LR rule in which the cells differ by what was asked, or by device."""
+    """Axes in which the cells differ, beyond batch, gpus and LR rule; preceded by `device` if devices differ."""
     axes = [column for column in cells.columns if column not in (*summary.COLUMNS, *summary.FURTHER)]
     differing = [axis for axis in ("lr_multiplier", *axes) if cells[axis].nunique(dropna=False) > 1]
     return ["device", *differing] if cells["device"].nunique() > 1 else differing
 
 
 def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
-    """The cells sorted by numbers as numbers, and by names in the order of their first cell."""
+    """The cells sorted by these columns: numbers by value, names in order of first appearance."""
     ranks = {
         column: cells[column] if pd.api.types.is_numeric_dtype(cells[column]) else pd.factorize(cells[column])[0]
         for column in columns
@@ -56,12 +56,12 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 
 def name(row: Row, differing: Sequence[str]) -> str:
-    """A cell by what tells it from the others: `gpus=2, device_batch_size=32, lr_rule=linear`."""
+    """A cell by what distinguishes it: `gpus=2, device_batch_size=32, lr_rule=linear`."""
     return _named(row, [*_ALWAYS, *differing])
 
 
 def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
-    """Cells by what tells them from one another, and not from the sweep's others: titles have little room."""
+    """Short names that distinguish these cells from one another only, for titles."""
     shown = [each for each in (*_ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
     return [_named(row, shown or _ALWAYS) for row in rows]
 
@@ -71,12 +71,12 @@ def _named(row: Row, columns: Sequence[str]) -> str:
 
 
 def _asked(column: str, value: Any) -> Any:
-    """As a config has it: beside fractions of a GPU a frame has whole ones as 1.0."""
+    """A value as in a config: next to fractions, a frame holds whole numbers of GPUs as floats."""
     return f"{value:g}" if column == "gpus" else figures.asked(value)
 
 
 def axis(column: str) -> str:
-    """What a reader calls the axis of this column: some stand beside a column of the same name."""
+    """The name of a column's axis; axes that share a name with another column have the prefix `axes.`."""
     return column.removeprefix("axes.")
 
 

@@ -1,4 +1,4 @@
-"""A table for people that every form of the report has: Markdown, the page, the terminal."""
+"""A table that appears in every form of the report: Markdown, HTML and the terminal."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from orchestrator.text.rows import markdown
 
 @dataclass(frozen=True, kw_only=True)
 class TextTable:
-    """Text in rows and columns, with what has to be said about it."""
+    """A table of text, with explanations."""
 
     name: str
-    """One word, to link to."""
+    """One word, used as an anchor."""
     title: str
     about: Sequence[str]
-    """Above it: paragraphs or lines, plain text."""
+    """Paragraphs or lines above the table."""
     frame: pd.DataFrame
-    """As a reader sees it: text in every cell, `""` for nothing."""
+    """The table's contents: text in every cell, possibly empty."""
     remarks: Sequence[str] = ()
-    """Below it."""
+    """Paragraphs below the table."""
 
     def markdown(self) -> list[str]:
-        """The lines, without the title; what stands in `about` and `remarks` is Markdown already."""
+        """The lines in Markdown, without the title; `about` and `remarks` must be Markdown already."""
         below = [line for remark in self.remarks for line in (remark, "")]
         return [*self.about, "", markdown(self.frame), "", *below]

@@ -1,4 +1,4 @@
-"""Units that suit the size of what they measure: `0.188 worker-seconds`, where hours would be 5.21e-05."""
+"""Chooses readable units: `0.188 worker-seconds` rather than 5.21e-05 worker-hours."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ _FAMILIES = (
     {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9},
     *({f"{whose}-{span}": size for span, size in _SPANS.items()} for whose in ("worker", "GPU")),
 )
-"""Units of one kind with their sizes, the smallest first."""
+"""Families of units with their sizes, smallest first."""
 
 _LEAST = 2.0
-"""Values are told in the largest unit of which they are so many: 90 s, but 2 min."""
+"""Values are written in the largest unit in which they are at least this: 90 s, but 2 min."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unit:
-    """What values are told in."""
+    """A unit for writing values."""
 
     name: str
     size: float
-    """In the unit that the values have."""
+    """Relative to the unit that the values have."""
 
     def number(self, value: float) -> str:
-        """Without the unit, as for a column that has it in its head; nothing for NaN."""
+        """The number without the unit, for columns with the unit in their heading; empty for NaN."""
         return "" if math.isnan(value) else figures.number(value / self.size)
 
     def text(self, value: float) -> str:
-        """With the unit, where it has a name."""
+        """The number with the unit, if the unit has a name."""
         return self.number(value) if self.name == AT_YOUR_PRICE else f"{self.number(value)} {self.name}"
 
 
 def suited(unit: str, *values: float) -> Unit:
-    """The unit for values that have this one and stand beside each other: that of the least of them; NaN is no value.
+    """The common unit for these values, given in `unit`: the one that suits the smallest of them; NaN is ignored.
 
-    A unit that is no time, energy, or time of GPUs or workers stays: it has no larger ones.
+    Units other than time, energy, and time of GPUs or workers are kept.
     """
     family = next((each for each in _FAMILIES if unit in each), {unit: 1.0})
     known = [abs(value) for value in values if not math.isnan(value) and value]
@@ -50,6 +50,6 @@ def suited(unit: str, *values: float) -> Unit:
     least = min(known) * family[unit]
     name, size = next(iter(family.items()))
     for larger, its_size in family.items():
-        if least >= _LEAST * its_size * (1 - 1e-9):  # what comes out as 119.99999999999997 s is two minutes
+        if least >= _LEAST * its_size * (1 - 1e-9):  # 119.99999999999997 s is two minutes
             name, size = larger, its_size
     return Unit(name=name, size=size / family[unit])

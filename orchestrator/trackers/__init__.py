@@ -1,1 +1,1 @@
-"""Tools for tracking that one has already. One module for each, the only one that imports it."""
+"""Logs trials to tracking tools. Each tool has a module, the only one that imports it."""

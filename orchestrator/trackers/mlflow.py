@@ -1,4 +1,4 @@
-"""MLflow: a run a trial, in an experiment named after the sweep; on a server, in a database, or in files."""
+"""MLflow: one run per trial, in an experiment named after the sweep; on a server, in a database, or in files."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ from orchestrator.trackers.run import Run
 _STATES = {"ok": "FINISHED"}
 _LONGEST_PARAM = 6000
 _MOST_PARAMS = 100
-"""What MLflow takes in one call."""
+"""MLflow's limit for one call."""
 _MANNERS = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Where the user has not said otherwise: MLflow's own patience with a server that is gone would hold up the sweep for
-ten minutes, and two lines at each trial's end would come between the sweep's own."""
+"""Defaults for MLflow's environment variables: its own retries would block the sweep for ten minutes if the server is
+gone, and it would print two lines at the end of each trial."""
 
 
 class MLflow:
-    """Uses a client of its own, so that a run that the program has open stays its own."""
+    """Uses a client of its own, so that a run that the user's program has open is not affected."""
 
     def __init__(self, *, sweep: str, results_dir: Path, uri: str | None = None, experiment: str | None = None) -> None:
-        """`uri` None is MLflow's own choice: MLFLOW_TRACKING_URI, else its default. Raises what MLflow raises."""
+        """`uri`: None for MLFLOW_TRACKING_URI or MLflow's default. Raises whatever MLflow raises."""
         if uri and (uri.startswith("file:") or "://" not in uri):
-            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 asks whether files are really meant
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 refuses files without it
         for name, value in _MANNERS.items():
             os.environ.setdefault(name, value)
         self._client = MlflowClient(tracking_uri=uri)
@@ -41,7 +41,7 @@ class MLflow:
         self._runs: dict[str, str] = {}
 
     def begin(self, trial_id: str, run: Run) -> None:
-        """A run with params and tags."""
+        """Create a run with params and tags."""
         created = self._client.create_run(self._experiment, run_name=run.name, tags=dict(run.tags))
         self._runs[trial_id] = created.info.run_id
         params = [Param(_key(key), str(value)[:_LONGEST_PARAM]) for key, value in run.params.items()]
@@ -49,13 +49,13 @@ class MLflow:
             self._client.log_batch(created.info.run_id, params=params[first : first + _MOST_PARAMS])
 
     def log(self, trial_id: str, row: Mapping[str, float], step: int) -> None:
-        """Metrics at an epoch."""
+        """Log metrics at an epoch."""
         now_ms = int(time.time() * 1000)
         metrics = [Metric(_key(name), value, now_ms, step) for name, value in row.items()]
         self._client.log_batch(self._runs[trial_id], metrics=metrics)
 
     def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
-        """The trial's figures under `trial/`, its status and note as tags."""
+        """Log the trial's figures under `trial/`, its status and note as tags, and end the run."""
         run_id = self._runs.pop(trial_id)
         now_ms = int(time.time() * 1000)
         metrics = [Metric(f"trial/{_key(name)}", value, now_ms, 0) for name, value in figures.items()]
@@ -66,12 +66,12 @@ class MLflow:
         self._client.set_terminated(run_id, _STATES.get(status, "FAILED"))
 
     def close(self) -> None:
-        """Runs of trials that were given up are killed, in MLflow's words."""
+        """Mark the runs of unfinished trials as KILLED."""
         for run_id in self._runs.values():
             self._client.set_terminated(run_id, "KILLED")
         self._runs = {}
 
 
 def _key(name: str) -> str:
-    """MLflow takes letters, digits, and `_-. /` in a key."""
+    """A valid key: MLflow allows letters, digits, and `_-. /`."""
     return "".join(char if char.isalnum() or char in "_-. /" else "_" for char in name)

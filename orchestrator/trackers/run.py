@@ -1,4 +1,4 @@
-"""A trial as trackers know it: a run with a name, parameters and figures."""
+"""A trial as a run of a tracker, with a name, parameters and tags."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from sweeps.trial import TrialSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a tracker is told of a trial as it begins."""
+    """What a tracker receives when a trial starts."""
 
     name: str
-    """For people: the axes' values."""
+    """For people: the values of the axes."""
     params: Mapping[str, Any]
-    """The trial's numbers and its config, under dotted keys."""
+    """The trial's batch, learning rate and config, under dotted keys."""
     tags: Mapping[str, str]
-    """What it belongs to: sweep, trial_id, cell_id, device, strategy, timing."""
+    """sweep, trial_id, cell_id, device, strategy and timing."""
 
 
 def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
-    """What identifies a trial to people, without the secrets."""
+    """The run of a trial, without secrets."""
     axes = {f"axes.{key}": value for key, value in secrets.value(trial.axes).items()}
     config = {key: value for key, value in flat(secrets.value(trial.config)) if value not in (None, {})}
     numbers_of_it = {
@@ -54,5 +54,5 @@ def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """What of a row can be drawn."""
+    """The finite numbers in a row."""
     return {key: float(value) for key, value in row.items() if is_number(value) and math.isfinite(value)}

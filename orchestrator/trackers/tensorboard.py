@@ -1,4 +1,4 @@
-"""TensorBoard: an event file a trial, written without torch or TensorFlow."""
+"""TensorBoard: one event file per trial, written without torch or TensorFlow."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from orchestrator.trackers.run import Run
 
 _PARTS_OF_A_NAME = 120
-"""Characters of a trial's name that its folder has, before its identity."""
+"""The length to which a trial's name is cut in the name of its folder, before its id."""
 
 
 class TensorBoard:
-    """Curves as scalars; config and tags as hyperparameters, with the trial's figures as their metrics."""
+    """Logs curves as scalars, config and tags as hyperparameters, and the trial's figures as their metrics."""
 
     def __init__(self, *, sweep: str, results_dir: Path, dir: str | None = None) -> None:
         self._folder = Path(dir).expanduser() / sweep if dir else results_dir / "tensorboard"
@@ -28,7 +28,7 @@ class TensorBoard:
         self._last_step: dict[str, int] = {}
 
     def begin(self, trial_id: str, run: Run) -> None:
-        """A folder of its own, beside those of earlier attempts: curves in one folder would be drawn as one."""
+        """Create a new folder for each attempt: curves in one folder would be drawn as one."""
         name = f"{run.name.replace('/', '_')[:_PARTS_OF_A_NAME]}-{trial_id}"
         attempts = itertools.chain([name], (f"{name}-{attempt}" for attempt in itertools.count(2)))
         folder = next(folder for each in attempts if not (folder := self._folder / each).exists())
@@ -39,19 +39,19 @@ class TensorBoard:
         self._add(writer, summary_v2.hparams_pb(parameters, trial_id=trial_id))
 
     def log(self, trial_id: str, row: Mapping[str, float], step: int) -> None:
-        """Scalars under their names."""
+        """Log scalars under their names."""
         self._last_step[trial_id] = step
         self._add(self._writers[trial_id], _scalars(row), step)
 
     def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
-        """Scalars under `trial/`, and whether it was ok."""
+        """Log the trial's figures under `trial/`, and whether it was ok."""
         writer = self._writers.pop(trial_id)
         scalars = _scalars({"trial/ok": float(status == "ok"), **{f"trial/{name}": v for name, v in figures.items()}})
         self._add(writer, scalars, self._last_step.pop(trial_id))
         writer.close()
 
     def close(self) -> None:
-        """Close the files of trials that were given up."""
+        """Close the files of unfinished trials."""
         for writer in self._writers.values():
             writer.close()
         self._writers = {}

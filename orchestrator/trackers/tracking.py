@@ -1,6 +1,6 @@
-"""Trackers: every trial a run in a tool that one has already. Driven by the driver, so that workers need nothing of it.
+"""Trackers: every trial is a run in a tracking tool. Called by the driver only, so that workers do not need the tools.
 
-A tracker is told what the journal was told before it; one that fails is left out from then on, and the sweep goes on.
+A tracker receives what is already in the journal. If it fails, it is not used any more, and the sweep continues.
 """
 
 from __future__ import annotations
@@ -27,27 +27,27 @@ KINDS: Mapping[str, str] = {
     "mlflow": "orchestrator.trackers.mlflow:MLflow",
     "wandb": "orchestrator.trackers.wandb:WandB",
 }
-"""By the name of the config's section, which is also that of the package and of the extra that brings it."""
+"""Trackers by name: that of the config's section, of the Python package, and of the extra that installs it."""
 
 
 class Tracker(Protocol):
-    """A tool, told of trials by their identities; several may run at a time."""
+    """A tracking tool. Trials are identified by their ids, and several may run at a time."""
 
     def begin(self, trial_id: str, run: Run) -> None:
-        """A new attempt at a trial is a new run."""
+        """Start a run for a new attempt at a trial."""
 
     def log(self, trial_id: str, row: Mapping[str, float], step: int) -> None:
-        """Figures of an epoch."""
+        """Log the figures of an epoch."""
 
     def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
-        """Figures of the whole trial, and how it ended."""
+        """Log the figures of the whole trial and how it ended."""
 
     def close(self) -> None:
-        """Nothing more comes; runs that have not ended were given up."""
+        """End the runs that have not ended."""
 
 
 def make_trackers(section: Mapping[str, Any], sweep: str, results_dir: Path) -> dict[str, Tracker]:
-    """The trackers that the config's section `tracker` enables, by name; MistakesError for one that does not begin."""
+    """The trackers enabled in the config's section `tracker`, by name. Raises MistakesError for one that fails."""
     made: dict[str, Tracker] = {}
     for name in _enabled(section):
         options = {key: value for key, value in section[name].items() if key != "enabled"}
@@ -59,7 +59,7 @@ def make_trackers(section: Mapping[str, Any], sweep: str, results_dir: Path) -> 
 
 
 def tracker_mistakes(section: Mapping[str, Any]) -> Iterator[str]:
-    """A line for every tracker whose package is not installed here."""
+    """Yield a line for every enabled tracker whose package is not installed."""
     for name in _enabled(section):
         if importlib.util.find_spec(name) is None:
             yield f"tracker.{name} needs the package {name}: pip install 'sweep-orchestrator[{name}]'"
@@ -70,20 +70,20 @@ def _enabled(section: Mapping[str, Any]) -> list[str]:
 
 
 class TrackedListener:
-    """Tells a session first, since only its journal counts; of probes and `secrets` the trackers hear nothing."""
+    """Forwards events to the session first, since its journal counts, then to trackers, without probes and secrets."""
 
     def __init__(self, session: Listener, trackers: Mapping[str, Tracker], secrets: Secrets = NO_SECRETS) -> None:
         self._session, self._trackers, self._secrets = session, dict(trackers), secrets
 
     def started(self, trial: TrialSpec) -> None:
-        """A run begins."""
+        """Start a run."""
         self._session.started(trial)
         if trial.probes:
             return
         self._tell(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Rows are logged at their epochs."""
+        """Log rows at their epochs."""
         self._session.reported(trial, rows)
         if trial.probes:
             return
@@ -91,7 +91,7 @@ class TrackedListener:
             self._tell(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """The run ends as the trial did."""
+        """End the run as the trial ended."""
         self._session.finished(trial, outcome)
         if trial.probes:
             return
@@ -99,21 +99,21 @@ class TrackedListener:
         self._tell(methodcaller("end", trial.trial_id, figures, outcome.status.value, self._secrets.text(outcome.note)))
 
     def ticked(self) -> None:
-        """Of no interest to trackers."""
+        """Forwarded to the session only."""
         self._session.ticked()
 
     def stopping(self) -> bool:
-        """The session decides."""
+        """Whether the session wants to stop."""
         return self._session.stopping()
 
     def close(self) -> None:
-        """The trackers write what they still hold."""
+        """Close the trackers."""
         self._tell(methodcaller("close"))
 
     def _tell(self, what: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
                 what(tracker)
-            except Exception as error:  # a tracker's server that is down must not cost the sweep
+            except Exception as error:  # a tracker's failure must not end the sweep
                 del self._trackers[name]
                 _log.warning("tracker %s is left out from here on: %s: %s", name, type(error).__name__, error)

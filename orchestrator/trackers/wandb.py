@@ -1,4 +1,4 @@
-"""Weights & Biases: a run a trial, in a project named after the sweep; offline unless asked otherwise."""
+"""Weights & Biases: one run per trial, in a project named after the sweep; offline by default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_TAG = 64
 
 
 class WandB:
-    """Offline runs lie under `<results>/wandb`, for `wandb sync`; online needs `wandb login` or WANDB_API_KEY."""
+    """Offline runs are stored in `<results>/wandb`, for `wandb sync`; online needs `wandb login` or WANDB_API_KEY."""
 
     def __init__(
         self,
@@ -31,41 +31,41 @@ class WandB:
         self._dir = results_dir
         self._runs: dict[str, Any] = {}
         wandb.setup()
-        # Where W&B finds its own service process; an in-process trial leaves the environment as it was long before.
+        # These locate W&B's service process; an in-process trial resets the environment to an earlier state.
         self._service = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
 
     def begin(self, trial_id: str, run: Run) -> None:
-        """A run beside those that are open."""
+        """Start a run in addition to the open ones."""
         os.environ.update(self._service)
         about: dict[str, Any] = {
             "mode": self._mode,
             "project": self._project,
             "entity": self._entity,
             "dir": str(self._dir),
-            # W&B's own would repeat: it is drawn from random numbers that an in-process trial seeds.
+            # W&B's own ids would repeat, because an in-process trial seeds the random numbers.
             "id": f"{trial_id}-{uuid4().hex[:8]}",
             "name": run.name,
             "group": run.tags["cell_id"],  # W&B then averages over the seeds
             "tags": [f"{key}:{value}"[:_LONGEST_TAG] for key, value in run.tags.items()],
             "config": dict(run.params),
             "reinit": "create_new",
-            # The output is the driver's, and the driver's folder is nobody's code to upload.
+            # The output belongs to the driver, and the code in its folder is not to be uploaded.
             "settings": wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
         }
         self._runs[trial_id] = wandb.init(**about)
 
     def log(self, trial_id: str, row: Mapping[str, float], step: int) -> None:
-        """History at an epoch."""
+        """Log the row at an epoch."""
         self._runs[trial_id].log(dict(row), step=step)
 
     def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
-        """The trial's figures in the summary."""
+        """Put the trial's figures into the summary and end the run."""
         run = self._runs.pop(trial_id)
         run.summary.update({**figures, "status": status, "note": note})
         run.finish(exit_code=0 if status == "ok" else 1)
 
     def close(self) -> None:
-        """Runs of trials that were given up have failed."""
+        """End the runs of unfinished trials as failed."""
         for run in self._runs.values():
             run.finish(exit_code=1)
         self._runs = {}

@@ -1,1 +1,1 @@
-"""Whether a results directory is as it must be."""
+"""Checks a results directory for damage and contradictions."""

@@ -1,4 +1,4 @@
-"""Whether the files of a results directory are whole, and say what the journal says."""
+"""Checks that the files of a results directory are intact and agree with the journal."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from orchestrator.storage.layout import Layout
 from orchestrator.storage.trial_files import HASHED, digest
 
 GENERATIONS = "trainables.checkpoints.generations:Generations"
-"""Who knows a whole checkpoint from a damaged one."""
+"""The class that detects damaged checkpoints."""
 
 REPLAYED = (".csv", ".md", ".parquet", ".tex", ".json")
-"""Tables whose every byte follows from the journal; pictures also depend on the fonts of the machine."""
+"""Tables that follow byte by byte from the journal; pictures also depend on the machine's fonts."""
 
 
 def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
-    """Files that are not what they were when their trial ended; one that was started again writes them anew."""
+    """Files that have changed since their trial ended, except of trials that were started again."""
     latest = {r.value["trial_id"]: r for r in records if r.kind in (Kind.STARTED, Kind.FINISHED)}
     ended = {trial_id: record.value for trial_id, record in latest.items() if record.kind == Kind.FINISHED}
     for trial_id, value in ended.items():
@@ -43,7 +43,7 @@ def of_ended_trials(layout: Layout, records: Iterable[Record]) -> Iterator[str]:
 
 
 def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]:
-    """Files of trials without an end that do not parse; the last line of a learning curve may be torn."""
+    """Files of unfinished trials that cannot be parsed; the last line of a learning curve may be incomplete."""
     for trial_id in trial_ids:
         if layout.config(trial_id).is_file():
             try:
@@ -57,7 +57,7 @@ def of_running_trials(layout: Layout, trial_ids: Iterable[str]) -> Iterator[str]
 
 
 def of_checkpoints(layout: Layout) -> Iterator[str]:
-    """Checkpoints that are not as they were written; a trial goes on from the one before."""
+    """Damaged checkpoints; a trial continues from the one before."""
     generations = resolve_name(GENERATIONS)
     for folder in sorted(layout.trials.glob("*/checkpoint")):
         for name in generations(folder=folder, rank=0, world_size=1).damaged():
@@ -65,7 +65,7 @@ def of_checkpoints(layout: Layout) -> Iterator[str]:
 
 
 def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
-    """Folders of trials that the driver has written to, and that the journal does not know: records were lost."""
+    """Trial folders with files of the driver that the journal does not know: records were lost."""
     names = set(known)
     for folder in sorted(layout.trials.iterdir()) if layout.trials.is_dir() else ():
         if folder.name not in names and any((folder / name).exists() for name in HASHED):
@@ -73,10 +73,10 @@ def without_a_record(layout: Layout, known: Iterable[str]) -> Iterator[str]:
 
 
 def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: bool) -> Iterator[str]:
-    """Tables that differ from those a replay of the journal makes.
+    """Tables that differ from those that a replay of the journal makes.
 
-    While the sweep goes on, or was killed, they are older than the journal: they may lack trials, and have none that
-    the journal has not.
+    If the sweep has not `ended`, its tables are older than the journal: they may lack trials, but must not have any
+    that the journal does not have.
     """
     if ended:
         yield from _different(layout.tables, _replayed(request, layout, results))
@@ -93,7 +93,7 @@ def of_the_tables(request: Request, layout: Layout, results: Results, *, ended: 
 
 
 def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, bytes]:
-    """The tables by name, made again in a folder that sees the trials' own files."""
+    """The tables by name, made again in a temporary folder with a link to the trials' files."""
     with tempfile.TemporaryDirectory() as elsewhere:
         there = Layout(Path(elsewhere))
         there.tables.mkdir()
@@ -103,7 +103,7 @@ def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, b
 
 
 def _contents(folder: Path) -> dict[str, bytes]:
-    files = folder.iterdir() if folder.is_dir() else ()  # of a journal that was copied alone there are no tables
+    files = folder.iterdir() if folder.is_dir() else ()  # a journal that was copied alone has no tables
     return {path.name: path.read_bytes() for path in files if path.suffix in REPLAYED and path.is_file()}
 
 

@@ -1,4 +1,4 @@
-"""What must hold of a journal's records, whatever happened while they were written."""
+"""Checks the invariants of a journal's records, which hold whatever happened while they were written."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from sweeps.status import Status
 
 @dataclass(kw_only=True)
 class _Trial:
-    """What the records so far say of one trial."""
+    """The state of one trial after the records read so far."""
 
     attempt: int = 0
     running: bool = False
     status: Status | None = None
-    """How it ended, None if it may run."""
+    """How it ended; None if it may run."""
 
 
 @dataclass(kw_only=True)
 class Reading:
-    """The records, read in their order."""
+    """The result of reading the records in order."""
 
     violations: list[str] = field(default_factory=list)
     trials: dict[str, _Trial] = field(default_factory=dict)
     rerun: str | Collection[str] = "none"
-    """None, failed, all, or the trials that somebody pointed at."""
+    """none, failed, all, or the ids of trials that the user named."""
     ended: int | None = None
-    """Planned trials without an end, of a sweep that has ended with its tables written; None while it has not."""
+    """How many planned trials have no end, if the sweep has ended and its tables are written; else None."""
 
     def take(self, number: int, record: Record) -> None:
-        """One more record; readers pass over kinds that they do not know."""
+        """Read one more record; unknown kinds are ignored."""
         if record.kind != Kind.ENDED:
             self.ended = None
         if record.kind == Kind.SWEEP:
@@ -61,7 +61,7 @@ class Reading:
         if record.kind == Kind.FINISHED:
             status = Status(record.value["status"])
             never_ran = status in (Status.INFEASIBLE, Status.SKIPPED)
-            # What a rule of the sweep left out, or did not fit, may run as soon as it can.
+            # A trial that was skipped by a rule of the sweep, or did not fit, may run later.
             trial.status = None if record.value.get("skipped_by") or not status.is_final() else status
         else:
             never_ran = False
@@ -77,7 +77,7 @@ class Reading:
 
 
 def read(records: Iterable[Record]) -> Reading:
-    """What the records say, and what is wrong with them."""
+    """Read all records, collecting violations."""
     reading = Reading()
     for number, record in enumerate(records, start=1):
         try:
@@ -88,7 +88,7 @@ def read(records: Iterable[Record]) -> Reading:
 
 
 def of_the_plan(planned: Sequence[str], ended: Iterable[str], missing: int) -> Iterator[str]:
-    """Whether a sweep that has ended with so many missing has an end for every other planned trial."""
+    """Violations if a sweep has ended without `missing` trials, but planned trials have no end."""
     ends = set(ended)
     without = [trial_id for trial_id in planned if trial_id not in ends]
     if not missing and without:

@@ -1,7 +1,7 @@
-"""mode=verify: whether a results directory is as it must be after whatever happened to its drivers.
+"""mode=verify: checks that a results directory is consistent, whatever happened to its drivers.
 
-Changes nothing. Each violation is a line; what a crash may leave by right (a torn last record, trials without an end,
-tables older than the journal) is none.
+Changes nothing. Each violation is a line. What a crash may leave (a partial last record, trials without an end, tables
+older than the journal) is no violation.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from orchestrator.verify import journal as verify_journal
 from sweeps.mistakes import MistakesError
 
 PATIENCE_S = 10.0
-"""How long after a driver's death its processes may still be there."""
+"""How long the processes of a dead driver may take to end."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
-    """What was found."""
+    """The result of the checks."""
 
     violations: Sequence[str]
     remarks: Sequence[str]
-    """What is worth knowing, and in order."""
+    """Worth knowing, but no violations."""
 
 
 def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int:
-    """Check and tell; 0 if all is as it must be, 1 if not. MistakesError where there are no results."""
+    """Check and print the findings; returns 1 if there are violations, else 0. Raises MistakesError without results."""
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
         raise MistakesError([f"there are no results in {layout.root}"])
@@ -54,14 +54,14 @@ def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int
 
 
 def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapping[str, Any]) -> Verdict:
-    """Check the results in `layout`; `planned` are the identities of the trials that `asked` stands for, if known."""
+    """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
     found = replay(layout.journal)
     reading = verify_journal.read(found.records)
     same = latest(found.records) in (None, asked)
     ends = ends_under(found.records, latest(found.records) or {})
     owner = owner_alive(layout)
     violations = list(reading.violations)
-    # The last record of a journal that is being written, or was when its driver died, may be torn.
+    # The last record may be incomplete if the journal is being written, or its driver died while writing.
     torn = [f"{layout.journal}: {damage}" for damage in found.damages if damage.reason.startswith("torn")]
     corrupt = [f"{layout.journal}: {damage}" for damage in found.damages]
     violations += [damage for damage in corrupt if damage not in torn]
@@ -91,13 +91,13 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
 
 
 def _planned(request: Request, trials_on: TrialsOn) -> list[str]:
-    """The planned trials as far as they can be known without asking a cluster."""
+    """The ids of the planned trials; empty if only a cluster could tell its nodes."""
     nodes = known_nodes(request)
     return [trial.trial_id for trial in trials_on(nodes)] if nodes else []
 
 
 def _orphans(layout: Layout) -> Iterator[str]:
-    """Processes of dead drivers that are there for longer than they may."""
+    """Processes of dead drivers that have not ended within PATIENCE_S."""
     until = time.monotonic() + PATIENCE_S
     while (left := orphans.left_over(layout.root)) and time.monotonic() < until:
         time.sleep(0.2)

@@ -19,7 +19,7 @@ def _shipped() -> Request:
 def request(given: Request | None = None, **changes: Any) -> Request:
     """A request (unless given, that of `sweep=batch_scaling`) with these fields changed, in whichever part they are."""
     result = given or _shipped()
-    for part in ("sweep", "selection", "failures", "cluster", "comparison"):
+    for part in ("sweep", "selection", "failures", "cluster", "criteria"):
         before = getattr(result, part)
         there = {name: changes.pop(name) for name in list(changes) if hasattr(before, name)}
         result = replace(result, **{part: replace(before, **there)})

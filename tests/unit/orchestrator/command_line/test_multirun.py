@@ -44,7 +44,7 @@ def test_a_sweep_is_composed_once_and_checked_once_more_at_its_turn(tmp_path, mo
             super().__init__(overrides, sections)
 
     def breaks_the_code(configured):
-        carried_out.append(configured.request.comparison.margin)
+        carried_out.append(configured.request.criteria.margin)
         code.write_text("def train(config, context:")
         return 0
 
