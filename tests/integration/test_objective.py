@@ -1,10 +1,8 @@
 """Hydra's sweepers get a number back from every sweep."""
 
-import pytest
 from hydra.experimental.callback import Callback
 
 from orchestrator.app import main
-from orchestrator.command_line.objective import objective_of
 
 RETURNED = []
 
@@ -14,23 +12,6 @@ class Keep(Callback):
 
     def on_job_end(self, config, job_return, **other):
         RETURNED.append(job_return.return_value)
-
-
-@pytest.fixture
-def summary(tmp_path):
-    (tmp_path / "tables").mkdir()
-    text = "status,samples_per_s\nok,10\nok,30\nfailed,\noom,99\nok,\n"
-    (tmp_path / "tables/summary.csv").write_text(text)
-    return tmp_path
-
-
-def test_the_best_ok_cell_speaks_for_the_sweep(summary, tmp_path):
-    assert objective_of(summary, {"column": "samples_per_s", "best": "max"}) == 30
-    assert objective_of(summary, {"column": "samples_per_s", "best": "min"}) == 10
-    assert objective_of(summary, {"column": None, "best": "max"}) is None
-    assert objective_of(tmp_path / "nothing", {"column": "samples_per_s", "best": "max"}) is None
-    with pytest.raises(KeyError, match="'speed' is not one of status, samples_per_s"):
-        objective_of(summary, {"column": "speed", "best": "max"})
 
 
 def test_a_multirun_returns_it(tmp_path, monkeypatch):

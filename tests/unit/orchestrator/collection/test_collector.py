@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from orchestrator.collection.collector import COLUMNS, cell_axes, collect, trials_frame
+from orchestrator.collection.collector import COLUMNS, cell_axes, collect, parsed_cell, trials_frame
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -119,3 +119,30 @@ def test_cells_are_told_apart_by_all_axes_but_the_seed(record_of: RecordOf) -> N
     axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
     assert cell_axes([one, other]) == axes | {"model.width": "model.width", "loss": "axes.loss"}
     assert "seed" in one.axes
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(value=st.lists(JSON, max_size=2) | st.dictionaries(st.text(max_size=2), JSON, max_size=2))
+def test_the_value_of_an_axis_comes_back_from_its_cell(record_of: RecordOf, value: Any) -> None:
+    frame = trials_frame([record_of(1, axes={"model.widths": value})])
+    assert isinstance(frame["model.widths"][0], str) and parsed_cell(frame["model.widths"][0]) == value
+
+
+@pytest.mark.parametrize("text", ["[CLS]", "{gpus}", "adam", ""])
+def test_text_that_only_begins_like_a_list_stays_text(text: str) -> None:
+    assert parsed_cell(text) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "cell"),
+    [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**63, str(2**63)), (-(2**63) - 1, str(-(2**63) - 1))],
+)
+def test_numbers_of_more_than_64_bits_are_text(record_of: RecordOf, number: int, cell: Any) -> None:
+    assert trials_frame([record_of(1, axes={"data.key": number})])["data.key"][0] == cell

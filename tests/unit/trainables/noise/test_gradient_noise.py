@@ -123,6 +123,8 @@ def test_adascale_of_one_part_keeps_the_reference_rate_and_says_so() -> None:
     answer = run(adascale(shares=(64,)))
     assert "its gain stays 1" in answer["note"] and answer["metrics"]["gain"] == 1
     assert answer["metrics"]["steps"] == 80
+    at_the_reference = run(adascale(shares=(16,)))  # where no rule scales anything
+    assert not at_the_reference["note"] and at_the_reference["metrics"]["gain"] == 1
 
 
 def adascale(**other: Any) -> dict[str, Any]:
