@@ -96,7 +96,7 @@ def steps() -> Iterator[Step]:
     yield Step(sweep="data_parallel", scale="grid", seconds=520, rehearsal=("scale=grid", *TINY, *_small_resnet()))
     yield Step(sweep="batch_vs_tpu", scale="grid", seconds=770, rehearsal=("scale=grid", *TINY, *_small_cnn()))
     yield Step(sweep="batch_vs_tpu", scale="rules", seconds=780)
-    yield Step(sweep="batch_vs_tpu", scale="wide", seconds=1050)
+    yield Step(sweep="batch_vs_tpu", scale="wide", seconds=2020)
 
 
 def _few_images() -> tuple[str, ...]:
