@@ -184,9 +184,9 @@ def test_an_axis_over_what_changes_no_trial_is_refused():
 
 def test_scaling_follows_the_side_of_the_batch_that_was_given():
     config = with_value("sweep.scaling", "auto")
-    assert Request.of(config, {"global_batch_size": [64]}).comparison.scaling == "strong"
-    assert Request.of(config, {"device_batch_size": [64]}).comparison.scaling == "weak"
-    assert Request.of(CONFIG, {"global_batch_size": [64]}).comparison.scaling == "weak"
+    assert Request.of(config, {"global_batch_size": [64]}).criteria.scaling == "strong"
+    assert Request.of(config, {"device_batch_size": [64]}).criteria.scaling == "weak"
+    assert Request.of(CONFIG, {"global_batch_size": [64]}).criteria.scaling == "weak"
 
 
 def test_a_budget_that_nobody_reads_is_told_and_sections_of_a_trainables_own_are_not():
