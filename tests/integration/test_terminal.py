@@ -89,7 +89,7 @@ def test_a_closed_terminal_ends_the_sweep_in_order(tmp_path, backend):
         stdout=theirs,
         stderr=theirs,
         start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # the kernel tells all processes of the session
+        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # the kernel tells it that the terminal is closed
     )
     os.close(theirs)
     os.set_blocking(ours, False)
@@ -99,6 +99,7 @@ def test_a_closed_terminal_ends_the_sweep_in_order(tmp_path, backend):
             os.read(ours, 4096)
         time.sleep(0.02)
     os.close(ours)
+    os.killpg(process.pid, signal.SIGHUP)  # as a shell does with all that it has started
     assert process.wait(timeout=60) == 129
     kinds = [record["kind"] for record in place.journal()]
     assert kinds.count("finished") == 1 and kinds[-1] == "ended"
