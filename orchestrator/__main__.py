@@ -19,7 +19,8 @@ def main() -> int:
         print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
     from orchestrator.command_line.output_streams import outlast_readers
-    from orchestrator.driver.interrupt import end_at_once
+    from orchestrator.driver.interrupt import INTERRUPTED, end_at_once
+    from orchestrator.text.last_words import leave
 
     outlast_readers()
     _hear(end_at_once)  # until a sweep runs there is nothing to clean up
@@ -27,7 +28,12 @@ def main() -> int:
 
     if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`: the user's own code is here
         sys.path.insert(0, os.getcwd())
-    return app(sys.argv[1:])
+    status = app(sys.argv[1:])
+    if status in INTERRUPTED:  # Ray and torch would take seconds to unload, after the time limit of a clean shutdown
+        sys.stdout.flush()
+        sys.stderr.flush()
+        leave(status)
+    return status
 
 
 def _hear(handler: Callable[[int, FrameType | None], None]) -> None:

@@ -53,6 +53,23 @@ def test_a_terminal_that_closes_tells_more_than_once_and_the_clean_end_goes_on()
     assert 1.0 <= time.monotonic() - began
 
 
+ENDED = """
+import atexit, sys, time
+from orchestrator import app
+from orchestrator.__main__ import main
+atexit.register(time.sleep, int(sys.argv[1]))
+app.main = lambda arguments: print("the tables") or int(sys.argv[2])
+sys.exit(main())
+"""
+
+
+def test_a_command_that_was_interrupted_does_not_wait_for_what_libraries_do_at_exit() -> None:
+    for waits_s, status in ((600, 143), (0, 1)):
+        command = [sys.executable, "-c", ENDED, str(waits_s), str(status)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (status, "the tables\n", "")
+
+
 def test_what_nohup_has_started_outlives_its_terminal() -> None:
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
