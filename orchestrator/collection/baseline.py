@@ -15,7 +15,7 @@ from sweeps.sweep import STANDARD_AXES
 BATCH_SIDES = frozenset({"global_batch_size", "device_batch_size"})
 
 MIXED = "mixed devices"
-"""Column of the cells: whether seeds of one cell ran on different device models. No axis can be called so."""
+"""Column of the cells: whether a cell's seeds ran on different device models. No axis can have this name."""
 
 MACHINES = ("host names", "machine ids")
 """Columns of the cells: the names of the machines that their ok seeds ran on, and what tells them from all

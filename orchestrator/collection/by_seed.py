@@ -15,7 +15,7 @@ from orchestrator.statistics.means import Array, Interval, Moments, welch
 
 
 def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
-    """A row for each of these cells with its seeds' values, NaN for those that others have more."""
+    """A row for each of these cells with its seeds' values, padded with NaN to the cell with the most seeds."""
     row, cells = pd.factorize(ok["cell_id"])
     order = np.argsort(row, kind="stable")
     place = np.empty_like(row)  # among the seeds of its cell
@@ -29,17 +29,17 @@ def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: 
 def by_seed(
     cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
 ) -> Array:
-    """A row for each of these cells, a column for each of these seeds, else of all; NaN where a cell lacks one."""
+    """A row for each of these cells, a column for each of these seeds (default: all); NaN if a cell lacks the seed."""
     table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
     return np.asarray(table.reindex(index=cell_ids, columns=seeds).to_numpy(dtype="float64"))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Differences:
-    """A column's mean in each cell less that in its other one: of pairs with the same seed where both have the same."""
+    """Differences of a column's means between each cell and another one; paired if both have the same seeds."""
 
     paired: Array
-    """Rows are cells; of the seeds that both have."""
+    """Rows are cells; differences for the seeds that both have."""
     own: Moments
     other: Moments
 
@@ -63,13 +63,13 @@ class Differences:
         return np.asarray((n == self.own.n) & (n == self.other.n))
 
     def interval(self) -> Interval:
-        """The interval of each cell's difference; Welch's where the seeds are not the same."""
+        """The interval of each cell's difference; Welch's if the seeds are not the same."""
         by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
         ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
         return Interval(**ends)
 
     def tested(self) -> list[Difference]:
-        """Each cell's difference, as tests of equivalence take it; not bootstrapped, as they need a standard error."""
+        """Each cell's difference for tests of equivalence; not bootstrapped, because they need a standard error."""
         pairs, same = Moments.of(self.paired), self.same_seeds
         with np.errstate(invalid="ignore", divide="ignore"):
             parts = self.own.variance / self.own.n, self.other.variance / self.other.n

@@ -1,4 +1,4 @@
-"""Records to frames: one row a trial, and one row a cell."""
+"""Turns records into frames: one row per trial, and one row per cell."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def collect(
     price_per_gpu_hour: float | None = None,
     margin: float = summary.MARGIN,
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The trials and the cells of a sweep, from each trial's last record; the tables are made of these two.
+    """The trials and the cells of a sweep, from each trial's last record; all tables are made from these two frames.
 
     `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
     Accuracies that differ by less than `margin` are equivalent.
@@ -72,7 +72,7 @@ def collect(
 
 
 def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """The same, compared as the request says."""
+    """The same, compared as the request asks."""
     return collect(
         records,
         scaling=request.criteria.scaling,
@@ -84,7 +84,7 @@ def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.Da
 
 
 def _grid_place(record: TrialRecord) -> tuple[Any, ...]:
-    """Numbers by size, rules in the order of their definition with those of later versions last."""
+    """Sort key: numbers by size, rules in the order of their definition, unknown ones (of later versions) last."""
     rule = list(RULES).index(record.lr_rule) if record.lr_rule in RULES else len(RULES)
     return record.gpus, record.device_batch_size, record.global_batch_size, rule, record.lr_multiplier, record.seed
 
@@ -96,7 +96,7 @@ def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
 
 
 def cell_axes(records: Sequence[TrialRecord]) -> dict[str, str]:
-    """The column of each axis that any record has, but the seed's: what tells cells apart."""
+    """The column of each axis that any record has, except the seed: what tells cells apart."""
     further = axis_columns(records)
     names = dict.fromkeys(axis for record in records for axis in record.axes if axis != "seed")
     return {axis: further.get(axis, axis) for axis in names}
@@ -154,7 +154,7 @@ def _untold(attempts: int) -> str:
 
 
 def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """The frame with `timing_valid` and `timing_fault`, and in its notes the reasons for that, and the stragglers."""
+    """The frame with `timing_valid`, `timing_fault`, and notes on the reasons and on stragglers."""
     judged, slow = timing_gate.judged(records), stragglers(records)
     found = [judged.get(trial_id) for trial_id in frame["trial_id"]]
     frame["timing_valid"] = pd.array([None if each is None else each.fault is None for each in found], dtype="boolean")
@@ -167,20 +167,20 @@ def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame
 
 
 def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
-    """As numbers; what is none, or infinite, was not measured."""
+    """As numbers; whatever is not a finite number was not measured."""
     numbers = pd.to_numeric(values, errors="coerce").astype("float64")
     return numbers.where(numbers.abs() < math.inf)
 
 
 def _cell(value: Any) -> Any:
-    """A value that fits into a table's cell: as text where it is a list, a mapping, or a number of over 64 bits."""
+    """A value that fits into a table's cell: lists, mappings and integers of more than 64 bits become text."""
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return str(value)
     return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
 
 
 def parsed_cell(cell: Any) -> Any:
-    """The list or mapping that `_cell` made text of; any other value as it is."""
+    """The list or mapping that `_cell` turned into text; any other value unchanged."""
     if isinstance(cell, str) and cell.startswith(("[", "{")):
         with suppress(ValueError):  # text that only begins like one
             return json.loads(cell)

@@ -1,6 +1,6 @@
 """Which trials ran beside others on the same node, each on devices of its own: they share its memory, power and host.
 
-By the wall clock, to a second or two: it says who met, not how long anything took.
+By the wall clock, accurate to a second or two: it says which trials overlapped, not how long anything took.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ import numpy as np
 from orchestrator.journal.record import TrialRecord
 
 MEETING_S = 2.0
-"""Trials that overlap by less follow one another: ends are told to the second."""
+"""Trials that overlap by less ran one after another: ends are recorded to the second."""
 
 
 def cotenants(records: Sequence[TrialRecord]) -> list[float]:
     """For each record how many others ran on its host at some time while it did; NaN where host or time is unknown.
 
-    Of several hosts that with the most.
+    If it ran on several hosts, the one with the most counts.
     """
     ends = np.array([_end_s(record) for record in records], dtype="float64")
     starts = ends - np.array([record.wall_s for record in records], dtype="float64")

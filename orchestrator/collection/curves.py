@@ -1,6 +1,6 @@
-"""The learning curves of a sweep as one tidy frame: a row an epoch, a million of them in seconds.
+"""The learning curves of a sweep as one tidy frame, one row per epoch; a million rows take seconds.
 
-`curve` writes them while trials run; here they are read, as far as they are sound.
+`storage.curve` writes them while trials run; here they are read, as far as they are intact.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from orchestrator.storage.layout import METRICS, Layout
 Columns = dict[str, npt.NDArray[np.float64]]
 
 MOST_BYTES = 1 << 28
-"""Of one trial's file: a larger one is not the curve of anything."""
+"""Maximum size of one trial's file in bytes; a larger one is no learning curve."""
 
 _TOLD = 20
-"""Findings that are listed one by one."""
+"""How many findings are listed one by one."""
 
 _TOGETHER = 64
-"""Files that are parsed at once, and one by one where any of them is not sound."""
+"""How many files are parsed at once; one by one if any of them is damaged."""
 
 _EXPECTED = ("epoch", "loss", "val_accuracy")
-"""Figures that are to be numbers."""
+"""Figures that must be numbers."""
 
 
 def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Finding]]:
     """The rows of these trials: `trial_id` (a category), `epoch`, and every numeric figure that any row has.
 
-    Figures that a row lacks are NaN. The second value is what could not be read. A trial without a file is told, one
-    whose file is empty is not: it ended before its first epoch.
+    Figures that a row lacks are NaN. The second value is what could not be read. A missing file is a finding; an empty
+    one is not, because its trial ended before its first epoch.
     """
     names: list[str] = []
     parts: list[Columns] = []
@@ -70,7 +70,7 @@ def _in_groups(trial_ids: Sequence[str]) -> Iterator[Sequence[str]]:
 
 
 def _content(layout: Layout, trial_id: str) -> bytes | str:
-    """What the file holds, or why it cannot be read."""
+    """The contents of the file, or why it cannot be read."""
     try:
         return _bytes(layout.metrics(trial_id))
     except (OSError, ValueError) as error:
@@ -78,9 +78,9 @@ def _content(layout: Layout, trial_id: str) -> bytes | str:
 
 
 def _together(contents: Sequence[bytes]) -> tuple[Columns, list[int]] | None:
-    """The numeric columns of several files, and the rows of each; None unless every row of all is beyond doubt.
+    """The numeric columns of several files, and the number of rows of each; None unless all rows are valid.
 
-    Arrow parses four times as fast as `json`, but does not say which line it does not take.
+    Arrow parses four times as fast as `json`, but does not say which line is wrong.
     """
     from pyarrow import BufferReader, json, lib, types
 
@@ -176,7 +176,7 @@ def _frame(names: Sequence[str], lengths: Sequence[int], parts: Sequence[Columns
 
 
 def _abridged(findings: list[Finding]) -> list[Finding]:
-    """All of them, or the first ones and how many more there are: a directory may lack all its curves."""
+    """All findings, or the first ones and the number of the others: a directory may lack all its curves."""
     more = len(findings) - _TOLD
     if more <= 0:
         return findings

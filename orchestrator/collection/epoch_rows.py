@@ -1,4 +1,4 @@
-"""Rows of a learning curve that tell different things of the same epoch, as one."""
+"""Joins rows of a learning curve that hold different figures of the same epoch."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import pandas as pd
 
 
 def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
-    """What follows one another in a trial with the same epoch, and does not contradict itself, is one row.
+    """Join consecutive rows of a trial that have the same epoch and do not contradict one another.
 
-    Hugging Face's Trainer, for one, tells the loss of an epoch, and then how it evaluates. It is joined here and not
-    where it is read, because what stops a trial early is not to wait for the next epoch.
+    Hugging Face's Trainer, for example, reports the loss of an epoch first, and its evaluation later. They are joined
+    here and not as they are read, because early stopping must not wait for the next epoch.
     """
     goes_on = (rows["trial_id"].cat.codes.diff() == 0) & (rows["epoch"].diff() == 0)
     if not goes_on.any():

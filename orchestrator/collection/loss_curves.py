@@ -1,4 +1,4 @@
-"""The loss curves of a sweep's cells, a curve a seed, at positions that cells with other batches can be compared at."""
+"""The loss curves of a sweep's cells, one per seed, at positions that are comparable across batch sizes."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LossCurves = Mapping[str, Mapping[Any, Curve]]
 
 
 def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
-    """Of the ok seeds; `curves` is as of `curves.curves_frame`.
+    """The curves of the ok seeds; `curves` is the frame of `curves.curves_frame`.
 
-    Positions are samples that a model saw, as epochs of different batches leave out last ones of different sizes;
-    epochs, where any of the rows does not tell its samples.
+    Positions are samples seen by a model, because the last batch that an epoch drops depends on the batch size; epochs
+    if any row does not report its samples.
     """
     ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
     figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]

@@ -17,11 +17,11 @@ class Measure:
     """An objective, measured. Series are by the trials' index, NaN where a trial has none."""
 
     name: str
-    """In words: `time to the target (validation accuracy 0.97)`."""
+    """In words, such as `time to the target (validation accuracy 0.97)`."""
     unit: str
     values: pd.Series[Any]
     why: str = ""
-    """Why it is not what was asked for, if it is not."""
+    """Why it is not what was asked for; empty if it is."""
     target_missed: bool = False
     """Whether there is a target, and no trial reached it."""
 

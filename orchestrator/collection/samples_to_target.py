@@ -1,4 +1,4 @@
-"""How many samples a trial took to its target, and how long it took to start up, from what it reports."""
+"""The samples that a trial took to its target, and its start-up time, from what it reports."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orchestrator.statistics.means import Array
 def samples_to_target(trials: pd.DataFrame) -> Array:
     """Samples trained on up to the end of the epoch that reached the target, by row; NaN where none did.
 
-    The seconds to the target begin with the first epoch's compiling and warming up, in which no samples pass: they are
-    counted in epochs of the later ones' mean length, of which the first is one whatever it took. Where a trial reports
-    no epochs (a script of one's own), its rate stands in, and what start-up took counts as samples.
+    The seconds to the target include the compiling and warming up of the first epoch, in which no samples pass.
+    Therefore epochs are counted, by the mean length of the later ones; the first counts as one, however long it took.
+    If a trial reports no epochs (such as a user's script), its rate is used instead, and start-up counts as samples.
     """
     to_target_s, later_s = _numbers(trials, "time_to_target_s"), _later_epoch_s(trials)
     epochs, first_s = _numbers(trials, "epochs"), _numbers(trials, "first_epoch_s")

@@ -1,4 +1,4 @@
-"""Why not linear: what a cell's lost efficiency went into, and what would help against the largest part."""
+"""Why not linear: where a cell's lost efficiency went, and what would help against the largest part."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 PARTS = ("data", "host", "communication", "imbalance", "compute")
-"""Of a step, as the trainable tells them: `step_data_s` and so on."""
+"""Parts of a step that the trainable reports: `step_data_s` and so on."""
 
 LOST = (*(f"lost_{part}" for part in PARTS), "lost_rest")
 OF_SCALING = ("mfu", *LOST, "remedy")
@@ -37,7 +37,7 @@ UNDIVIDED = (
     "a captured step (trainable.cuda_graph=on) tells only waiting for data from all the rest: a trial of this cell with"
     " trainable.cuda_graph=off tells what it was"
 )
-"""Where the parts of a step are not known, in place of a remedy."""
+"""In place of a remedy, if the parts of a step are not known."""
 
 REPEATED = (
     "samples that several GPUs train on in the same step, which count once: give each its own (trainable.input=loader"
@@ -49,7 +49,7 @@ _AS_MANY = 0.8
 """A step of fewer distinct samples a batch than this, in the baseline's, repeats some; others differ by noise."""
 
 NOTEWORTHY = 0.02
-"""Below it nothing is worth a remedy."""
+"""A smaller loss is not worth a remedy."""
 
 
 def add_scaling_loss(cells: pd.DataFrame, ok: pd.DataFrame) -> None:

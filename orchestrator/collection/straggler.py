@@ -1,4 +1,4 @@
-"""Who was much slower than its equals: flagged in the table, and the result is kept."""
+"""Trials and ranks that were much slower than their equals: flagged in the table, and kept."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
 SLOWER = 1.3
-"""Times as long as the median of its equals."""
+"""How many times as long as the median of its equals a straggler takes."""
 FEWEST_SEEDS = 3
-"""Of two trials nobody knows which is the slow one."""
+"""With two trials it is unknown which of them is the slow one."""
 
 _OF_A_STEP = ("step_data_s", "step_host_s", "step_compute_s")
 
@@ -46,7 +46,7 @@ def _note(record: TrialRecord, of_cell: Sequence[float]) -> str:
 
 
 def _slowest_rank(metrics: Mapping[str, Any]) -> float:
-    """The slowest rank's own time for a step over the median rank's; 1 where nobody measured it."""
+    """The slowest rank's own time for a step over the median rank's; 1 if not measured."""
     parts, imbalance_s = [figure(metrics, name) for name in _OF_A_STEP], figure(metrics, "step_imbalance_s")
     own_s = sum(part for part in parts if part is not None)
     return 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0

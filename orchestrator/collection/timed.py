@@ -1,4 +1,4 @@
-"""Which seeds the timing of a cell rests on: those with a valid timing, or all where no seed has one."""
+"""Which seeds the timing of a cell rests on: those with a valid timing, or all if no seed has one."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_valid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
 
 
 def is_invalid(timing_valid: pd.Series[Any]) -> pd.Series[bool]:
-    """For each whether its timing is known not to be; without any timing it is neither."""
+    """For each whether its timing is known to be invalid; without a timing it is neither."""
     return timing_valid.astype("boolean").eq(False).fillna(False).astype(bool)
 
 

@@ -1,4 +1,4 @@
-"""What each number of GPUs is worth: the main question of most sweeps."""
+"""What each number of GPUs is worth, which is the main question of most sweeps."""
 
 from __future__ import annotations
 

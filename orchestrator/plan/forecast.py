@@ -1,4 +1,4 @@
-"""What trials will come to on these nodes: who starts when, until when, for how many GPU-hours."""
+"""A forecast of the trials on these nodes: when each starts and ends, and how many GPU-hours they take."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sweeps.trial import TrialSpec
 
 @dataclass(frozen=True, kw_only=True)
 class Forecast:
-    """The schedule simulated with what is known of the trials' durations."""
+    """The schedule, simulated with the known durations of trials."""
 
     stays: Sequence[Stay]
-    """In order of their starts; in seconds where any duration is known."""
+    """In the order of starting; in seconds if any duration is known."""
     expected_s: Expected
 
     @staticmethod
     def of(
         trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
     ) -> Forecast:
-        """The forecast; a trial of unknown duration is taken to be as long as the median of the known ones."""
+        """The forecast; a trial of unknown duration is assumed to take the median of the known ones."""
         known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
         typical_s = statistics.median(known) if known else 1.0
 
@@ -42,7 +42,7 @@ class Forecast:
 
     @property
     def makespan_s(self) -> float | None:
-        """From the first start to the last end; None where no duration is known."""
+        """From the first start to the last end; None if no duration is known."""
         return None if self.stays and self.unknown == len(self.stays) else makespan_s(self.stays)
 
     @property

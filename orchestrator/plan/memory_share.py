@@ -1,4 +1,4 @@
-"""Which part of a GPU a packed trial holds: as much as was asked for, or as its memory needs, by what was measured."""
+"""The share of a GPU that a packed trial holds: what was asked for or, if measured, what its memory needs."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 SPARE = 1.2
-"""The allocator's blocks may fit one another less well the next time, and too little would be an end as `oom`."""
+"""The allocator's blocks may fit less well the next time, and with too little memory the trial would end as `oom`."""
 
 MEASURED = ("reserved_memory_gb", "device_memory_gb")
-"""What a rank tells, of its own memory and of the whole device."""
+"""Metrics of a rank: its own peak memory, and that of the whole device."""
 
 _ALIKE_IN_MEMORY = frozenset(
     ("gpus", "seed", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "probe")
@@ -23,7 +23,7 @@ _ALIKE_IN_MEMORY = frozenset(
 
 
 def size(axes: Mapping[str, Any], device_batch_size: int) -> str:
-    """What trials have in common that need as much memory of each device."""
+    """What trials that need the same memory on each device have in common."""
     others = sorted((axis, value) for axis, value in axes.items() if axis not in _ALIKE_IN_MEMORY)
     return repr((device_batch_size, others))
 
@@ -35,13 +35,13 @@ def is_packed(trial: TrialSpec) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryShares:
-    """By size the share of a device that a trial needs; NaN where a trial has ended that did not tell."""
+    """The share of a device that trials of each size need; NaN if one has ended without reporting it."""
 
     needs: Mapping[str, float]
 
     @staticmethod
     def of(ends: Iterable[TrialRecord], probes: Iterable[Mapping[str, Any]] = ()) -> MemoryShares:
-        """By the trials and probes that ran."""
+        """From the trials and probes that ran."""
         needs: dict[str, float] = {}
         ran = [(size(end.axes, end.device_batch_size), end.status, end.metrics) for end in ends if _ran(end)]
         tried = [(probe["size"], Status(probe["status"]), probe) for probe in probes if "size" in probe]
@@ -51,12 +51,12 @@ class MemoryShares:
         return MemoryShares(needs=needs)
 
     def unknown(self, trials: Iterable[TrialSpec]) -> list[TrialSpec]:
-        """One packed trial of every size of which none has run."""
+        """One packed trial of every size that has not run yet."""
         found = {_size(trial): trial for trial in reversed(list(trials)) if is_packed(trial)}
         return [trial for key, trial in found.items() if key not in self.needs]
 
     def placed(self, trial: TrialSpec) -> TrialSpec:
-        """The trial with the part of a GPU that it is to hold: all of one until its memory is known."""
+        """The trial with the share of a GPU that it will hold: a whole one until its memory is known."""
         if not is_packed(trial):
             return trial
         need = 1.0 if trial.probes else self.needs.get(_size(trial), 1.0)
@@ -64,7 +64,7 @@ class MemoryShares:
         return replace(trial, gang=replace(trial.gang, gpus_per_rank=held))
 
     def foreseen(self, trial: TrialSpec) -> TrialSpec:
-        """The same as far as that is known, for a forecast: else as it was asked for."""
+        """The same for a forecast: the share that was asked for until its memory is known."""
         return self.placed(trial) if _size(trial) in self.needs else trial
 
 
@@ -77,7 +77,7 @@ def _size(trial: TrialSpec) -> str:
 
 
 def _share(status: Status, figures: Mapping[str, Any]) -> float:
-    """Of the device's memory; what ran out of memory needs all of it, as far as that helps."""
+    """Of the device's memory; a trial that ran out of memory gets all of it, which may still be too little."""
     if status is Status.OOM:
         return 1.0
     reserved_gb, device_gb = (figures.get(name) for name in MEASURED)

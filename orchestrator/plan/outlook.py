@@ -1,4 +1,4 @@
-"""Which cell a sweep will recommend once all its seeds are in, by those that are in already. Pure.
+"""Which cell a sweep will recommend once all of its seeds have run, judged by those that have. Pure.
 
 A cell's mean over all its seeds is its mean by now, and what its further seeds move it by. With n seeds of variance σ²
 and r to come that is a moderated t around 0 of variance σ²/n · r/(n + r): what is not known of the cell yet, and the
@@ -21,20 +21,20 @@ from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
 from orchestrator.statistics.means import Array, Moments
 
 UNSETTLED = 2
-"""Where chance is unknown, with one seed a cell, whoever falls short by more than so many margins is out …"""
+"""With one seed a cell, where chance is unknown: a cell that falls short by more than this many margins is out …"""
 
 ALIKE = 1.1
-"""… and whoever has so many times the best one's objective."""
+"""… and so is one with more than this many times the best one's objective."""
 
 DRAWS = 4_000
-"""Of the sweep's end: a probability is known to ± 1%."""
+"""Of the end of the sweep; probabilities are accurate to ± 1%."""
 
 _SEED = 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outlook:
-    """Of a contest in the middle of its sweep. Rows are cells."""
+    """The outlook of a contest in the middle of its sweep. Rows are cells."""
 
     contest: Contest
     left: Sequence[int]
@@ -100,7 +100,7 @@ class Outlook:
 
     @property
     def _shortfalls(self) -> Array:
-        """By the seeds that both have, where there are such; NaN where accuracies are not compared."""
+        """Over the seeds that both have, if any; NaN if accuracies are not compared."""
         base, values, points = self.contest.baseline, self.contest.accuracy, self._accuracies.point
         if base is None:
             return np.full(len(points), np.nan)
@@ -109,12 +109,12 @@ class Outlook:
 
     @property
     def _unknown(self) -> npt.NDArray[np.bool_]:
-        """Where further seeds may come to anything."""
+        """Whether further seeds may change anything, for each cell."""
         of_accuracy = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
         return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | of_accuracy))
 
     def _ends(self, means: Means, generator: np.random.Generator) -> Array:
-        """Draws of the means over all seeds, of shape (draws, cells)."""
+        """Draws of the means over all seeds, shape (draws, cells)."""
         return replace(means, error=self._moves(means)).draws(generator, DRAWS)
 
     def _moves(self, means: Means) -> Array:

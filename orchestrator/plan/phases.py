@@ -1,4 +1,4 @@
-"""Two phases: short probes of every speed, then training only of those cells that can still be the recommended one."""
+"""Two phases: short probes of every speed, then training of only those cells that can still be recommended."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SLACK = 1.1
 
 
 def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSpec]:
-    """One probe of each speed that has none yet; none at all where the trainable has no probes."""
+    """One probe of each speed that has none yet; none at all if the trainable has no probes."""
     found: dict[str, TrialSpec] = {}
     for trial in trials:
         probe = None if speed(trial.axes) in probed else probe_of(trial)
@@ -31,7 +31,7 @@ def probes(trials: Iterable[TrialSpec], probed: Collection[str]) -> list[TrialSp
 
 
 def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """What has to run next to know the answer, of the trials that wait; nothing where it is known.
+    """Those of the waiting trials that have to run next to know the answer; none once it is known.
 
     First all seeds of the cell that accuracies are compared with; then a seed of every cell that may be faster than
     the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that the whole sweep may yet
@@ -72,7 +72,7 @@ def _untrained(waiting: Iterable[TrialSpec], prospects: Prospects) -> list[Trial
 
 
 def _fastest(trials: Sequence[TrialSpec], prospects: Prospects) -> list[TrialSpec]:
-    """Those of the least level; all whose level is unknown come before."""
+    """Those with the least level; all whose level is unknown come first."""
     unknown = [trial for trial in trials if trial.cell_id not in prospects.levels]
     if unknown or not trials:
         return unknown
@@ -89,7 +89,7 @@ def _first_seeds(trials: Iterable[TrialSpec]) -> list[TrialSpec]:
 
 
 def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
-    """The trial, which need not be timed where its accuracy turns out hopeless."""
+    """The trial, which need not be timed if its accuracy turns out to be hopeless."""
     settings: Mapping[str, object] = trial.config.get("trainable") or {}
     bound = prospects.bound(trial.cell_id, trial.seed)
     if bound is None or not settings.get("probe"):

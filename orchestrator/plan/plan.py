@@ -38,12 +38,12 @@ class Plan:
     """Why a trial cannot run on these nodes, by trial id."""
     nodes: Sequence[Node]
     named: frozenset[str] = frozenset()
-    """Of these trials the ids of those that `rerun` points at."""
+    """Ids of the trials that `rerun` names."""
     again: Mapping[str, int] = field(default_factory=dict)
     """By trial whose end would stand had `rerun` not asked for it: its last attempt."""
     durations: Durations = field(default_factory=Durations)
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
-    """Of GPUs, by what is known of those that ran."""
+    """The share of a GPU that each trial holds, from those that ran."""
     seed_by_seed: bool = False
     """See `orchestrator.scheduling.order.stretches`."""
 
@@ -93,7 +93,7 @@ class Plan:
 
     @property
     def without_room(self) -> list[tuple[TrialSpec, str]]:
-        """The infeasible trials, each with its reason."""
+        """The infeasible trials, each with the reason."""
         return [(t, self.infeasible[t.trial_id]) for t in self.trials if t.trial_id in self.infeasible]
 
     def expected_s(self, trial: TrialSpec) -> float | None:
@@ -136,5 +136,5 @@ def _nodes(request: Request) -> Sequence[Node]:
 
 
 def _stands(record: TrialRecord, word: str) -> bool:
-    """Whether the trial is not to be run again; what a rule of the sweep left out, it may let in now."""
+    """Whether the trial will not run again; one that a rule of the sweep left out may be let in now."""
     return record.status.stands(word) and not record.skipped_by

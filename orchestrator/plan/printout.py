@@ -22,7 +22,7 @@ _SHOWN = ("gpus", "global_batch_size", "lr", "start_s", "expected_s", "note")
 
 
 def text_of(plan: Plan, form: str, price_per_gpu_hour: float | None, remarks: Sequence[str] = ()) -> str:
-    """The plan in one of the forms `table` and `json`, with what is worth knowing before it is run."""
+    """The plan as a `table` or as `json`, with what is worth knowing before it runs."""
     return (as_json if form == "json" else as_text)(plan, price_per_gpu_hour, remarks)
 
 
@@ -70,7 +70,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
 
 
 def rows(plan: Plan) -> list[dict[str, Any]]:
-    """One row a trial with JSON values: those to run, in the order of their starts, the infeasible, the ended."""
+    """One row a trial, with JSON values: those to run in the order of starting, then the infeasible, then the ended."""
     others = [trial for trial, _ in plan.without_room] + [t for t in plan.trials if t.trial_id in plan.finished]
     known = plan.forecast.makespan_s is not None
     return [
@@ -130,7 +130,7 @@ def _readable(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """The rows below their keys, numbers to the right: with the least between columns, to fit a narrow terminal."""
+    """The rows below their keys, numbers to the right, with as little as possible between columns."""
     columns = list(dict.fromkeys(key for row in shown for key in row))
     cells = [columns, *([str(row.get(key, "")) for key in columns] for row in shown)]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -144,7 +144,7 @@ def _aligned(shown: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def _telling(shown: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Without the last columns where they say nothing of any trial, so that the rest fits a narrow terminal."""
+    """Drop the last columns if they are empty for all trials, so that the rest fits a narrow terminal."""
     silent = [key for key in (*_SECONDS, "note") if all(row[key] in ("", _UNKNOWN) for row in shown)]
     return [{key: value for key, value in row.items() if key not in silent} for row in shown]
 

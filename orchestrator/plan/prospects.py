@@ -1,4 +1,4 @@
-"""Which cells of a sweep may still become the recommended one, in the middle of it."""
+"""Which cells may still become the recommended one, in the middle of a sweep."""
 
 from __future__ import annotations
 
@@ -26,27 +26,27 @@ class Prospects:
     """Cells by their ids."""
 
     baseline: str = ""
-    """Who will be at the reference batch, and is trained first; empty where nobody is."""
+    """The cells that will be at the reference batch, and are trained first; empty if there are none."""
     accuracy: float | None = None
-    """The mean validation accuracy of the cell that accuracies are compared with by now."""
+    """The mean validation accuracy, so far, of the cell that accuracies are compared with."""
     by_seed: Mapping[int, float] = field(default_factory=dict)
-    """The same of each of its seeds."""
+    """The same for each of its seeds."""
     margin: float = 0.0
     bounds: Mapping[str, float] = field(default_factory=dict)
-    """By each open cell the validation accuracy below which its next seed takes it out; none of the baseline."""
+    """{open cell: validation accuracy of its next seed below which it is out}; without the baseline."""
     levels: Mapping[str, float] = field(default_factory=dict)
-    """What the objective will come to by the probes, up to a common factor; without those whose probe does not tell."""
+    """The objective as foretold by the probes, up to a common factor; without cells whose probe does not tell."""
     trained: frozenset[str] = frozenset()
     chosen: str = ""
-    """The best so far; empty where there is none."""
+    """The best so far; empty if there is none."""
     answer: str = ""
     """The same, for people."""
     open: frozenset[str] = frozenset()
-    """Of the trained ones those that the whole sweep may yet choose, unless that is sure."""
+    """The trained cells that the whole sweep may yet choose; empty once the choice is sure."""
     out: Mapping[str, Status] = field(default_factory=dict)
-    """Cells that cannot be recommended, as a seed of theirs ended so."""
+    """Cells that cannot be recommended because of how one of their seeds ended."""
     twins: Mapping[str, str] = field(default_factory=dict)
-    """By each cell whose training is another's, too, that one: one of them is trained."""
+    """{cell: another one with the same training}; only one of the two is trained."""
 
     def bound(self, cell_id: str, seed: int) -> float | None:
         """The validation accuracy below which this seed of the cell is not worth being tested and timed, if any is.

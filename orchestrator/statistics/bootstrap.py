@@ -16,7 +16,7 @@ import numpy as np
 from orchestrator.statistics.means import TAIL, Array, Interval, Moments, student
 
 FEWEST = 10
-"""Below so many values a resample repeats too few of them: at 3 the percentile interval covers 76%."""
+"""With fewer values a bootstrap interval is too short: with 3 the percentile interval covers 76%."""
 
 RESAMPLES = 1_999
 
@@ -51,7 +51,7 @@ def bootstrap_mean(values: Array, generator: np.random.Generator | None = None) 
 
 
 def expanded_tail(n: int) -> float:
-    """The share of resamples to leave out at either end."""
+    """The share of resamples to leave out at each end."""
     from scipy.special import ndtr, stdtrit  # takes longer to import than most callers have to wait for
 
     return float(ndtr(-math.sqrt(n / (n - 1)) * stdtrit(n - 1, TAIL)))

@@ -1,4 +1,4 @@
-"""Times of which some are known only to be longer than what was waited. Pure: arrays in, values out.
+"""Censored times: some are known only to be longer than the time waited. Pure: arrays in, values out.
 
 The median of log-normal times by maximum likelihood (Tobin, "Estimation of relationships for limited dependent
 variables", Econometrica 26, 1958; Schmee and Hahn, "A simple method for regression analysis with censored data",
@@ -18,7 +18,7 @@ import numpy as np
 from orchestrator.statistics.means import TAIL, Array, Interval, Moments, logs, student
 
 FEWEST_REACHED = 2
-"""Fewer reached times tell nothing about how much they vary."""
+"""Fewer times say nothing about how much they vary."""
 
 
 def median_time(reached: Array, waited: Array) -> Interval:

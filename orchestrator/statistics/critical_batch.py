@@ -1,4 +1,4 @@
-"""The batch up to which more samples a step save steps, from how many samples reaching a target took.
+"""The critical batch, up to which larger batches save steps, from the samples that trials took to a target.
 
 McCandlish et al., "An empirical model of large-batch training", arXiv:1812.06162 (2018), section 2.3: with batch B the
 target takes S = S_min (1 + B_crit/B) steps, and so E = B·S = E_min (1 + B/B_crit) samples. Targets a step, 1/S = B/E,

@@ -1,4 +1,4 @@
-"""Whether a difference is shown to be smaller than a margin, or larger, or neither. Pure: arrays in, arrays out.
+"""Tests whether a difference is smaller than a margin, or larger, or neither is shown. Pure: arrays in, arrays out.
 
 Two one-sided tests: Schuirmann, "A comparison of the two one-sided tests procedure and the power approach for assessing
 the equivalence of average bioavailability", Journal of Pharmacokinetics and Biopharmaceutics 15 (1987). With the 90%
@@ -24,14 +24,14 @@ LEVEL = 0.05
 """Of each one-sided test."""
 
 POWER = 0.8
-"""What further seeds are to reach."""
+"""The power that further seeds should reach."""
 
 MOST_SEEDS = 100
 
 
 @dataclass(frozen=True, kw_only=True)
 class Difference:
-    """A mean difference, as its test sees it."""
+    """A mean difference with its standard error."""
 
     point: float
     error: float

@@ -1,4 +1,4 @@
-"""What cells that are alike tell of each other: accuracies partially pooled over batches and recipes.
+"""Partial pooling of accuracies over batches and recipes: what similar cells say about each other.
 
 A cell's mean is its truth with an error. Truths are taken as normal around a common mean of which nothing is known,
 with a covariance of three parts: what all recipes have in common at a batch, what a recipe has of its own there (both
@@ -21,20 +21,20 @@ import numpy.typing as npt
 from orchestrator.statistics.means import Array
 
 FEWEST_CELLS = 5
-"""Fewer tell nothing of what they have in common."""
+"""Fewer say nothing about what they have in common."""
 
 MOST_CELLS = 200
-"""Of more, which take the cube of their number, each is taken by itself."""
+"""Above this each cell stands by itself: the computation grows with the cube of their number."""
 
 _LENGTHS = (1.5, 4.0)
-"""In doublings of the batch, over which what cells share goes on."""
+"""Length scales of the smooth parts, in doublings of the batch."""
 
 _SHARED, _OWN = (0.0, 0.3, 1.0, 3.0), (0.03, 0.1, 0.3, 1.0)
 """Standard deviations of what is shared (by all recipes, and by the cells of one), and of what is a cell's own: parts
 of the standard deviation of the means."""
 
 _WIDE = 10.0
-"""That of the common mean, likewise: as good as unknown."""
+"""Standard deviation of the common mean in the same unit: as good as unknown."""
 
 
 @dataclass(frozen=True, kw_only=True)

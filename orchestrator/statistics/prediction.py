@@ -1,11 +1,11 @@
-"""What a law fitted to the measured GPU counts says about others, and what it refuses to say. Pure values.
+"""Predictions for other GPU counts from laws fitted to the measured ones, and what is not predicted. Pure values.
 
-Throughput comes from the Universal Scalability Law, and its interval spans that of Amdahl's, too: which of them holds
-further out no measurement tells. The samples to the target at another batch come from E = E_min (1 + B/B_crit)
-(McCandlish et al. 2018), with B_crit from samples-to-target where three batches or more reached it, else the gradient
-noise scale. Across nodes a ring of M nodes exchanges the gradients in 2(M − 1)/M · bytes/bandwidth + 2(M − 1) · latency
-a step (Thakur et al., "Optimization of collective communication operations in MPICH", 2005); how much of that hides
-behind computation is not known, and so the interval spans all and nothing.
+Throughput comes from the Universal Scalability Law, and its interval also spans that of Amdahl's, because no
+measurement tells which of them holds further out. The samples to the target at another batch come from
+E = E_min (1 + B/B_crit) (McCandlish et al. 2018), with B_crit from the samples to the target if three batches or more
+reached it, else from the gradient noise scale. A ring of M nodes exchanges the gradients of a step in
+2(M − 1)/M · bytes/bandwidth + 2(M − 1) · latency (Thakur et al., "Optimization of collective communication operations
+in MPICH", 2005); how much of that overlaps with computation is not known, so the interval spans all and nothing.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from orchestrator.statistics.means import Array, Interval, Moments, logs, studen
 from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError
 
 FARTHEST = 8
-"""Times the largest count measured, beyond which nothing is predicted."""
+"""Nothing is predicted beyond this many times the largest count measured."""
 
 BYTES_A_PARAMETER = 4
-"""Of a gradient in fp32."""
+"""Bytes of a gradient in fp32."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """What is known of the nodes and of the way between them."""
+    """What is known about the nodes and the network between them."""
 
     gpus_per_node: float | None
     bandwidth_gb_s: float | None = None
     latency_s: float | None = None
 
     def nodes(self, gpus: float) -> int:
-        """How many nodes so many GPUs take."""
+        """The number of nodes that this many GPUs need."""
         return 1 if self.gpus_per_node is None else math.ceil(gpus / self.gpus_per_node)
 
     def exchange_s(self, gpus: float, n_params: float) -> float:
-        """Of one step's gradients between the nodes."""
+        """Seconds to exchange one step's gradients between the nodes; 0 within one, or over an unknown network."""
         nodes = self.nodes(gpus)
         if nodes == 1 or self.bandwidth_gb_s is None or self.latency_s is None:
             return 0.0
@@ -50,7 +50,7 @@ class Link:
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """Cells that differ only by their GPU count, and by the side of the batch that scaling frees; one row a trial."""
+    """Cells that differ only in GPU count and in the side of the batch that scaling frees; one value per trial."""
 
     name: str
     weak: bool
@@ -60,7 +60,7 @@ class Line:
     batches: Array
     """Global ones."""
     samples_to_target: Array
-    """NaN where the target was not reached."""
+    """NaN if the target was not reached."""
     noise_scale: float
     n_params: float
     start_up_s: float = 0.0
@@ -72,11 +72,11 @@ class Line:
         return float(self.gpus.max())
 
     def batch_at(self, gpus: float) -> float:
-        """The global batch there."""
+        """The global batch with this many GPUs."""
         return float(self.batches[0] / self.gpus[0] * gpus) if self.weak else float(self.batches[0])
 
     def refusals(self, gpus: float, link: Link) -> list[str]:
-        """Why nothing is predicted there; nothing where something is."""
+        """Why nothing is predicted for this many GPUs; empty if something is."""
         counts = len(np.unique(self.gpus))
         reasons = []
         if counts < 3:
@@ -101,7 +101,7 @@ class Line:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """For one GPU count of one line. Intervals are NaN where too few trials were measured for one."""
+    """The prediction for one GPU count of one line. Intervals are NaN if too few trials were measured."""
 
     line: str
     gpus: float
@@ -109,7 +109,7 @@ class Prediction:
     samples_per_s: Interval
     time_to_target_s: Interval
     how: str
-    """What the figures rest on."""
+    """What the figures are based on."""
 
 
 def predict(line: Line, gpus: float, link: Link) -> Prediction:
@@ -146,7 +146,7 @@ def predict(line: Line, gpus: float, link: Link) -> Prediction:
 
 
 def samples_at(line: Line, batch: float) -> tuple[Interval, str]:
-    """The samples that reaching the target takes at this global batch, and where that is known from."""
+    """The samples needed to reach the target at this global batch, and how that is known."""
     reached = ~np.isnan(line.samples_to_target)
     if not reached.any():
         return _nothing(), ""

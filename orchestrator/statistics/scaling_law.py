@@ -23,19 +23,19 @@ from orchestrator.statistics.means import TAIL, Array, Interval, Moments, studen
 Whole = npt.NDArray[np.int64]
 
 FEWEST_COUNTS = 3
-"""Different GPU counts that a law needs."""
+"""How many different GPU counts a law needs."""
 
 AMDAHL, USL = "amdahl", "usl"
 _SHAPES = {AMDAHL: 1, USL: 2}
-"""How many of α, β each law has."""
+"""Number of shape parameters of each law: α, or α and β."""
 
 _POINTS = {1: 1001, 2: 61}
-"""Of the grid that the allowed shapes are found on, along each of α, β."""
+"""Grid points along each shape parameter, by the number of parameters."""
 
 _MOST_REFINEMENTS = 40
 
 _HIGHEST = 10.0
-"""Of α and β: with α = 1 nothing is gained by any number of GPUs."""
+"""Upper bound of α and β; with α = 1 already, no number of GPUs gains anything."""
 
 
 class TooFewCountsError(ValueError):
@@ -49,11 +49,11 @@ class Fit:
     law: str
     gpus: Array
     rates: Array
-    """Samples a second, one a trial."""
+    """Samples per second, one value per trial."""
     groups: Whole
-    """Trials with the same number share a level: those of one seed."""
+    """Trials with the same number, those of one seed, share a level."""
     gamma: float
-    """Throughput of one GPU by the law, in samples a second."""
+    """Throughput of one GPU by the law, in samples per second."""
     shape: Array
     """α, and β of the USL."""
     squares: float
@@ -108,7 +108,7 @@ class Fit:
         return _interval(point, point - below, point + above).map(np.exp)
 
     def shape_interval(self, which: int) -> Interval:
-        """Of α (0) or β (1)."""
+        """The interval of α (0) or β (1)."""
         point = float(self.shape[which])
         if self.freedom < 1:
             return _interval(point, math.nan, math.nan)
@@ -117,7 +117,7 @@ class Fit:
 
     @cached_property
     def _region(self) -> tuple[Array, Array]:
-        """The shapes that the bound allows, the best one first, and how far below it their sums of squares are."""
+        """The shapes within the bound, the best one first, and by how much their sums of squares are below it."""
         from scipy.special import stdtrit
 
         bound = max(self.squares, 1e-12) * (1 + float(stdtrit(self.freedom, TAIL)) ** 2 / self.freedom)
@@ -139,7 +139,7 @@ class Fit:
         return shapes, np.maximum(0.0, bound - np.append(self.squares, squares[allowed]))
 
     def _squares(self, shapes: Array) -> Array:
-        """Residual sums of squares within the groups, of each of these shapes."""
+        """Residual sums of squares within the groups, one for each shape."""
         errors = np.stack([_errors(n, rate, shapes.T) for n, rate in zip(self.gpus, self.rates, strict=True)])
         total = np.zeros(len(shapes))
         for group in np.unique(self.groups):
@@ -149,7 +149,7 @@ class Fit:
 
 
 def _grid(lo: Array, hi: Array) -> Array:
-    """Points of a box, a row each."""
+    """Grid points of a box, one per row."""
     axes = [np.linspace(first, last, _POINTS[len(lo)]) for first, last in zip(lo, hi, strict=True)]
     return np.stack([axis.ravel() for axis in np.meshgrid(*axes)], axis=1)
 
@@ -159,7 +159,7 @@ def _interval(point: float, lo: float, hi: float) -> Interval:
 
 
 def _groups(gpus: Array, seeds: Array | None) -> Whole:
-    """0, 1, … by seed where several seeds were tried on several GPU counts each; else all are one group."""
+    """0, 1, … by seed if several seeds were tried on several GPU counts each; else all are one group."""
     if seeds is None:
         return np.zeros(len(gpus), dtype=np.int64)
     numbers = np.asarray(np.unique(seeds, return_inverse=True)[1], dtype=np.int64)
@@ -168,7 +168,7 @@ def _groups(gpus: Array, seeds: Array | None) -> Whole:
 
 
 def _errors(gpus: Any, rates: Any, shape: Array) -> Array:
-    """What the logarithms are above those of the law with γ = 1; `shape` may hold many α, and β, in its rows."""
+    """Log rates less those of the law with γ = 1; the rows of `shape` are α, and β, and may hold many values."""
     alpha, beta = shape[0], shape[1] if len(shape) > 1 else 0.0
     return np.asarray(np.log(rates) - np.log(gpus) + np.log(1 + alpha * (gpus - 1) + beta * gpus * (gpus - 1)))
 
@@ -179,7 +179,7 @@ def _levels(errors: Array, groups: Whole) -> Array:
 
 
 def _best(gpus: Array, rates: Array, groups: Whole, size: int) -> tuple[Array, float]:
-    """The shape of least squares within the groups, and those."""
+    """The least-squares shape within the groups, and its sum of squares."""
     from scipy.optimize import least_squares
 
     def centred(shape: Array) -> Array:

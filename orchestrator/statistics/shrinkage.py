@@ -1,4 +1,4 @@
-"""Variances of many small samples, each drawn towards what all of them have in common.
+"""Shrinks the variances of many small samples towards what all of them have in common.
 
 With two seeds a cell, Student's t has one degree of freedom and an interval 12.7 standard errors wide. The cells of a
 sweep are alike, though, and together they tell how much seeds vary. Smyth, "Linear models and empirical Bayes methods

@@ -1,4 +1,4 @@
-"""mode=compare: two results side by side, as of another machine or another version."""
+"""mode=compare: two results side by side, such as those of two machines or two versions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Frames = tuple[pd.DataFrame, pd.DataFrame]
 
 
 def compared(request: Request) -> str:
-    """The Markdown that mode=compare prints. MistakesError where one of the two has no results."""
+    """The Markdown that mode=compare prints. Raises MistakesError if one of the two has no results."""
     if request.compare_with is None:
         raise MistakesError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
     folder = Path(request.compare_with).expanduser()
@@ -100,7 +100,7 @@ def _matched(this: pd.DataFrame, other: pd.DataFrame) -> pd.DataFrame:
 
 
 def _not_told_apart(own: pd.DataFrame, others: pd.DataFrame, where: str) -> str:
-    """Of the axes that one side alone has: its cells that differ in nothing else have no counterpart of their own."""
+    """Axes that only one side has: cells that differ in nothing else have no counterpart."""
     axes = [name for name in further_axes(own) if name not in others.columns]
     alone = [axis(name) for name in axes if own[name].nunique(dropna=False) > 1]
     text = plain(f"{', '.join(alone)} in {where}")
@@ -119,13 +119,13 @@ def _speed(shared: pd.DataFrame, this: pd.DataFrame, other: pd.DataFrame) -> Int
 
 
 def _doubtful(shared: pd.DataFrame) -> pd.Series[bool]:
-    """Of which cells a timing is not valid: their throughputs are told, and nothing is concluded from them."""
+    """Whether a timing of each cell is not valid: its throughput is shown, and nothing is concluded from it."""
     this, other = (is_invalid(shared[f"timing_valid_{side}"]) for side in _SIDES)
     return this | other
 
 
 def _accuracy_of_both(this: pd.DataFrame, other: pd.DataFrame) -> str:
-    """On the test set, or on the validation split where either side has no other."""
+    """The column: accuracy on the test set, or on the validation split if either side has no other."""
     return "accuracy" if all(trials["accuracy"].notna().any() for trials in (this, other)) else "val_accuracy"
 
 
@@ -147,7 +147,7 @@ def _leaves(interval: Interval, no_change: float) -> Any:
 
 @dataclass(frozen=True, kw_only=True)
 class _Changes:
-    """By the cells that both have: the ratio of throughputs and the difference of accuracies, this to other."""
+    """For the cells that both have: ratios of throughputs and differences of accuracies, this to the other."""
 
     speed: Interval
     accuracy: Interval
@@ -161,7 +161,7 @@ class _Changes:
 
     @property
     def changed(self) -> Mapping[str, Any]:
-        """For each of them which cells' intervals leave out no change."""
+        """For each figure, the cells whose interval excludes no change."""
         return {"speed": _leaves(self.speed, 1.0), "accuracy": _leaves(self.accuracy, 0.0)}
 
     def texts(self, place: int) -> Mapping[str, str]:
@@ -200,12 +200,12 @@ def _row(row: Row, changes: Mapping[str, str], differing: Sequence[str]) -> dict
 
 
 def _asked(column: str, value: Any) -> Any:
-    """Cells of one side alone make floats of all counts."""
+    """Counts as integers again: cells that only one side has turn them into floats."""
     return f"{value:g}" if column in _ALIKE[:3] else figures.asked(value)
 
 
 def _about(names: Sequence[str], this: pd.DataFrame, other: pd.DataFrame) -> list[str]:
-    """What ran where, as far as it differs or is worth a word."""
+    """What ran where, as far as it differs or matters."""
     columns = ["device_model", *(c for c in this.columns if c.startswith("provenance.") and c in other.columns)]
     lines = [
         f"- {label}: {plain(where)} ({_values(trials, 'device_model') or 'device not known'}, {_many(trials)})"

@@ -30,7 +30,7 @@ _ABOUT = (
 
 
 def predicted(request: Request) -> str:
-    """The Markdown that mode=predict prints. MistakesError with everything that is refused, before anything is said."""
+    """The Markdown that mode=predict prints. Raises MistakesError with everything that is refused."""
     trials, cells = frames(Layout(request.results_dir), request)
     found = lines(trials, cells)
     if not found:
@@ -55,7 +55,7 @@ def predicted(request: Request) -> str:
 
 
 def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
-    """One for each group of ok cells that are alike except for GPUs and the freed side of the batch."""
+    """One line for each group of ok cells that are alike except for GPUs and the freed side of the batch."""
     fixed = FIXED_SIDE[str(cells["scaling"].iloc[0])]
     axes = further_axes(cells)
     key = ["device", fixed, "lr_rule", "lr_multiplier", *axes]
@@ -68,7 +68,7 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
 
 
 def doubtful(cells: pd.DataFrame) -> list[str]:
-    """A line where cells that laws are fitted to have no valid timing, and a blank one."""
+    """A sentence if laws are fitted to cells without a valid timing, followed by a blank line."""
     known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
     count = int((known & is_invalid(cells["timing_valid"])).sum())
     many = figures.counted(count, "cell has", "cells have")
@@ -97,7 +97,7 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
 
 
 def _mean(values: Array) -> float:
-    """Of those that are known; 0 where none is."""
+    """The mean of the known values; 0 if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else 0.0
 
@@ -111,7 +111,7 @@ def node_size(trials: pd.DataFrame) -> float | None:
 
 
 def interconnect(trials: pd.DataFrame, link: Link) -> str:
-    """What the measurements saw, in words."""
+    """What was measured, in words."""
     if link.gpus_per_node is None:
         return "How many GPUs a node has is not known from these trials: predict.gpus_per_node says where a node ends."
     workers = "workers" if (trials["device"].dropna() == "cpu").all() else "GPUs"

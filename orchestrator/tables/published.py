@@ -29,7 +29,7 @@ def published_markdown(published: Published, cells: pd.DataFrame) -> str:
 
 
 def published_table(published: Published, cells: pd.DataFrame) -> TextTable:
-    """A line for each published row and measured cell; the published figures stand in the first line of a row.
+    """A line for each published row and measured cell, with the published figures in the first line of each row.
 
     Brackets hold a 95% interval where the summary has one.
     """

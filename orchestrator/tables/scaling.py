@@ -21,10 +21,10 @@ from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 _SMALLEST = 1e-6
-"""What a fit of α or β gives below it is 0 for any count of GPUs there is."""
+"""A fitted α or β below this is 0 for any realistic number of GPUs."""
 
 _MOST = 20
-"""Lines that the table fits laws to: each takes some 100 ms."""
+"""Maximum number of lines that laws are fitted to: each takes some 100 ms."""
 
 
 def _share(value: float) -> str:
@@ -32,7 +32,7 @@ def _share(value: float) -> str:
 
 
 def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
-    """The document and its tables: a row for each line of cells with a law, and for each known critical batch."""
+    """The document and its tables: a row for each line of cells that has a law, and for each known critical batch."""
     found = lines(trials, cells)
     tables = _tables(trials, cells, found)
     without = [] if _enough(found) else _left_out(found)
@@ -79,7 +79,7 @@ def _enough(found: Sequence[Line]) -> list[Line]:
 
 
 def _left_out(found: Sequence[Line]) -> list[str]:
-    """What the table of laws does not hold, and a blank line behind each."""
+    """What the table of laws leaves out, each followed by a blank line."""
     more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
     lines = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
     groups = figures.counted(too_few, "group of cells has", "groups of cells have")
@@ -102,7 +102,7 @@ def _row(line: Line, law: str) -> dict[str, Any]:
 
 
 def _limit(law: str, fit: Fit) -> str:
-    """The largest speed-up: Amdahl's 1/α, and of the USL that at √((1 − α)/β) GPUs."""
+    """The largest speed-up: 1/α by Amdahl's law; by the USL the one at √((1 − α)/β) GPUs."""
     alpha = float(fit.shape[0])
     beta = float(fit.shape[1]) if law == USL else 0.0
     if law == AMDAHL:

@@ -369,3 +369,21 @@ def test_a_baseline_that_was_disturbed_is_told_where_the_cells_own_timing_is_val
     notes = list(collect([*base, *quiet, *spoiled], scaling="weak")[1]["note"])
     reason = "others took 30% of the cores' time"
     assert notes == [reason, "the baseline's timing is not valid", reason]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "fault"),
+    [
+        ([{"timing": "shared"}, {"metrics": {"window_s": 0.5}}], "too_short"),
+        ([{"metrics": {"throttled_periods": 9}}, {"timing": "shared"}], "shared"),
+        ([{"metrics": {"throttled_periods": 9}}, {"provenance": {"device_model": "NVIDIA H100"}}], "several_models"),
+        ([{"metrics": {"window_s": 0.5}}, {}], None),  # one seed's timing is valid
+    ],
+)
+def test_of_several_faults_a_cell_has_the_one_to_mend_first(record_of: RecordOf, seeds: Any, fault: str | None) -> None:
+    records = [
+        record_of(1, number, **seed | {"metrics": {"samples_per_s": 1.0} | seed.get("metrics", {})})
+        for number, seed in enumerate(seeds)
+    ]
+    (found,) = collect(records, scaling="weak")[1]["timing_fault"]
+    assert found == fault or (fault is None and pd.isna(found))

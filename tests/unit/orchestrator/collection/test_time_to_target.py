@@ -41,3 +41,16 @@ def test_what_it_takes_to_reach_the_target(record_of: RecordOf) -> None:
     assert math.isnan(row["time_to_target_s"])
     row = found.loc["8-32-none"]
     assert row[["time_to_target_expected_s", "time_to_target_median_s", "cost_to_target"]].isna().all()
+
+
+def test_seeds_that_missed_the_target_are_paid_for_by_the_one_that_reached_it(record_of: RecordOf) -> None:
+    """(2 + 30 + 30) s / 1; a cell of one seed has its own time, and one that nobody reached in has none."""
+
+    def trial(gpus: int, seed: int, **reached: float) -> TrialRecord:
+        return record_of(gpus, seed, metrics={"train_s": 30.0, "samples_per_s": 100.0} | reached)
+
+    lucky = [trial(1, 0, time_to_target_s=2.0), trial(1, 1), trial(1, 2)]
+    found = cells([*lucky, trial(2, 0, time_to_target_s=12.0), trial(4, 0), trial(4, 1)]).set_index("gpus")
+    assert found["time_to_target_expected_s"].tolist() == pytest.approx([62.0, 12.0, math.nan], nan_ok=True)
+    assert found["time_to_target_median_s"].tolist() == pytest.approx([math.nan, 12.0, math.nan], nan_ok=True)
+    assert found["time_to_target_median_s_hi"].isna().all() and found["n_reached"].tolist() == [1, 1, 0]
