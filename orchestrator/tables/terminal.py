@@ -18,6 +18,7 @@ from rich.text import Text
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
 from orchestrator.tables.speedup import speedup_frame
+from orchestrator.tables.trade_offs import gpu_count_table
 from orchestrator.text.rows import head, name, status, varying
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
@@ -81,13 +82,15 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
             border_style="yellow" if found.provisional else "green",
         )
     )
+    if counts := gpu_count_table(found):
+        console.print(_table(counts.title, counts.frame))
     for title, lines in (("Why:", found.reasons), ("What would change it:", found.would_change)):
         if lines:
             console.print(Text(title))
         for line in lines:
             console.print(_item("•", line))
     if found.more_seeds:
-        console.print(_item("•", "More seeds would make it surer:"))
+        console.print(_item("•", "More seeds would make it more certain:"))
     for more in found.more_seeds:
         console.print(Text(_plain(f"    - {more.name}: {more.seeds} more")))
     for command in found.commands:
@@ -129,7 +132,7 @@ def _show_table(
     more = len(frame) - MOST_ROWS
     notes = [f"{more} more rows" if more > 0 else "", ", ".join(left_out)]
     if any(notes):
-        console.print(f"  In tables/{file}, too: {'; '.join(filter(None, notes))}.", style="dim", markup=False)
+        console.print(f"  Also in tables/{file}: {'; '.join(filter(None, notes))}.", style="dim", markup=False)
     console.print()
 
 

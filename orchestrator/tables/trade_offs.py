@@ -30,8 +30,12 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
 
 
 def front_table(found: Recommendation) -> TextTable | None:
-    """The cells that nothing beats in time, accuracy and cost at once; None where that is one alone."""
-    if len(found.front) < 2:
+    """The cells that nothing beats in time, accuracy and cost at once.
+
+    None where that is one alone, or where all of them stand in the table of GPU counts.
+    """
+    bests = {count.best.cell_id for count in found.gpu_counts if count.best}
+    if len(found.front) < 2 or {point.cell_id for point in found.front} <= bests:
         return None
     columns = _columns(found, found.front)
     known = [title.partition(" [")[0] for title, texts in columns.items() if any(texts)]

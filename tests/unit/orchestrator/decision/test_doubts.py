@@ -33,7 +33,7 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
         " validation accuracy."
     )
     told = recommendation_markdown(found, "demo")
-    assert "in time and cost at once" in told
+    assert "The best cell of each number of GPUs (means over seeds)" in told
     assert "Probability that it has the least time for the fixed budget or is within 2% of it: over 99%." in told
     assert "best cell or within" not in told  # nobody knows which cell is best
 

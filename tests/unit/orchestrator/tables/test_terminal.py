@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from orchestrator.collection.collector import collect
-from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.recommendation import GpuCount, Recommendation, TradeOff
 from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.terminal import show
 from orchestrator.text.table import TextTable
@@ -38,6 +38,15 @@ def test_the_recommendation_comes_first_and_its_sentence_is_what_is_left_on_the_
     assert any(line.startswith("Use gpus=8") for line in lines[-4:])
 
 
+def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons() -> None:
+    best = TradeOff(cell_id="a", name="gpus=1", time_s=12.5, val_accuracy=0.9, cost=1.0)
+    counts = (GpuCount(gpus=1, name="1 GPU", best=best), GpuCount(gpus=2, name="2 GPUs", best=None, why_none="no room"))
+    lines = _ESCAPE.sub("", shown(100, found=replace(RECOMMENDATION, gpu_counts=counts))).splitlines()
+    (at,) = [place for place, line in enumerate(lines) if line.startswith("The best cell of each number of")]
+    assert any("12.5" in line for line in lines[at:]) and any("2 GPUs: no room" in line for line in lines[at:])
+    assert at < lines.index("Why:")
+
+
 def test_the_first_sentence_alone_is_bold() -> None:
     found = replace(RECOMMENDATION, lead="Use it.", further=("And so on.",), doubts=("few seeds",))
     text = shown(100, found=found)
@@ -53,8 +62,8 @@ def test_what_there_is_nothing_of_has_no_title() -> None:
 
 def test_a_wide_terminal_shows_every_column_and_a_narrow_one_says_what_it_leaves_out() -> None:
     wide, narrow = _ESCAPE.sub("", shown(140)), _ESCAPE.sub("", shown(80))
-    assert "samples/s" in wide and "epoch [s]" in wide and "In tables/summary.csv, too" not in wide
-    assert "1.73× [1.65, 1.81]" in narrow and "In tables/summary.csv, too: epoch [s]" in narrow
+    assert "samples/s" in wide and "epoch [s]" in wide and "Also in tables/summary.csv" not in wide
+    assert "1.73× [1.65, 1.81]" in narrow and "Also in tables/summary.csv: epoch [s]" in narrow
 
 
 def test_claims_come_behind_the_recommendation_and_published_figures_behind_the_accuracy() -> None:
