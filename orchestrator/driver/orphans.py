@@ -33,7 +33,11 @@ _PROC = Path("/proc")
 
 
 class Process(NamedTuple):
-    """A process identity that survives pid reuse: another process with the same pid has another start time."""
+    """A process identity that survives pid reuse: another process with the same pid has another start time.
+
+    The driver and its watcher must read the same start time, also if somebody sets the clock in between. psutil's start
+    times come from the wall clock.
+    """
 
     pid: int
     start: int
