@@ -1,1 +1,1 @@
-"""From records to frames: a row a trial, a row a cell, a row an epoch."""
+"""Turns records into frames with one row per trial, per cell, or per epoch."""

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Trials and cells, compared as the request says. MistakesError where there are no results."""
+    """Trials and cells, compared according to the request. Raises MistakesError if there are no results."""
     if not layout.journal.exists():
         raise MistakesError([f"there are no results in {layout.root}"])
     found = replay(layout.journal)

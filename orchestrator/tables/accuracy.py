@@ -17,7 +17,7 @@ _UNTRAINED = (
 
 
 def accuracy_markdown(cells: pd.DataFrame) -> str:
-    """A row for each batch and GPU count, a column for each LR rule; below it what is worse, and what is not ok."""
+    """A row for each batch and GPU count, a column for each LR rule; followed by what is worse and what is not ok."""
     if cells.empty:
         return "# Accuracy\n\nNo trial has ended yet.\n"
     differing = varying(cells)
@@ -42,7 +42,7 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
 
 
 def why_none(cells: pd.DataFrame) -> str:
-    """Why there is no accuracy to show; empty where there is one."""
+    """Why there is no accuracy to show; empty if there is one."""
     known = cells["accuracy"].notna() | cells["val_accuracy"].notna()
     if not known.any():
         return NONE
@@ -63,7 +63,7 @@ def validation_frame(cells: pd.DataFrame) -> pd.DataFrame:
 
 
 def only_validation(cells: pd.DataFrame) -> bool:
-    """Whether what chooses is all that is known of how well the cells train."""
+    """Whether only validation accuracy is known."""
     return bool(cells["val_accuracy"].notna().any() and cells["accuracy"].isna().all())
 
 
@@ -117,7 +117,7 @@ def _compared_with(cells: pd.DataFrame) -> str:
 
 
 def _by_chance(count: int) -> str:
-    """How many of so many intervals leave out 0 where nothing differs: one in 20."""
+    """How many of this many intervals exclude 0 by chance: one in 20."""
     return ": about one in 20 would be marked if nothing differed" if count >= 10 else ""
 
 

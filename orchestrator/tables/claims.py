@@ -1,4 +1,4 @@
-"""The table of a sweep's claims."""
+"""The table of a sweep's claims and their verdicts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The table of the distances between loss curves: which cells learn alike, beyond where they end."""
+"""The table of distances between loss curves: which cells learn alike throughout, not only at the end."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MOST_CELLS = 10
 """Of which each is compared with each; of more, each with the one at its reference batch."""
 
 MOST_PAIRS = 100
-"""That are compared: each takes some 10 ms."""
+"""The most pairs that are compared: each takes some 10 ms."""
 
 _ABOUT = (
     "The mean over the epochs of |ln loss − ln loss| between trials of the same seed: 0.05 is a difference of 5%."
@@ -29,7 +29,7 @@ _ABOUT = (
 
 
 def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None:
-    """A row for each pair of cells, nearest first; None where there are no curves of several seeds to compare."""
+    """A row for each pair of cells, nearest first; None if there are no curves of several seeds to compare."""
     pairs = list(islice(_pairs(cells[cells["n_ok"] > 1]), MOST_PAIRS))
     differing = varying(cells)
     known = cells[cells["cell_id"].isin(list(by_cell))]

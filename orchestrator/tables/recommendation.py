@@ -13,11 +13,11 @@ from orchestrator.text import figures
 from orchestrator.text.table import TextTable
 
 UNTOLD = 10.0
-"""More than as many times above the best cell is no bound, but what two seeds that differ leave open."""
+"""A bound larger than this multiple of the best cell only shows that two seeds differ, and is not reported."""
 
 
 def recommendation_markdown(found: Recommendation, sweep: str) -> str:
-    """The recommendation, first of the tables."""
+    """The recommendation as Markdown, the first of the tables."""
     opening = " ".join([f"**{figures.plain(found.lead)}**", *map(figures.plain, found.behind_lead)])
     lines = [f"# {found.title}: {figures.plain(sweep)}", "", opening, ""]
     if chances := certainty(found):
@@ -34,7 +34,7 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
 
 
 def certainty(found: Recommendation) -> list[tuple[str, str]]:
-    """What of the choice is sure, as (what, probability); what is not is told as a doubt."""
+    """The probabilities of the choice that are high enough, as (what, probability); others are listed as doubts."""
     best = f"that it is the best cell or within {TIE:.0%} of the best"
     least = f"that it has the least {found.measure} or is within {TIE:.0%} of it"
     chances = [(best if found.baseline_cell_id else least, found.p_best)]
@@ -44,7 +44,7 @@ def certainty(found: Recommendation) -> list[tuple[str, str]]:
 
 
 def at_most_behind(found: Recommendation) -> str:
-    """How much may be lost by taking the chosen cell; nothing where one seed tells nothing about it."""
+    """How much may be lost by taking the chosen cell; empty if there is only one seed."""
     if math.isnan(found.behind) or found.cell_id is None:
         return ""
     chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"

@@ -1,6 +1,6 @@
-"""The recommendation for programs: what `recommendation.md` tells people, as one JSON object.
+"""The recommendation for programs: the contents of `recommendation.md` as one JSON object.
 
-docs/how-to/library.md has its keys.
+docs/how-to/library.md lists its keys.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from orchestrator.storage.json_line import finite
 from orchestrator.tables.recommendation import UNTOLD
 
 VERSION = 1
-"""Of the object: keys may be added to a version; one that is renamed, or means something else, makes another."""
+"""The version of the object's format: adding keys keeps it, renaming a key or changing its meaning increases it."""
 
 
 def recommendation_json(found: Recommendation, sweep: str) -> str:
-    """The text of the file; null is what is not known, or does not exist."""
+    """The text of the file; null means unknown or absent."""
     by_id = {each.cell_id: each for each in found.shortlist}
     chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
     content = {
@@ -57,5 +57,5 @@ def _setting(found: Setting) -> dict[str, Any]:
 
 
 def _warnings(found: Recommendation, chosen: Setting | None) -> list[str]:
-    """What makes it provisional, and what there is to say about the chosen cell's own seeds and timing."""
+    """What makes it provisional, and remarks on the chosen cell's own seeds and timing."""
     return [*found.doubts, *([chosen.note] if chosen and chosen.note else [])]

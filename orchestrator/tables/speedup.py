@@ -38,7 +38,7 @@ _ELSEWHERE = (
     " model differ is in the speed-up, and not in its interval."
 )
 _SLOWER_CLOCK = 0.02
-"""Of the baseline's: from here on a clock takes what looks like an exchange's share."""
+"""Ratio to the baseline's clock below which the clock explains what looks like time for the exchange of gradients."""
 _WHY_EMPTY = {
     "samples_per_s": "not reported",
     "speedup": "no two cells to compare",
@@ -53,7 +53,7 @@ _WHY_EMPTY = {
 
 
 def speedup_markdown(cells: pd.DataFrame) -> str:
-    """One row a cell, grouped by the side of the batch that stays as GPUs are added, and by LR rule."""
+    """One row per cell, grouped by the side of the batch that is kept as GPUs are added, and by LR rule."""
     if cells.empty:
         return "# Speed-up\n\nNo trial has ended yet.\n"
     about = [
@@ -74,13 +74,13 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
 
 
 def one_process(cells: pd.DataFrame) -> list[str]:
-    """A sentence where intervals over seeds do not hold how processes differ."""
+    """A sentence if intervals over seeds do not cover how processes differ."""
     count = int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum())
     return [f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
 
 
 def _launches(cells: pd.DataFrame) -> list[str]:
-    """A sentence where GPUs wait for their processes, whose pace is luck."""
+    """A sentence if GPUs wait for processes, whose speed varies by chance."""
     shares = cells["launch_share"][launch_bound(cells)]
     if shares.empty:
         return []
@@ -89,7 +89,7 @@ def _launches(cells: pd.DataFrame) -> list[str]:
 
 
 def _elsewhere(cells: pd.DataFrame) -> list[str]:
-    """A sentence where speed-ups hold how machines differ: those of a cluster, or one that a sweep was continued on."""
+    """A sentence if speed-ups compare different machines, of a cluster or because the sweep was continued elsewhere."""
     count = int(cells["same_machines"].eq(False).sum())
     return [f"{figures.counted(count, 'cell', 'cells')} {_ELSEWHERE}"] if count else []
 
@@ -133,19 +133,19 @@ def _timing(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
 
 
 def _point(row: Row, column: str, form: figures.Form, sign: str = "") -> str:
-    """Without its interval, which is as wide as that of the throughput beside it."""
+    """The efficiency without its interval, which is as wide as that of the throughput next to it."""
     text = figures.with_interval(row[column], math.nan, math.nan, form, sign)
     return f"{text} †" if text and row["timing_valid"] is False else text
 
 
 def _lost(row: Row) -> str:
-    """`exchanging gradients (12%)`: of the ideal speed-up."""
+    """`exchanging gradients (12%)`, as a percentage of the ideal speed-up."""
     largest = largest_loss(row)
     return f"{LOST_TO[largest]} ({figures.percent(row[largest])}%)" if largest else ""
 
 
 def _remedies(cells: pd.DataFrame) -> list[str]:
-    """What helps against the largest losses, each once; and where it is not known what took them."""
+    """Remedies for the largest losses, each once, and cells whose losses are unexplained."""
     remedies = [f"- {figures.plain(remedy)}" for remedy in dict.fromkeys(cells["remedy"]) if remedy]
     lines = ["Against the largest losses:", "", *remedies, ""] if remedies else []
     unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()
@@ -156,7 +156,7 @@ def _remedies(cells: pd.DataFrame) -> list[str]:
 
 
 def _clocks(cells: pd.DataFrame) -> list[str]:
-    """A sentence where cells and their baselines ran at other clocks: at its power limit a GPU slows down."""
+    """A sentence if cells and their baselines ran at different clocks: at its power limit a GPU slows down."""
     by_cell = cells.set_index("cell_id")["gpu_clock_mhz"]
     slower = 1 - cells["gpu_clock_mhz"] / cells["baseline_cell_id"].map(by_cell)
     if not (count := int((slower >= _SLOWER_CLOCK).sum())):

@@ -1,6 +1,6 @@
-"""The end of a sweep for a person at a terminal: the recommendation, then tables as wide as the terminal and no wider.
+"""Prints the results at the end of a sweep: the recommendation, then tables that fit the terminal's width.
 
-Rich leaves colours out where the output is no terminal, or where NO_COLOR says so; no meaning hangs on a colour alone.
+Rich omits colours if the output is not a terminal, or if NO_COLOR is set; no meaning depends on colour alone.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
 MOST_ROWS = 60
-"""Of a table; the files hold all."""
+"""The most rows of a table that are printed; the files have all."""
 
 MOST_FURTHER = 12
-"""Rows of a table that nobody asked for."""
+"""The most rows of a table that the user did not ask for."""
 
 _DISPENSABLE = ("epoch [s]", "global batch", "to target", "lost most to", "samples/s")
-"""Columns of the speed-up table that a narrow terminal does without, first to last; all are in summary.csv."""
+"""Columns of the speed-up table in the order in which a narrow terminal omits them; summary.csv has all."""
 
 _NUMBERS = ("device batch", "gpus", "global batch", "samples/s", "speed-up", "efficiency", "to target", "epoch [s]")
 _MOST_NOTES = 10
@@ -43,9 +43,9 @@ _SIGNS = (
 def show(
     cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
 ) -> None:
-    """Print the recommendation, claims, the speed-up and the accuracy table, others with room, and what is not ok.
+    """Print the recommendation, claims, the speed-up and accuracy tables, others that fit, and what is not ok.
 
-    The recommendation's sentence stands at the end as well: by then its beginning has left most screens.
+    The recommendation's sentence is repeated at the end: by then its first occurrence has left most screens.
     """
     if recommendation:
         _show_recommendation(recommendation, console)
@@ -108,7 +108,7 @@ def _show_further(table: TextTable, console: Console) -> None:
 
 
 def _item(mark: str, text: str, style: str = "") -> Table:
-    """An item of a list, whose further lines begin below its first word."""
+    """A list item whose further lines are indented to its first word."""
     item = Table.grid(padding=(0, 1, 0, 0))
     item.add_column(width=3, justify="right")
     item.add_column(overflow="fold")
@@ -119,7 +119,7 @@ def _item(mark: str, text: str, style: str = "") -> Table:
 def _show_table(
     title: str, frame: pd.DataFrame, dispensable: Sequence[str], console: Console, *, file: str = "summary.csv"
 ) -> None:
-    """As many columns as fit; a table that is still too wide loses the brackets of its intervals."""
+    """The table with as many columns as fit; if it is still too wide, without the brackets of its intervals."""
     left_out: list[str] = []
     table = _table(title, frame)
     for column in (each for each in dispensable if each in frame):
@@ -166,7 +166,7 @@ def _cell(text: str) -> Text:
 
 
 def _plain(text: str) -> str:
-    """Without what a terminal would obey."""
+    """The text without control sequences."""
     return "".join(char if char.isprintable() else " " for char in text)
 
 
