@@ -163,8 +163,9 @@ def at_once() -> bool:
 
 
 def start(place: Place) -> Started:
-    """Ray wants a process of its own."""
-    return place.start() if isinstance(place, Prepared) else place.start_afresh()
+    """Ray wants a process of its own, and on a busy machine more than the half minute that it gives itself."""
+    patient = {"RAY_raylet_start_wait_time_s": "120"}
+    return place.start() if isinstance(place, Prepared) else place.start_afresh(**patient)
 
 
 def in_process(folder: Path) -> Iterator[Place]:
