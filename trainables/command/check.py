@@ -35,7 +35,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
-    """A line for what may be a mistake: a length that the command is not template, a program that is not here yet."""
+    """A line for what may be a mistake: a length that is not passed to the command, a program that is not here yet."""
     settings = CommandSettings.of(config["trainable"])
     for name, length in (config.get("budget") or {}).items():
         same = _SAME_LENGTH.get(name, (name,))
@@ -53,7 +53,7 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
 OF_GPUS = ("gpus", "global_batch_size")
 """Either tells a command how many GPUs it has, or how much they compute together."""
 _SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
-"""Lengths that a command is template in either form."""
+"""Lengths of which either form will do."""
 _HEEDED = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 """Axes, or their sections, that change what a command is given to compute with, or of which more is said elsewhere."""
 _READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
@@ -126,7 +126,7 @@ _TELL: Mapping[str, tuple[str, ...]] = {
     "lr_multiplier": ("lr",),
     "trainable.lr": ("lr", "warmup_from", "trainable.lr"),
 }
-"""Axes that change nothing of a command that is template none of these. (Without a seed it has its own chance.)"""
+"""Axes that change nothing for a command that receives none of these. (Without a seed it has its own chance.)"""
 
 
 def _unreachable_axes(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
@@ -141,7 +141,7 @@ def _unreachable_axes(settings: CommandSettings, config: Mapping[str, Any]) -> I
 
 
 def may_hear(settings: CommandSettings, names: Iterable[str]) -> bool:
-    """Whether the command is template one of these, or may read it by itself: a module's source is not looked for."""
+    """Whether the command receives one of these, or may read it by itself: a module's source is not looked for."""
     try:
         words = [*settings.words, *map(str, settings.env.values()), settings.metrics_file or ""]
     except TemplateError:

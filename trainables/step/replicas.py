@@ -18,7 +18,7 @@ class Replicas:
     count: int
     """Models."""
     context: Context
-    """Of the rank's own model: its ranks, its batch, its seed. What it is accuracies is accuracies to the trial."""
+    """Of the rank's own model: its ranks, its batch, its seed. Its metrics and remarks are the trial's."""
     gang: Gang
     """The ranks that train it."""
     ranks: Gang
