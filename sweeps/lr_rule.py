@@ -122,6 +122,9 @@ RULES: Mapping[str, Rule] = {
     "adascale": Rule(scale=adascale, in_words="scaled by AdaScale's gain", optimizers=("sgd",), in_training=True),
 }
 
+SAME_AT_REFERENCE = frozenset({"none", "linear", "sqrt", "adam_sqrt"})
+"""Rules that describe one training at the reference batch, κ = 1: they leave rate, optimizer and loop as they are."""
+
 
 def plainness(rule: str, multiplier: float) -> tuple[bool, float]:
     """Sort key that puts the plainest reference first: rule `none`, then the multiplier nearest 1."""

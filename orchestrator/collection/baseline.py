@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 
+from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -57,8 +58,15 @@ class Comparison:
         return baseline_cells(cells, equal, named)
 
     def references(self, cells: pd.DataFrame) -> pd.Series[Any]:
-        """For each cell, the `cell_id` it is compared with in accuracy: alike, but at the reference batch."""
-        return baseline_cells(cells, self._alike, {"global_batch_size": self.reference_batch_size})
+        """For each cell, the `cell_id` it is compared with in accuracy: alike, but at the reference batch.
+
+        Where a sweep leaves its own rule out there, as one and the same training, the cell of another such rule.
+        """
+        at_reference = {"global_batch_size": self.reference_batch_size}
+        own = baseline_cells(cells, self._alike, at_reference)
+        same = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
+        of_any_rule = baseline_cells(same, [each for each in self._alike if each != "lr_rule"], at_reference)
+        return own.fillna(of_any_rule)
 
     @property
     def _alike(self) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.lr_rule import RULES, learning_rate, plainness
+from sweeps.lr_rule import RULES, SAME_AT_REFERENCE, learning_rate, plainness
 
 ADAM = {"name": "adam", "betas": [0.9, 0.999], "eps": 1e-8}
 SGD = {"name": "sgd", "momentum": 0.9}
@@ -107,6 +107,17 @@ def test_at_the_reference_batch_every_rule_gives_the_reference_rate(rule):
     optimizer = SGD if rule in ("none", "linear", "sqrt", "adascale", "lars") else ADAM
     found = rate(rule, 128, optimizer)
     assert found.value == pytest.approx(0.1) and found.warmup_from == pytest.approx(0.1)
+
+
+def test_rules_called_the_same_there_change_nothing_there():
+    plain = {"none": SGD, "linear": SGD, "sqrt": SGD, "adam_sqrt": ADAM, "lars": SGD, "lamb": ADAM, "adascale": SGD}
+
+    def changes(rule, optimizer):
+        changed = rate(rule, 128, optimizer).optimizer
+        return RULES[rule].in_training or any(optimizer[key] != pytest.approx(value) for key, value in changed.items())
+
+    unchanged = {rule for rule, optimizer in plain.items() if not changes(rule, optimizer)}
+    assert plain.keys() == RULES.keys() and unchanged == SAME_AT_REFERENCE
 
 
 def test_the_plainest_reference_is_the_untouched_rate_or_what_is_nearest_to_it():

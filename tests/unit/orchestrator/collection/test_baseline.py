@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.collection.baseline import MACHINES, MIXED, baseline_cells, same_machines
+from orchestrator.collection.baseline import MACHINES, MIXED, Comparison, baseline_cells, same_machines
 from orchestrator.collection.collector import collect
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
@@ -59,6 +59,20 @@ def test_a_baseline_named_by_one_side_of_the_batch_is_that_of_all_batches() -> N
     found = compared(CELLS, global_batch_size=128)
     assert {base for each, base in found.items() if each.endswith("H200")} == {"2-64-H200"}
     assert pd.isna(found["2-32-A100"]), "no A100 has that batch"
+
+
+def test_rules_that_are_one_training_at_the_reference_batch_share_the_cell_that_ran() -> None:
+    ran = [("none", 32, 1.0), ("none", 64, 1.0), ("sqrt", 64, 1.0), ("sqrt", 64, 2.0), ("adascale", 64, 1.0)]
+    ran += [("linear", 32, 1.0), ("linear", 64, 1.0)]
+    cells = pd.DataFrame(
+        cell(1, batch) | {"cell_id": f"{rule}-{batch}-{times}", "lr_rule": rule, "lr_multiplier": times, "sweep": "s"}
+        for rule, batch, times in ran
+    )
+    found = Comparison(scaling="weak", reference_batch_size=32).references(cells)
+    compared_with = dict(zip(cells["cell_id"], found, strict=True))
+    assert compared_with["none-64-1.0"] == "none-32-1.0" and compared_with["linear-64-1.0"] == "linear-32-1.0"
+    assert compared_with["sqrt-64-1.0"] in ("none-32-1.0", "linear-32-1.0"), "its own did not run"
+    assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
 
 
 def test_a_cell_of_several_device_models_is_compared_with_none_in_accuracy_either(record_of: RecordOf) -> None:
