@@ -29,9 +29,3 @@ class Status(StrEnum):
         if rerun == "all" or not self.is_final():
             return False
         return rerun == "none" or self.is_result()
-
-    @staticmethod
-    def worst(statuses: list[Status]) -> Status:
-        """The status of a cell whose trials ended in these ways."""
-        order = list(Status)
-        return min(statuses, key=order.index)
