@@ -39,14 +39,13 @@ def check_reachable(request: Request) -> None:
 
     Also if this program is already connected to Ray: a process can have one connection only, and that one is not ours.
     """
-    key = "cluster.address" if request.cluster.address else "RAY_ADDRESS"
-    address = request.cluster.address or os.environ.get("RAY_ADDRESS") or ""
     if request.cluster.backend != "ray":
         return
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
         reason = "this program is already connected to Ray, and a process can have only one connection"
         raise MistakesError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
+    key, address = _address(request)
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
         raise MistakesError([f"{key}={address} is {reason}"])
@@ -63,7 +62,7 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
     """The nodes, if they are known without starting anything; None if a cluster has to be asked."""
     if request.cluster.backend == "inprocess":
         return make_backend(request).nodes()
-    return None if request.cluster.address or os.environ.get("RAY_ADDRESS") else (this_machine(),)
+    return None if _address(request)[1] else (this_machine(),)
 
 
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
@@ -76,7 +75,8 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
         from orchestrator.backends.inprocess import InProcessBackend
 
         return InProcessBackend(conduct)
-    if request.cluster.address or os.environ.get("RAY_ADDRESS"):
+    key, address = _address(request)
+    if address:
         show_token_if_any()
     else:
         require_token()
@@ -86,7 +86,13 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     try:
         return RayBackend(_cluster(request), conduct=conduct, extensions=Extensions.of(request.tune, secrets))
     except ConnectionError as error:
-        raise MistakesError([f"cluster.address: {error}{_of_another(str(error))}"]) from error
+        raise MistakesError([f"{key}: {error}{_of_another(str(error))}"]) from error
+
+
+def _address(request: Request) -> tuple[str, str]:
+    """The name under which a cluster's address was given, and the address; empty if Ray is to be started here."""
+    own, environment = request.cluster.address, os.environ.get("RAY_ADDRESS")
+    return ("RAY_ADDRESS", environment) if environment and not own else ("cluster.address", own or "")
 
 
 def _of_another(message: str) -> str:

@@ -117,4 +117,5 @@ WITHOUT_SWEEP: Mapping[str, Callable[[Mapping[str, Any]], int]] = {"init": _init
 def _console() -> Console:
     from rich.console import Console
 
-    return Console(highlight=False, force_jupyter=False)  # stdout carries text too there, and a program can silence it
+    # A line may hold `:train:`, which is no train. In Jupyter stdout carries text, too, and a program can silence it.
+    return Console(highlight=False, emoji=False, force_jupyter=False)

@@ -3,11 +3,12 @@
 import socket
 import sys
 from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 
 from orchestrator.backends import choice
-from orchestrator.backends.choice import check_reachable
+from orchestrator.backends.choice import check_reachable, make_backend
 from sweeps.mistakes import MistakesError
 from tests.unit.orchestrator.requests import request
 
@@ -53,6 +54,21 @@ def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
 def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     check_reachable(request(backend="ray", address=address))
+
+
+@pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
+def test_so_is_one_where_something_else_than_ray_listens(key, monkeypatch):
+    def not_rays(*_, **__):
+        raise ConnectionError("no Ray cluster answers at 10.0.0.1:6379")
+
+    ours = "orchestrator.backends.on_ray"
+    monkeypatch.setitem(sys.modules, f"{ours}.backend", SimpleNamespace(RayBackend=not_rays))
+    monkeypatch.setitem(sys.modules, f"{ours}.extensions", SimpleNamespace(Extensions=MagicMock()))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which showing a token would set
+    asked = request(backend="ray", address="10.0.0.2:6379" if key == "cluster.address" else None)
+    with pytest.raises(MistakesError, match=f"^{key}: no Ray cluster answers at 10.0.0.1:6379$"):
+        make_backend(asked)
 
 
 def test_a_cluster_that_lets_nobody_in_is_told_with_what_it_may_ask_for(monkeypatch):

@@ -14,11 +14,11 @@ from orchestrator.storage.layout import Layout
 RecordOf = Callable[..., TrialRecord]
 
 
-def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0) -> None:
+def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0, code: str = "old") -> None:
     layout = Layout(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
-        journal.append(Kind.SWEEP, {"asked": {}, "driver": {}})
+        journal.append(Kind.SWEEP, {"asked": {"source": {"mine:train": code}}, "driver": {}})
         for gpus in (1, 2, 4):
             for seed in range(3):
                 speed = factor * 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + seed / 100)
@@ -29,7 +29,7 @@ def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0) -> Non
 @pytest.fixture
 def start(tmp_path: Path, record_of: RecordOf, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
     write_results(tmp_path / "batch_scaling", record_of)
-    write_results(tmp_path / "other", record_of, factor=2.0)
+    write_results(tmp_path / "other", record_of, factor=2.0, code="new")
 
     def run(*arguments: str) -> tuple[int, str]:
         status = main(["sweep=batch_scaling", f"results_dir={tmp_path}", *arguments])
@@ -53,6 +53,7 @@ def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     status, told = start("mode=compare", f"compare.with={tmp_path}/other")
     assert status == 0
     assert "3 cells are in both" in told and "0.50× [" in told
+    assert "- source.mine:train: 'new' → 'old'\n" in told  # and no picture of a train
     assert start("mode=compare")[0] == 2
 
 
