@@ -81,7 +81,7 @@ def bars_svg(picture: Picture) -> bytes:
 def narrow_bars_svg(picture: Picture) -> bytes:
     """The same for a phone: as wide as one panel, with each label above its bar."""
     with _drawing():
-        height = 0.6 + 0.4 * len(picture.bars)
+        height = 0.6 + (0.4 if _longest(picture) <= BAR_LABEL_WIDTH else 0.6) * len(picture.bars)
         figure = Figure(figsize=(PANEL_INCHES[0], height))
         figure.subplots_adjust(left=0.03, right=0.96, bottom=0.5 / height, top=1 - 0.05 / height)
         draw_bars(figure.add_subplot(), picture, labels_above=True)
@@ -155,7 +155,7 @@ def _title_inches(picture: Picture) -> float:
 
 
 def _bars_figure(picture: Picture) -> Figure:
-    longest = max(len(bar.label) for bar in picture.bars)
+    longest = _longest(picture)
     pitch_inches = 0.3 if longest <= BAR_LABEL_WIDTH else 0.4
     figure = Figure(figsize=(2 * PANEL_INCHES[0], 0.75 + pitch_inches * len(picture.bars)))
     height = figure.get_size_inches()[1]
@@ -164,6 +164,10 @@ def _bars_figure(picture: Picture) -> Figure:
     )
     draw_bars(figure.add_subplot(), picture)
     return figure
+
+
+def _longest(picture: Picture) -> int:
+    return max(len(bar.label) for bar in picture.bars)
 
 
 def _svg(figure: Figure, *, transparent: bool = False) -> bytes:

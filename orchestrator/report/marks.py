@@ -37,8 +37,9 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
     colour = palette.of(series.place)
     if series.lo:
         axes.fill_between(series.x, series.lo, series.hi, color=colour, alpha=0.13, linewidth=0, zorder=2)
-    if series.lo and len(series.x) == 1:  # a band would have no width
-        axes.vlines(series.x, series.lo, series.hi, color=colour, alpha=0.5, linewidth=3, zorder=2)
+    if alone := _alone(series):
+        x, lo, hi = ([ends[index] for index in alone] for ends in (series.x, series.lo, series.hi))
+        axes.vlines(x, lo, hi, color=colour, alpha=0.5, linewidth=3, zorder=2)
     many = len(series.x) > _MOST_MARKERS
     look: dict[str, Any] = {"color": colour, "linewidth": 1.6, "zorder": 3}
     axes.plot(series.x, series.y, dashes=_dashes(series.place) if many else (None, None), **look)
@@ -57,6 +58,16 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
             zorder=4,
         )
         points[0].set_gid(f"series-{number}-{'doubtful' if state else 'sound'}")
+
+
+def _alone(series: Series) -> list[int]:
+    """Points with an interval between points without one, where a band has no width."""
+    known = [not math.isnan(lo) for lo in series.lo]
+    return [
+        index
+        for index, one in enumerate(known)
+        if one and not any(known[max(index - 1, 0) : index]) and not any(known[index + 1 : index + 2])
+    ]
 
 
 def _doubtful(series: Series, index: int) -> bool:
@@ -115,16 +126,15 @@ def draw_bars(axes: Axes, picture: Picture, *, labels_above: bool = False) -> No
             patch = axes.barh(row, width, left=left, height=height, color=palette.of(place), linewidth=0)
             patch[0].set_gid(f"bar-{row}-{place}")
             left += width
+    labels = [textwrap.fill(bar.label, BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
     if labels_above:
         axes.set_yticks([])
-        for row, bar in enumerate(bars):
-            label = textwrap.shorten(bar.label, BAR_LABEL_WIDTH, placeholder="…")
+        for row, label in enumerate(labels):
             axes.annotate(
                 label, (0, row - 0.25), xycoords=("axes fraction", "data"), va="bottom", annotation_clip=False
             )
         axes.set_ylim(len(bars) - 0.6, -0.8)
     else:
-        labels = [textwrap.fill(bar.label, BAR_LABEL_WIDTH, max_lines=2, placeholder="…") for bar in bars]
         axes.set_yticks(range(len(bars)), labels)
         axes.set_ylim(len(bars) - 0.4, -0.6)  # the first on top, and no room for more
     axes.grid(axis="y", visible=False)
