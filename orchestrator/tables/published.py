@@ -50,7 +50,7 @@ def _lines(row: PublishedRow, columns: Mapping[str, Column], cells: pd.DataFrame
     found = cells[_matches(cells, row.cell)]
     if found.empty:
         return [_in_order(first, {}, NOT_MEASURED, columns)]
-    differing = [column for column in varying(found) if column in found]
+    differing = [*varying(found), *(["lr_rule"] if found["lr_rule"].nunique() > 1 else [])]
     lines: list[dict[str, str]] = []
     for cell in found.to_dict("records"):
         measured = {f"{column.title}: measured": _measured(cell, column) for column in columns.values()}

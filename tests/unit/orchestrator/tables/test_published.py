@@ -86,6 +86,13 @@ def test_a_row_may_want_null_and_figures_of_fewer_epochs_say_so(record_of: Recor
     assert "| none | | not measured | | | | |" in text
 
 
+def test_cells_of_one_row_are_told_apart_by_their_learning_rate_rule(record_of: RecordOf) -> None:
+    table = {**TABLE, "rows": [{"label": "one", "cell": {"gpus": 1}}]}
+    records = [record_of(1, lr_rule=rule, metrics={"epoch_s": 2.0}) for rule in ("none", "linear")]
+    text = _squeezed(published_markdown(Published.of(table), collect(records, scaling="weak")[1]))
+    assert "| one | | lr_rule=none, 1 seed |" in text and "| | | lr_rule=linear, 1 seed |" in text
+
+
 def _squeezed(text: str) -> str:
     return "\n".join(" ".join(line.split()) for line in text.splitlines())
 
