@@ -73,9 +73,9 @@ class Choice:
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
     def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
-        """The cell that the rule would choose if only these qualified; None if none of them does.
+        """Of these cells, the most accurate of those within TIE of their least objective; None if none qualifies.
 
-        Of those whose objective ties with the least of theirs the most accurate, else the one with less of it.
+        This is the rule of `choose` without `p_best`, which compares with all cells and not with these alone.
         """
         level = self.log_objective.point
         points = np.where(rows & self.passes & ~np.isnan(level), level, np.inf)

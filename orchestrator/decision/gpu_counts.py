@@ -13,8 +13,8 @@ from sweeps.status import Status
 def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
     """The best cell for each number of GPUs tried, from the fewest to the most.
 
-    The best is chosen by the same rule as the recommendation, among the cells with that many; at the favourite's number
-    it is the favourite. Empty if only one number was tried.
+    The best is chosen as the recommendation is, among the cells with that many; at the favourite's number it is the
+    favourite. Empty if only one number was tried.
     """
     counts = sorted(set(found.tried["gpus"].astype("float64")))
     return tuple(_best(found, count) for count in counts) if len(counts) > 1 else ()

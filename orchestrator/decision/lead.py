@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
+from orchestrator.collection.untrained import is_untrained
 from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.left_out import remedy_of
@@ -75,7 +78,8 @@ def _too_early(found: Contenders, favourite: int) -> list[str]:
     named = [f"{each.name}, {unit.text(each.objective)}" for each in others[:_MOST_NAMED]]
     named += [f"{len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
     further = [f"Others seem better without a valid timing, too: {'; '.join(named)}."] if named else []
-    return [lead, *further, f"Not considered: {'; '.join(found.left_out)}."]
+    unknown = [_accuracy_unknown(found)] if found.contest.baseline is None else []
+    return [lead, *unknown, *further, f"Not considered: {'; '.join(found.left_out)}."]
 
 
 def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
@@ -102,16 +106,17 @@ def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
         least += f", at {figures.times(speedup)}× its baseline's throughput"
-    unknown = "Whether it trains as well as the others is not known: no trial reported a validation accuracy"
-    accuracy = found.cells["accuracy"]
-    if accuracy.isna().all():
-        return [f"{least}.", f"{unknown}."]
-    sentences = [
-        f"{least}.",
-        f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too.",
-    ]
-    best, own = int(accuracy.to_numpy().argmax()), float(accuracy[chosen])
-    if best != chosen and not math.isnan(own):  # so that nobody assumes the fastest to be as good as the best
+    sentences = [f"{least}.", _accuracy_unknown(found)]
+    accuracy = found.cells["accuracy"].mask(is_untrained(found.cells))
+    own = float(accuracy[chosen])
+    if not math.isnan(own) and (best := int(np.nanargmax(accuracy))) != chosen:  # the fastest may not be the best
         highest = f"the highest is {accuracy[best]:.3f} ({found.names[best]})"
         sentences.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
     return sentences
+
+
+def _accuracy_unknown(found: Contenders) -> str:
+    unknown = "Whether it trains as well as the others is not known: no trial reported a validation accuracy"
+    if found.tried["accuracy"].isna().all():
+        return f"{unknown}."
+    return f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too."

@@ -1,5 +1,6 @@
 """Cells that may not be chosen: for their timing, their status, or for what they do not report."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -34,6 +35,16 @@ def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_va
     ]
     assert {each.cell_id: each.why_not for each in found.shortlist}["2-32-none"] == (
         f"the best seems to be {first}, whose timing is not valid"
+    )
+
+
+def test_what_seems_better_may_train_worse_where_only_test_accuracies_are_known(record_of: RecordOf) -> None:
+    fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
+    slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
+    tested = [replace(r, metrics={**r.metrics, "val_accuracy": None, "accuracy": 0.9}) for r in (*fast, *slow)]
+    assert decided(tested).further[0] == (
+        "Whether it trains as well as the others is not known: no trial reported a validation accuracy, and accuracy on"
+        " the test set chooses nothing: report it as val_accuracy, too."
     )
 
 
