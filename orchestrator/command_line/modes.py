@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sweeps.mistakes import MistakesError
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from orchestrator.command_line.configured_sweep import ConfiguredSweep
+    from orchestrator.config.request import Request
 
 
 def _run(configured: ConfiguredSweep) -> int:
@@ -37,8 +38,19 @@ def _plan(configured: ConfiguredSweep) -> int:
 
     request = configured.request
     plan = plan_now(request, configured.asked(), configured.trials_on)
-    print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, configured.remarks))
+    remarks = [*configured.remarks, *_of_changes(request, plan.changed)]
+    print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks))
     return 0
+
+
+def _of_changes(request: Request, changes: Sequence[str]) -> Iterator[str]:
+    """Yield a remark if there are results of another config or other code, which the plan leaves out."""
+    if changes:
+        first, more = changes[0], f", and {len(changes) - 1} more" if len(changes) > 1 else ""
+        way_on = "left out here" + (
+            "" if request.allow_changed else ", and mode=run would refuse to continue with them"
+        )
+        yield f"{request.results_dir} holds results from another configuration or other code ({first}{more}): {way_on}"
 
 
 def _report(configured: ConfiguredSweep) -> int:

@@ -25,7 +25,7 @@ from orchestrator.driver.live import Display
 from orchestrator.driver.origin import origin
 from orchestrator.driver.rounds import Rounds
 from orchestrator.driver.session import Session
-from orchestrator.journal.history import difference, ends_under, latest, probes_under
+from orchestrator.journal.history import changed, ends_under, has_answers, probes_under
 from orchestrator.journal.journal import Journal
 from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
@@ -198,16 +198,13 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
     return backend
 
 
-_NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
-"""Statuses that say nothing about the training: fixing their cause does not change the question."""
-
-
 def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
     """Raise MistakesError if there are results of another config; return whether only failures are."""
-    before, ends = latest(journal.records), journal.terminal()
-    changes = difference(before, asked) if before is not None and ends else []
-    answered = any(end.status not in _NO_ANSWER for end in ends.values())
+    changes, answered = changed(journal.records, asked), has_answers(journal.records)
     if changes and answered and not request.allow_changed:
         heading = f"{request.results_dir} holds results from another configuration or other code:"
-        raise MistakesError([heading, *changes, "choose another results_dir, or continue here with allow_changed=true"])
+        way_on = "choose another results_dir, or continue here with allow_changed=true"
+        raise MistakesError(
+            [heading, *changes, f"{way_on}: plan and tables then leave out the results of what has changed"]
+        )
     return bool(changes) and not answered

@@ -13,12 +13,31 @@ from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
 from sweeps.dotted import flat
+from sweeps.status import Status
 
 
 def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
     """What the last driver was asked; None in a new journal."""
     asked = [record.value["asked"] for record in records if record.kind == Kind.SWEEP]
     return asked[-1] if asked else None
+
+
+def changed(records: Iterable[Record], asked: Mapping[str, Any]) -> list[str]:
+    """The differences from what the last driver was asked; none if no trial has ended."""
+    records = list(records)
+    before = latest(records)
+    return difference(before, asked) if before is not None and terminal(records) else []
+
+
+def has_answers(records: Iterable[Record]) -> bool:
+    """Whether any trial says something about the training; fixing the cause of a failure does not change the question.
+
+    Without one, a changed config has nothing to be mixed up with.
+    """
+    return any(end.status not in _NO_ANSWER for end in terminal(records).values())
+
+
+_NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
 
 
 def probes_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from orchestrator.backends.arrival import arrived
 from orchestrator.backends.choice import check_reachable, known_nodes, make_backend
 from orchestrator.config.request import Request
 from orchestrator.journal.durations import Durations
-from orchestrator.journal.history import ends_under
+from orchestrator.journal.history import changed, ends_under, has_answers
 from orchestrator.journal.journal import replay
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.forecast import Forecast
@@ -46,6 +46,8 @@ class Plan:
     """The share of a GPU that each trial holds, from those that ran."""
     seed_by_seed: bool = False
     """See `orchestrator.scheduling.order.stretches`."""
+    changed: Sequence[str] = ()
+    """The differences from the config and code of earlier results, which the plan leaves out."""
 
     @staticmethod
     def of(
@@ -115,11 +117,13 @@ def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) ->
     nodes = _nodes(request)
     journal = Layout(request.results_dir).journal
     try:
-        records = ends_under(replay(journal).records, asked) if journal.exists() else {}
+        records = replay(journal).records if journal.exists() else ()
     except OSError as error:
         raise MistakesError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
-    return Plan.of(trials_on(nodes), records, nodes, selection.rerun, seed_by_seed=selection.limit.is_set)
+    ends, seed_by_seed = ends_under(records, asked), selection.limit.is_set
+    planned = Plan.of(trials_on(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)
+    return replace(planned, changed=changed(records, asked) if has_answers(records) else ())
 
 
 def _nodes(request: Request) -> Sequence[Node]:

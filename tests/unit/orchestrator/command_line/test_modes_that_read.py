@@ -1,4 +1,4 @@
-"""mode=report with claims, mode=predict, mode=compare: from the command line to the text, on journals made by hand."""
+"""mode=report with claims, mode=predict, compare and plan: from the command line to the text, on hand-made journals."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -55,6 +55,15 @@ def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
     assert "3 cells are in both" in told and "0.50× [" in told
     assert "- source.mine:train: 'new' → 'old'\n" in told  # and no picture of a train
     assert start("mode=compare")[0] == 2
+
+
+def test_a_plan_says_that_a_run_would_refuse_the_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:
+    status, told = start("mode=plan")
+    assert status == 0 and " 0 finished" in told
+    assert "holds results from another configuration or other code (source.mine:train: 'old' → (absent), and " in told
+    assert "mode=run would refuse" in told
+    assert "mode=run would refuse" not in start("mode=plan", "allow_changed=true")[1]
+    assert "another configuration" not in start("mode=plan", "sweep.name=fresh")[1]
 
 
 def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
