@@ -95,6 +95,7 @@ def rules() -> list[str]:
     return [
         f"an unchanged rate ends at {unchanged}, {gains[0]} above the linear rule; the linear rule with five epochs of"
         f" warm-up at {warmed_up}, {gains[1]} above it; the square root at {root}, {gains[2]} above it",
+        f"at an unchanged one 1024 is not shown to lose against 128 ({above(at_1024[0], at_128)}",
         f"Single trials at 2048: {', '.join(at_2048[:3])}, and {at_2048[3]} without warm-up",
         f"{warmed_up} against {told(at_128.mean(), 3, '')}, {above(at_1024[1], at_128)}",
         f"It does lose against 128: {above(at_128, at_1024[2])}",

@@ -3,6 +3,8 @@
 import json
 import re
 
+import numpy as np
+
 from tests.unit.findings.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
 
 
@@ -15,9 +17,13 @@ def test_what_the_readme_tells_of_them_is_what_they_say() -> None:
 
 def test_what_it_tells_of_processes_was_measured() -> None:
     found = json.loads((DOCS / "results" / "launch_pace.json").read_text())
-    held = told(tuple(found["held_over_free"]), sign="")
+    held = tuple(found["held_over_free"])
     apart = f"{found['fastest_over_slowest']:.2f}"
-    assert not missing([f"factor of {apart}; those held on one core each were {held} times"])
+    assert not missing([f"factor of {apart}; those held on one core each were {told(held, sign='')} times"])
+    within = f"{np.log(found['steps_per_s']).std(axis=1, ddof=1).mean():.0%}"
+    numbers, results = ((DOCS / page).read_text() for page in ("numbers.md", "results/README.md"))
+    assert f"varies by {within} (standard deviation)" in numbers and told(held) in numbers
+    assert f"at most {apart}×; half seconds of one by {within}" in results and told(held) in results
 
 
 def test_the_list_of_folders_counts_their_verdicts() -> None:
