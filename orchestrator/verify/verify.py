@@ -78,13 +78,15 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
     missing = [trial_id for trial_id in planned if trial_id not in terminal(found.records)]
     remarks = [
         *torn,
-        f"{len(found.records)} records, {len(reading.trials)} trials, {len(ends)} with an end"
-        + (f", {len(missing)} of {len(planned)} planned trials without one" if same and planned else ""),
+        f"records: {len(found.records)}, trials: {len(reading.trials)}, with an end: {len(ends)}"
+        + (f", planned without one: {len(missing)} of {len(planned)}" if same and planned else ""),
     ]
     if owner:
         remarks.append(f"a driver is at work: process {owner.pid} on host {owner.host}")
     if not same:
-        remarks.append("the journal is of another configuration than this command's: its plan was not checked")
+        remarks.append(
+            "the journal is of another configuration or other code than this command's: the plan was not checked"
+        )
     if layout.quarantine.exists():
         remarks.append(f"{layout.quarantine} holds what was damaged before, and was left out")
     return Verdict(violations=violations, remarks=remarks)
