@@ -35,7 +35,7 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
 def _untrained(found: Contenders) -> list[str]:
     steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
     few = figures.counted(int(steps.min()), "step", "steps") if len(steps) else ""
-    return [f"cells were trained for as little as {few}, after which an accuracy says nothing"] if few else []
+    return [f"cells were trained for as little as {few}, after which an accuracy says little"] if few else []
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:

@@ -1,4 +1,4 @@
-"""The outcome of a sweep: one cell, why, how sure that is, and what would make it surer. Pure values."""
+"""The outcome of a sweep: one cell, why, how certain that is, and what would make it more certain. Pure values."""
 
 from __future__ import annotations
 

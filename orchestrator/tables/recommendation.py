@@ -27,7 +27,8 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     lines += _table(gpu_count_table(found))
     lines += _list("Why", found.reasons) + _list("What would change it", found.would_change)
     if found.more_seeds:
-        lines += [f"More seeds would make it surer (the aim is {SURE:.0%}; what has run does not run again):", ""]
+        aim = f"(the aim is {SURE:.0%}; finished trials do not run again)"
+        lines += [f"More seeds would make it more certain {aim}:", ""]
         lines += [*(f"- {figures.plain(more.name)}: {more.seeds} more" for more in found.more_seeds), ""]
         lines += [line for command in found.commands for line in (f"      {command}", "")]
     return "\n".join([*lines, *_table(front_table(found))])
