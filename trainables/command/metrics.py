@@ -124,20 +124,29 @@ class CommandMetrics:
             found = self._steps.figures() | self._samples_per_s(found["step_s"]) | found
         if self.between_lines:
             found = self._by_the_clock() | found
+        samples_per_epoch = self._settings.samples_per_epoch
+        if (
+            samples_per_epoch and "samples_per_s" in found and self._epochs
+        ):  # without both nobody knows how long it took
+            found = {"samples": samples_per_epoch * self._epochs} | found
         to_target_s = self._to_target_s()
         return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
 
     @property
     def between_lines(self) -> bool:
         """Whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
+        return bool(self._epochs and self._clock.figures()) and not set(SPEEDS) & set(self._seen)
+
+    @property
+    def _epochs(self) -> float:
+        """How many epochs there were; 0 if lines may be of something else."""
         sure = self._rows_name_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
-        return bool(sure and self._clock.figures()) and not set(SPEEDS) & set(self._seen)
+        return self._clock.epochs if sure else 0
 
     def _by_the_clock(self) -> dict[str, float]:
         found = self._clock.figures()
-        if samples := self._settings.samples_per_epoch:
-            found |= {"samples_per_s": samples / found["epoch_s"], "samples": samples * self._clock.epochs}
-        return found
+        samples = self._settings.samples_per_epoch
+        return found | ({"samples_per_s": samples / found["epoch_s"]} if samples else {})
 
     def unread(self) -> list[str]:
         """Columns that the config says how to read, and that no line had."""

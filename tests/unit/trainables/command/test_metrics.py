@@ -81,6 +81,22 @@ def test_seconds_of_a_step_make_the_throughput():
 
 
 @pytest.mark.parametrize(
+    ("line", "settings", "samples"),
+    [
+        ("epoch {} iter {}: {} images/s", {"epoch_pattern": r"epoch (\d+)"}, 300),
+        ('{{"epoch": {}, "step": {}, "samples_per_s": {}}}', {}, 300),
+        ("epoch {} iter {}: {} images/s", {}, None),  # a line may be of anything
+    ],
+)
+def test_epochs_and_their_size_tell_how_many_samples_were_trained_on_at_a_speed(line, settings, samples):
+    lines = [line.format(epoch, 10 * i, 50) for epoch in range(3) for i in range(4)]
+    metrics = {"samples_per_s": {"regex": "(\\S+) images/s"} if "images" in line else None}
+    figures = read(lines, metrics, samples_per_epoch=100, **settings)[1]
+    assert (figures["samples_per_s"], figures.get("samples")) == (50, samples)
+    assert "samples" not in read(lines, metrics, **settings)[1]
+
+
+@pytest.mark.parametrize(
     ("line", "how", "seconds"),
     [
         ("Total time: 1:02:03", {"regex": "time: (.+)"}, 3723),
