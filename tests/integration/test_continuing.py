@@ -15,6 +15,7 @@ ROOT = Path(__file__).parents[2]
 COMMAND = [
     *(sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "backend=inprocess", "budget.epochs=150"),
     *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[64]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]"),
+    "rerun_invalid=0",  # on a busy machine it would run once more, from its beginning
 ]
 
 
