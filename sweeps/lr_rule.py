@@ -113,7 +113,7 @@ def adascale(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
 
 
 RULES: Mapping[str, Rule] = {
-    "none": Rule(scale=none, in_words="not scaled"),
+    "none": Rule(scale=none, in_words="unchanged"),
     "linear": Rule(scale=linear, in_words="scaled linearly", optimizers=SGD),
     "sqrt": Rule(scale=sqrt, in_words="scaled by the square root", optimizers=SGD + ADAM),
     "adam_sqrt": Rule(scale=adam_sqrt, in_words="scaled by the square root, with Adam's β and ε", optimizers=ADAM),

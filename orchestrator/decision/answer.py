@@ -11,7 +11,7 @@ from orchestrator.decision.verdict import CONFIRMED, INCONCLUSIVE, REFUTED, Verd
 from orchestrator.text import figures
 from orchestrator.text.cell_in_words import in_words, telling
 
-WHY = "Nothing is recommended, as asked: report.objective=none."
+WHY = "Nothing is recommended, as requested (report.objective=none)."
 
 
 def answer(cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[str]:
@@ -41,7 +41,7 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     scaled = scaled[valid] if valid.any() else scaled
     row = scaled.to_dict("records")[int(scaled["speedup"].to_numpy().argmax())]
     speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
-    best = "The largest speed-up is" if row["speedup"] > 1 else "No cell gains by more GPUs: the best is"
+    best = "The largest speed-up is" if row["speedup"] > 1 else "No cell is faster with more GPUs: the best speed-up is"
     ideal, cell = f"{figures.percent(row['efficiency'])}% of the ideal", in_words(row, telling(scaled))
     doubt = "" if valid.any() else " (its timing is not valid)"
-    return f"{best} {speed}, {ideal}, by {cell}{doubt}."
+    return f"{best} {speed}, {ideal}, for {cell}{doubt}."

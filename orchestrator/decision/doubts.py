@@ -22,12 +22,12 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
     chance_unknown = math.isnan(p_best) and fewest < 2
     reasons = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
-    reasons += ["no other cell has a figure to compare it with"] if len(found.candidates) == 1 else []
+    reasons += ["no other cell can be compared with it"] if len(found.candidates) == 1 else []
     if not chance_unknown and not is_sure(p_best):
-        reasons.append(f"the probability that it is {BEST} is {probability(p_best)}{_likelier(found, chosen)}")
+        reasons.append(f"the probability that it is {BEST}, is {probability(p_best)}{_likelier(found, chosen)}")
     if not chance_unknown and compared and not is_sure(p_within):
         reasons.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
-    same = ["all seeds of each cell came to the same accuracy, as if the seed changed nothing"]
+    same = ["all seeds of each cell reached exactly the same accuracy, as if the seed had no effect"]
     missed = ["no trial reached the target accuracy"] * found.measure.target_missed
     return reasons + missed + same * _seeds_are_alike(found) + (_untrained(found) if compared else [])
 
@@ -35,14 +35,14 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
 def _untrained(found: Contenders) -> list[str]:
     steps = found.candidates.loc[is_untrained(found.candidates), "steps"]
     few = figures.counted(int(steps.min()), "step", "steps") if len(steps) else ""
-    return [f"cells were trained for as little as {few}, after which an accuracy says little"] if few else []
+    return [f"some cells were trained for only {few}, after which an accuracy says little"] if few else []
 
 
 def _few(found: Contenders, fewest: int, chance_unknown: bool) -> str:
     if chance_unknown:
-        return "one seed tells nothing about chance"
-    where = "a cell" if fewest == found.candidates["n_ok"].max() else "of some cells"
-    return f"{fewest} seed{'s' * (fewest > 1)} {where} {'are' if fewest > 1 else 'is'} few"
+        return "one seed per cell does not show how much results vary by chance"
+    cells = "every cell has" if fewest == found.candidates["n_ok"].max() else "some cells have"
+    return f"{cells} only {figures.counted(fewest, 'seed', 'seeds')}"
 
 
 def _likelier(found: Contenders, chosen: int) -> str:
@@ -58,9 +58,9 @@ def _likelier(found: Contenders, chosen: int) -> str:
         further <= math.log1p(TIE)
         and choice.accuracy_difference.point[rival] < choice.accuracy_difference.point[chosen]
     ):
-        why = f"came out less accurate, and no more than {TIE:.0%} ahead"
+        why = f"was less accurate, and at most {TIE:.0%} ahead"
     else:
-        why = f"came out {math.expm1(further):.1%} behind"
+        why = f"was {math.expm1(further):.1%} behind"
     return f" ({probability(float(choice.p_best[rival]))} for {found.names[rival]}, which {why})"
 
 

@@ -48,9 +48,11 @@ def unsettled(found: Contenders, chosen: int) -> list[str]:
     compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
     if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
         near = ["its accuracy", *near]
-    tied = [f"Up to {MOST_SEEDS} seeds would not tell it from {', nor '.join(alike)}: take either."] if alike else []
-    keeps = f"keeps the margin of {found.contest.margin:g}: it is too near it"
-    return tied + [f"Up to {MOST_SEEDS} seeds would not tell whether {whose} {keeps}." for whose in near]
+    tied = (
+        [f"Even {MOST_SEEDS} seeds would not distinguish it from {', or '.join(alike)}: use either."] if alike else []
+    )
+    keeps = f"is within the margin of {found.contest.margin:g}: it is too close to it"
+    return tied + [f"Even {MOST_SEEDS} seeds would not show whether {whose} {keeps}." for whose in near]
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:

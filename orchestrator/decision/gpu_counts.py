@@ -40,6 +40,6 @@ def _best(found: Contenders, gpus: float) -> GpuCount:
 
 def _why_none(found: Contenders, gpus: float, *, known: bool) -> str:
     if known:
-        return "no cell keeps the margin"
+        return "no cell is within the margin"
     ok = (found.tried["gpus"] == gpus) & (found.tried["status"] == Status.OK.value)
     return f"no cell has a valid {found.measure.name}" if ok.any() else "no cell is ok"

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from orchestrator.collection.untrained import is_untrained
-from orchestrator.config.terms import AT_YOUR_PRICE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.left_out import remedy_of
-from orchestrator.decision.words import difference, objective
+from orchestrator.decision.words import comparison, objective
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
 from orchestrator.text.units import suited
@@ -18,20 +18,25 @@ from orchestrator.text.units import suited
 _MOST_NAMED = 2
 """How many cells a sentence names besides the first."""
 
+_VERBS = {"time": "takes", "energy": "uses", "cost": "costs"}
+_BEST = {"time": "The fastest is", "energy": "The least energy is used by", "cost": "The cheapest is"}
+"""By what is minimised."""
+
 
 def recommended(found: Contenders, chosen: int, verb: str = "Use") -> list[str]:
     """Sentences on the cell, what it takes and what it loses."""
-    loss, baseline = found.choice.accuracy_difference.point[chosen], found.contest.baseline
+    accuracy_difference, baseline = found.choice.accuracy_difference.point[chosen], found.contest.baseline
     if baseline is None:
         return _without_accuracy(found, chosen)
-    lead = f"{verb} {found.names[chosen]}: {found.measure.name} {objective(found, chosen)}"
+    lead = f"{verb} {found.names[chosen]}"
     if baseline == chosen:
-        return [f"{lead}, the baseline itself{_paid(found, chosen)}."]
-    known = not math.isnan(found.choice.log_objective.point[baseline])
-    lead += f", against {objective(found, baseline)} of the baseline ({found.names[baseline]})" if known else ""
-    of = "the baseline's" if known else f"that of the baseline ({found.names[baseline]})"
-    paid = _paid(found, chosen, baseline if known else None)
-    return [f"{lead}{paid}; {difference(loss, of)} ({found.contest.margin:g} lower is allowed)."]
+        return [f"{lead}, which is the baseline: training {_listed(_taken(found, chosen))}."]
+    compared = f"validation accuracy is {comparison(accuracy_difference)}"
+    allowed = f"(up to {found.contest.margin:g} lower is allowed)"
+    return [
+        f"{lead}: training {_listed([*_taken(found, chosen, baseline), f'{compared} {allowed}'])}.",
+        f"The baseline is {found.names[baseline]}.",
+    ]
 
 
 def nothing(found: Contenders) -> list[str]:
@@ -49,7 +54,7 @@ def nothing(found: Contenders) -> list[str]:
     if found.commonest_end:
         return [f"No recommendation: {why}.", found.commonest_end]
     if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.name}") for line in found.left_out):
-        why += " (trials have one that report samples_per_s and samples, or train_s)"
+        why += " (trials need to report samples_per_s and samples, or train_s)"
     return [f"No recommendation by {found.measure.name}: {why}."]
 
 
@@ -59,8 +64,8 @@ def _untimed(found: Contenders, favourite: int) -> list[str]:
     left_out = [f"Not considered: {'; '.join(found.left_out)}."] if found.left_out else []
     why, remedy = str(cell["note"]).rstrip("."), remedy_of(Fault(str(cell["timing_fault"])))
     return [
-        f"No recommendation yet: no timing is valid ({why}). To know, {remedy}.",
-        *recommended(found, favourite, "So far the best seems to be"),
+        f"No recommendation yet, because no timing is valid ({why}). To get one, {remedy}.",
+        *recommended(found, favourite, "So far the best cell seems to be"),
         *left_out,
     ]
 
@@ -71,52 +76,64 @@ def _too_early(found: Contenders, favourite: int) -> list[str]:
     unit = suited(found.measure.unit, first.objective)
     own = unit.text(math.exp(found.choice.log_objective.point[favourite]))
     lead = (
-        f"No recommendation yet: the best seems to be {first.name}, with {found.measure.name}"
-        f" {unit.text(first.objective)} against {own} of {found.names[favourite]}, but its timing is not valid"
-        f" ({first.note}). To know, {remedy_of(first.fault, first.cell_id)}."
+        f"No recommendation yet: the best cell seems to be {first.name}, whose {found.measure.name} is"
+        f" {unit.text(first.objective)}, compared with {own} for {found.names[favourite]}; but its timing is not valid"
+        f" ({first.note}). To find out, {remedy_of(first.fault, first.cell_id)}."
     )
     named = [f"{each.name}, {unit.text(each.objective)}" for each in others[:_MOST_NAMED]]
     named += [f"{len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []
-    further = [f"Others seem better without a valid timing, too: {'; '.join(named)}."] if named else []
-    unknown = [_accuracy_unknown(found)] if found.contest.baseline is None else []
+    further = [f"Other cells without a valid timing seem better, too: {'; '.join(named)}."] if named else []
+    unknown = _accuracy_unknown(found) if found.contest.baseline is None else []
     return [lead, *unknown, *further, f"Not considered: {'; '.join(found.left_out)}."]
 
 
-def _paid(found: Contenders, chosen: int, beside: int | None = None) -> str:
-    """The time and cost of the cell and of another one, unless the objective says so already."""
-    text = ""
-    for total, word in ((found.totals["time"], "in"), (found.totals["cost"], "for")):
-        values = total.means()
-        if total.unit == found.measure.unit or math.isnan(values[chosen]):
+def _taken(found: Contenders, chosen: int, baseline: int | None = None) -> list[str]:
+    """Phrases such as `for the fixed budget takes 30.0 s (baseline: 60.0 s)`: the objective, then time and cost."""
+    kind, _, purpose = found.measure.name.partition(" ")
+    beside = "" if baseline is None or not _has_objective(found, baseline) else objective(found, baseline)
+    phrases = [f"{purpose} {_VERBS[kind]} {objective(found, chosen)}{_baseline(beside)}"]
+    for each in ("time", "cost"):
+        total = found.totals[each]
+        own, other = (math.nan if row is None else float(total.means()[row]) for row in (chosen, baseline))
+        if total.unit == found.measure.unit or math.isnan(own):
             continue
-        other = math.nan if beside is None else float(values[beside])
-        unit = suited(total.unit, float(values[chosen]), other)
-        own = unit.text(values[chosen])
-        against = "" if math.isnan(other) else f", against {unit.number(other)}"
-        if total.unit == AT_YOUR_PRICE:
-            own, word = f"cost {own}", "at"
-        text += f", {word} {own}" if beside is None else f"; {own}{against}"
-    return text
+        unit = suited(total.unit, own, other)
+        phrases.append(f"{_VERBS[each]} {unit.text(own)}{_baseline(unit.number(other) if beside else '')}")
+    return phrases
+
+
+def _has_objective(found: Contenders, row: int) -> bool:
+    return not math.isnan(found.choice.log_objective.point[row])
+
+
+def _baseline(text: str) -> str:
+    return f" (baseline: {text})" if text else ""
+
+
+def _listed(phrases: Sequence[str]) -> str:
+    """`a`, `a and b`, or `a, b, and c`."""
+    *others, last = phrases
+    return f"{', '.join(others)}{',' * (len(others) > 1)} and {last}" if others else last
 
 
 def _without_accuracy(found: Contenders, chosen: int) -> list[str]:
     """What is known if trials report no validation accuracy: only the least objective."""
     row = found.cells.to_dict("records")[chosen]
-    least = f"Least {found.measure.name}, {objective(found, chosen)}: {found.names[chosen]}{_paid(found, chosen)}"
+    kind, _, _ = found.measure.name.partition(" ")
+    best = f"{_BEST[kind]} {found.names[chosen]}: training {_listed(_taken(found, chosen))}"
     speedup = float(row["speedup"])
     if row["cell_id"] != row["baseline_cell_id"] and not math.isnan(speedup):
-        least += f", at {figures.times(speedup)}× its baseline's throughput"
-    sentences = [f"{least}.", _accuracy_unknown(found)]
+        best += f", at {figures.times(speedup)}× the throughput of its baseline"
+    sentences = [f"{best}.", *_accuracy_unknown(found)]
     accuracy = found.cells["accuracy"].mask(is_untrained(found.cells))
     own = float(accuracy[chosen])
-    if not math.isnan(own) and (best := int(np.nanargmax(accuracy))) != chosen:  # the fastest may not be the best
-        highest = f"the highest is {accuracy[best]:.3f} ({found.names[best]})"
+    if not math.isnan(own) and (top := int(np.nanargmax(accuracy))) != chosen:  # the fastest may not be the best
+        highest = f"the highest is {accuracy[top]:.3f} ({found.names[top]})"
         sentences.append(f"On the test set its accuracy is {own:.3f}; {highest}.")
     return sentences
 
 
-def _accuracy_unknown(found: Contenders) -> str:
-    unknown = "Whether it trains as well as the others is not known: no trial reported a validation accuracy"
-    if found.tried["accuracy"].isna().all():
-        return f"{unknown}."
-    return f"{unknown}, and accuracy on the test set chooses nothing: report it as val_accuracy, too."
+def _accuracy_unknown(found: Contenders) -> list[str]:
+    unknown = "Whether it trains as well as the others is not known, because no trial reported a validation accuracy."
+    on_test_set = "Accuracy on the test set is not used to choose; report a val_accuracy, too."
+    return [unknown] if found.tried["accuracy"].isna().all() else [unknown, on_test_set]

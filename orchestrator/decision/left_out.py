@@ -39,8 +39,8 @@ def remedy_of(fault: Fault, rerun: str = "all") -> str:
     """How to get a valid timing; `rerun` is the cell to run again."""
     if fault is Fault.TOO_SHORT:
         return (
-            "give the trials a longer budget (budget.epochs, or the length set in its place), or trainable.window_s"
-            " where there is that key"
+            "give the trials a longer budget (budget.epochs, or the length that is set instead), or set"
+            " trainable.window_s, if the trainable has that key"
         )
     if fault is Fault.SHARED:
         return "let each trial have its devices to itself (resources.timing=auto)"

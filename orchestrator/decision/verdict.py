@@ -92,7 +92,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests = _tests(order, claim.margin, sides)
     found = _read(order, tests) if n else INCONCLUSIVE
-    why = _why(claim, sides, epochs) or ("the interval holds values on both sides" if found == INCONCLUSIVE else "")
+    why = _why(claim, sides, epochs) or ("the interval includes values on both sides" if found == INCONCLUSIVE else "")
     point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
     return Verdict(
         claim=claim,
@@ -113,15 +113,15 @@ def _why(claim: Claim, sides: Sides, epochs: float) -> str:
     """Why a claim cannot be judged at all; empty if it can."""
     n = len(sides.left)
     if n == 0:
-        return "no seed has a value of both sides"
+        return "no seed has values for both sides"
     if n < 2:
-        return "one seed has no interval"
+        return "one seed gives no interval"
     if n < claim.needs_seeds:
         return f"it needs {claim.needs_seeds} seeds"
     if sides.are_copies:
-        return f"all {n} seeds are identical, which tells nothing of chance"
+        return f"all {n} seeds are identical, which says nothing about chance"
     if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
-        had = "how many they had the trials do not tell" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
+        had = "the trials do not report theirs" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
         return f"it needs {claim.needs_epochs:g} epochs, and {had}"
     return ""
 

@@ -10,8 +10,8 @@ from orchestrator.decision.choice import TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.text.units import Unit, suited
 
-BEST = f"the best, or within {TIE:.0%} of it,"
-BY_LIKE_CELLS = "by what cells of like batches came to"
+BEST = f"the best cell, or within {TIE:.0%} of the best"
+BY_LIKE_CELLS = "judged together with cells of similar batch size"
 
 
 def probability(value: float) -> str:
@@ -32,12 +32,17 @@ def unit_of(found: Contenders) -> Unit:
     return suited(found.measure.unit, *np.exp(found.choice.log_objective.point[rows]))
 
 
-def difference(by: float, of: str = "the baseline's") -> str:
-    """A difference of validation accuracies in words."""
+def difference(by: float) -> str:
+    """A difference of validation accuracies from the baseline's, as a phrase."""
+    return f"validation accuracy {comparison(by)}"
+
+
+def comparison(by: float) -> str:
+    """`0.0093 lower than the baseline's`."""
     size = f"{abs(by):.4f}"
-    if not float(size):
-        return f"validation accuracy the same as {of}"
-    return f"validation accuracy {size} {'higher' if by > 0 else 'lower'} than {of}"
+    return (
+        f"{size} {'higher' if by > 0 else 'lower'} than the baseline's" if float(size) else "the same as the baseline's"
+    )
 
 
 def like_cells(found: Contenders, row: int, lets_in: float = math.inf) -> str:

@@ -28,19 +28,20 @@ def would_change(found: Contenders, chosen: int) -> Iterator[str]:
         why = like_cells(found, i, float(margin))
         chance = f" (within {found.contest.margin:g} with probability {probability(within)}{why})"
         yield (
-            f"report.margin={margin} would let in {found.names[i]}: {objective(found, i)},"
+            f"report.margin={margin} would allow {found.names[i]}: {objective(found, i)},"
             f" {difference(loss[i])}{'' if math.isnan(within) else chance}."
         )
     rivals = [i for i in np.argsort(-choice.p_best).tolist() if i != chosen and choice.p_best[i] >= NOTICED]
     for i in rivals[:_MOST]:
         chance = probability(float(choice.p_best[i]))
-        yield f"With probability {chance} {BEST} is {found.names[i]}: {objective(found, i)}{_loss(loss[i])}."
+        yield f"With probability {chance}, {found.names[i]} is {BEST}: {objective(found, i)}{_loss(loss[i])}."
     yield from _at_the_edge(found, chosen)
     row = found.cells.loc[chosen]
     if (launch_bound(found.cells) & found.cells["n_processes"].eq(1).fillna(False))[chosen]:
         yield (
-            f"Its GPUs wait for their processes for {row['launch_share']:.0%} of a step, mostly for launches, and one"
-            " process timed it: another's pace may differ by up to half (workers=per_seed)."
+            f"Its GPUs spend {row['launch_share']:.0%} of a step waiting for their processes, mostly for kernel"
+            " launches, and a single process timed it. Processes differ in this by up to half: to average over several,"
+            " set workers=per_seed."
         )
 
 
@@ -51,12 +52,13 @@ def _loss(by: float) -> str:
 def _at_the_edge(found: Contenders, chosen: int) -> Iterator[str]:
     row = found.cells.loc[chosen]
     if found.tried["gpus"].nunique() == 1:
-        yield f"Only gpus={row['gpus']:g} was tried: what more of them would be worth is not known (sweep.axes.gpus)."
+        yield f"Only gpus={row['gpus']:g} was tried, so nothing is known about other numbers of GPUs (sweep.axes.gpus)."
     for axis, what in (("gpus", "GPU count"), ("global_batch_size", "batch"), ("lr_multiplier", "lr_multiplier")):
         least, most = found.tried[axis].min(), found.tried[axis].max()
-        ends = {most: "largest"} | ({least: "smallest"} if axis == "lr_multiplier" else {})
+        ends = {most: ("largest", "larger")} | ({least: ("smallest", "smaller")} if axis == "lr_multiplier" else {})
         if least < most and row[axis] in ends:
-            yield f"Its {what}, {row[axis]:g}, is the sweep's {ends[row[axis]]}: a wider axis may hold a better cell."
+            extreme, further = ends[row[axis]]
+            yield f"Its {what}, {row[axis]:g}, is the {extreme} of the sweep: a {further} one may be better."
 
 
 def _rounded_up(value: float) -> str:

@@ -12,7 +12,7 @@ from sweeps.status import Status
 NONE = "No trial reported an accuracy."
 _UNTRAINED = (
     f"No accuracies are shown: after fewer than {FEWEST_STEPS} optimizer steps, as here, they say nothing about batches"
-    " or learning rates (summary.csv has them)."
+    " or learning rates (they are in summary.csv)."
 )
 
 
@@ -28,8 +28,8 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
     if cells["accuracy"].isna().all():
         return "\n".join([*head(cells, "Accuracy"), *_by_validation(cells), "", *failed])
     about = [
-        f"On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is"
-        f" lopsided, over the ok seeds: {method(cells)}.",
+        f"On the test set, which is not used to choose cells. ±: half-width of the 95% interval over the ok seeds"
+        f" ({method(cells)}); brackets: its ends, if it is asymmetric.",
         _compared_with(cells),
     ]
     return "\n".join(
@@ -51,8 +51,9 @@ def why_none(cells: pd.DataFrame) -> str:
 
 def _by_validation(cells: pd.DataFrame) -> list[str]:
     about = (
-        "No trial reported an accuracy on a test set. This is val_accuracy, by which cells are chosen. ±: half of a 95%"
-        f" interval over the ok seeds, {method(cells)}; it is not compared with the reference batch."
+        "No trial reported an accuracy on a test set. This is val_accuracy, which is used to choose cells. ±:"
+        f" half-width of the 95% interval over the ok seeds ({method(cells)}). It is not compared with the reference"
+        " batch."
     )
     return [about, "", markdown(validation_frame(cells))]
 
@@ -107,18 +108,18 @@ def _compared_with(cells: pd.DataFrame) -> str:
     compared = cells["accuracy_difference_lo"].notna() & ~cells["cell_id"].isin(references["cell_id"])
     count = int(compared.sum())
     if not count:
-        return "No difference from the reference batch has an interval, which takes two seeds a cell."
+        return "No difference from the reference batch has an interval, which requires two seeds per cell."
     return (
-        f"▼ worse, ▲ better than the cell that is alike at the reference batch of"
-        f" {references['global_batch_size'].iloc[0]}: the 95% interval of the difference leaves out 0."
-        f" {figures.counted(count, 'comparison', 'comparisons')}, each by itself"
+        f"▼ worse, ▲ better than the corresponding cell at the reference batch of"
+        f" {references['global_batch_size'].iloc[0]}: the 95% interval of the difference excludes 0."
+        f" {figures.counted(count, 'comparison', 'comparisons')}, without correction for their number"
         f"{_by_chance(count)}."
     )
 
 
 def _by_chance(count: int) -> str:
     """How many of this many intervals exclude 0 by chance: one in 20."""
-    return ": about one in 20 would be marked if nothing differed" if count >= 10 else ""
+    return ": if nothing differed, about one in 20 would be marked" if count >= 10 else ""
 
 
 def _worse(cells: pd.DataFrame, differing: list[str]) -> list[str]:

@@ -35,9 +35,9 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     ]
     table = pd.DataFrame(rows)
     about = (
-        "×: the claim's left side over its right side, on logarithms; without ×, left less right, in the unit of its"
-        " columns. Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of its interval"
-        " says so."
+        "×: left side of the claim divided by its right side, averaged on logarithms; without ×: left minus right, in"
+        " the unit of the columns. Brackets: 95% intervals, paired by seed. A claim is confirmed if its whole interval"
+        " agrees with it, and refuted if none of it does."
     )
     return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
 

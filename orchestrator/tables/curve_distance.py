@@ -23,8 +23,8 @@ MOST_PAIRS = 100
 
 _ABOUT = (
     "The mean over the epochs of |ln loss − ln loss| between trials of the same seed: 0.05 is a difference of 5%."
-    " Brackets: 95% intervals over the seeds. By chance: the same between different seeds of one cell, the mean of the"
-    " two: cells whose distance is not above it learn alike as far as seeds can tell."
+    " Brackets: 95% intervals over the seeds. By chance: the same distance between different seeds of one cell (mean of"
+    " the two cells). Cells whose distance is not above it cannot be told apart with these seeds."
 )
 
 

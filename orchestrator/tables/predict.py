@@ -50,7 +50,7 @@ def predicted(request: Request) -> str:
     head = [f"# Prediction: {figures.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)
     groups = figures.counted(left_out, "group of cells has", "groups of cells have")
-    more = [f"{groups} fewer than 3 GPU counts, and no law.", ""] if left_out else []
+    more = [f"{groups} fewer than 3 GPU counts, too few to fit a law.", ""] if left_out else []
     return "\n".join([*head, *more, *doubtful(cells), markdown(_table(predictions))])
 
 
@@ -72,7 +72,7 @@ def doubtful(cells: pd.DataFrame) -> list[str]:
     known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
     count = int((known & is_invalid(cells["timing_valid"])).sum())
     many = figures.counted(count, "cell has", "cells have")
-    return [f"{many} no valid timing, and the laws rest on their throughputs all the same.", ""] if many else []
+    return [f"{many} no valid timing; the laws use their throughputs nevertheless.", ""] if many else []
 
 
 def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
@@ -113,11 +113,11 @@ def node_size(trials: pd.DataFrame) -> float | None:
 def interconnect(trials: pd.DataFrame, link: Link) -> str:
     """What was measured, in words."""
     if link.gpus_per_node is None:
-        return "How many GPUs a node has is not known from these trials: predict.gpus_per_node says where a node ends."
+        return "These trials do not report how many GPUs a node has: set predict.gpus_per_node."
     workers = "workers" if (trials["device"].dropna() == "cpu").all() else "GPUs"
     most = float(trials.loc[trials["status"] == Status.OK.value, "gpus"].max())
     within = "within one node" if link.nodes(most) == 1 else f"across {link.nodes(most)} nodes"
-    return f"The measurements saw up to {most:g} {workers} {within} (a node has {link.gpus_per_node:g})."
+    return f"Measured: up to {most:g} {workers} {within} (a node has {link.gpus_per_node:g})."
 
 
 def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:

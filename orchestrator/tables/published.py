@@ -37,7 +37,8 @@ def published_table(published: Published, cells: pd.DataFrame) -> TextTable:
     table = pd.DataFrame(lines).fillna("")
     about = [
         f"Published: {figures.plain(published.source)}.",
-        "Each figure as published, then as measured here. † Not a valid timing; the note in summary.csv says why.",
+        "Each figure as published, then as measured here."
+        " † This timing is not valid; the note in summary.csv says why.",
     ]
     return TextTable(name="published", title="Published and measured", about=about, frame=table)
 

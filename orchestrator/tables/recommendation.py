@@ -21,14 +21,14 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     opening = " ".join([f"**{figures.plain(found.lead)}**", *map(figures.plain, found.behind_lead)])
     lines = [f"# {found.title}: {figures.plain(sweep)}", "", opening, ""]
     if chances := certainty(found):
-        lines += [" ".join(f"Probability {what}: {chance}." for what, chance in chances), ""]
+        lines += [" ".join(f"The probability {what} is {chance}." for what, chance in chances), ""]
     if behind := at_most_behind(found):
         lines += [behind, ""]
     lines += _table(gpu_count_table(found))
     lines += _list("Why", found.reasons) + _list("What would change it", found.would_change)
     if found.more_seeds:
-        aim = f"(the aim is {SURE:.0%}; finished trials do not run again)"
-        lines += [f"More seeds would make it more certain {aim}:", ""]
+        how = f"(the aim is {SURE:.0%}; finished trials do not run again)"
+        lines += [f"Further seeds would make the choice more certain {how}:", ""]
         lines += [*(f"- {figures.plain(more.name)}: {more.seeds} more" for more in found.more_seeds), ""]
         lines += [line for command in found.commands for line in (f"      {command}", "")]
     return "\n".join([*lines, *_table(front_table(found))])
@@ -51,7 +51,7 @@ def at_most_behind(found: Recommendation) -> str:
     chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
     best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
     if found.behind > UNTOLD:
-        return f"How far its {found.measure} may be above that of {best} is not known: the seeds are too few to tell."
+        return f"There are too few seeds to tell how far its {found.measure} may be above that of {best}."
     if found.behind < 0.0005:
         return f"{chance} no more than that of {best}."
     return f"{chance} at most {math.ceil(100 * found.behind)}% above that of {best}."

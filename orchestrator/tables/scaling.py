@@ -48,10 +48,10 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             name="scaling",
             title="Scaling laws",
             about=[
-                "Throughput on N GPUs: X(N) = γN / (1 + α(N − 1) + βN(N − 1)). γ: that of one GPU. α: the share of the"
-                " work that more GPUs do not speed up (contention). β: what every pair of GPUs costs (coherency), as a"
-                " share of one GPU's time. Amdahl's law has β = 0 and a speed-up of 1/α at most; the Universal"
-                " Scalability Law (USL) has a largest throughput. Brackets: 95% intervals by profile likelihood."
+                "Throughput on N GPUs: X(N) = γN / (1 + α(N − 1) + βN(N − 1)). γ: throughput of one GPU. α: share of"
+                " the work that more GPUs do not speed up (contention). β: cost of each pair of GPUs (coherency), as a"
+                " share of one GPU's time. Amdahl's law has β = 0 and a speed-up of at most 1/α; the Universal"
+                " Scalability Law (USL) has a maximum throughput. Brackets: 95% intervals by profile likelihood."
                 " mode=predict goes beyond these counts."
             ],
             frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
@@ -64,9 +64,9 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             name="critical_batch",
             title="Critical batch",
             about=[
-                "The global batch, in samples, from which on larger ones hardly save steps (McCandlish et al. 2018):"
-                " once from how many samples the target took at each batch, E = E_min (1 + B/B_crit), and once from"
-                " the noise of gradients, which gives its order of magnitude only."
+                "The global batch, in samples, above which larger ones hardly save steps (McCandlish et al. 2018):"
+                " estimated from the samples that the target took at each batch, E = E_min (1 + B/B_crit), and from"
+                " the noise of gradients, which gives only its order of magnitude."
             ],
             frame=batches,
         )
@@ -81,9 +81,9 @@ def _enough(found: Sequence[Line]) -> list[Line]:
 def _left_out(found: Sequence[Line]) -> list[str]:
     """What the table of laws leaves out, each followed by a blank line."""
     more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
-    lines = [f"{more} further groups of cells are left out here.", ""] if more > 0 else []
+    lines = [f"{more} further groups of cells are not shown.", ""] if more > 0 else []
     groups = figures.counted(too_few, "group of cells has", "groups of cells have")
-    few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, and no law.", ""]
+    few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, too few to fit a law.", ""]
     return lines + few if too_few else lines
 
 
@@ -97,7 +97,7 @@ def _row(line: Line, law: str) -> dict[str, Any]:
         "γ [samples/s]": _interval(fit.at(1), figures.number),
         "α": _interval(alpha),
         "β": _interval(fit.shape_interval(1)) if law == USL else "",
-        "most to be had": _limit(law, fit),
+        "maximum": _limit(law, fit),
     }
 
 

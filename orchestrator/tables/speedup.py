@@ -17,25 +17,25 @@ from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, 
 from sweeps.status import Status
 
 _SCALING = {
-    "weak": "Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device",
-    "strong": "Strong scaling: compared with the ok cell on the fewest gpus at the same global batch",
+    "weak": "Weak scaling: compared with the ok cell with the fewest gpus and the same batch per device",
+    "strong": "Strong scaling: compared with the ok cell with the fewest gpus and the same global batch",
 }
 _NOT_PAIRED = (
-    "Where a note says that a comparison is not paired, its interval is Welch's: if the machine drifts in the course of"
-    " the sweep it covers about 90% instead of 95%, because the drift cancels only between pairs"
+    "If a note says that a comparison is not paired, its interval is Welch's. If the machine's speed drifts during the"
+    " sweep, this interval covers about 90% instead of 95%, because the drift cancels only between pairs"
     " (docs/results/statistics.md)."
 )
 _ONE_PROCESS = (
-    "one process timed all seeds: by how much it is quicker or slower than others would be is in all of them alike, and"
-    " not in their intervals (workers=per_seed has other processes for every seed)."
+    "one process timed all seeds. Processes differ in speed by chance, which the intervals do not include then"
+    " (workers=per_seed uses other processes for each seed)."
 )
 _LAUNCHES = (
-    "mostly for launches, at which one may be half as fast again as another: workers=per_seed with three seeds or more"
-    " tells how they differ, trainable.cuda_graph=on leaves few launches."
+    "mostly for kernel launches, in which processes differ by up to half: workers=per_seed with three seeds or more"
+    " measures how much, trainable.cuda_graph=on avoids most launches."
 )
 _ELSEWHERE = (
-    "ran on other machines than the baseline, or on the same ones after a restart (same_machines): how machines of one"
-    " model differ is in the speed-up, and not in its interval."
+    "ran on other machines than the baseline, or on the same ones after a restart (same_machines): differences between"
+    " machines affect the speed-up, and are not in its interval."
 )
 _SLOWER_CLOCK = 0.02
 """Ratio to the baseline's clock below which the clock explains what looks like time for the exchange of gradients."""
@@ -58,8 +58,8 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
         return "# Speed-up\n\nNo trial has ended yet.\n"
     about = [
         f"{_SCALING[cells['scaling'].iloc[0]]}, or with the baseline that the sweep names.",
-        "Efficiency: the speed-up as a share of the ideal one, which is as many times as there are more gpus.",
-        f"Brackets: 95% intervals, {method(cells)}, on log ratios, paired by seed where both cells have the same ok"
+        "Efficiency: the speed-up as a share of the ideal one, the ratio of the numbers of gpus.",
+        f"Brackets: 95% intervals ({method(cells)}) of log ratios, paired by seed if both cells have the same ok"
         " seeds.",
     ]
     if cells["speedup_paired"].eq(False).any():
@@ -151,7 +151,7 @@ def _remedies(cells: pd.DataFrame) -> list[str]:
     unknown = (cells["efficiency"] < 1 - NOTEWORTHY) & (cells["gpus"] > 1) & cells["lost_rest"].isna()
     if count := int((unknown & (cells["cell_id"] != cells["baseline_cell_id"])).sum()):
         cell_is = figures.counted(count, "cell is", "cells are")
-        lines += [f"Why {cell_is} not linear is not known: the trials do not tell the parts of a step.", ""]
+        lines += [f"Why {cell_is} not linear is not known: the trials do not report the parts of a step.", ""]
     return lines
 
 
@@ -163,8 +163,8 @@ def _clocks(cells: pd.DataFrame) -> list[str]:
         return []
     return [
         f"In {figures.counted(count, 'cell', 'cells')} GPUs clocked up to {figures.percent(slower.max())}% lower than"
-        " in the baseline (gpu_clock_mhz), as they do at their power limit: so much of the loss is the clock's. A GPU"
-        " that gets there slows down within seconds: trainable.warmup_s=2 trainable.window_s=4 compare what lasts.",
+        " in the baseline (gpu_clock_mhz), as they do at their power limit, which explains that part of the loss. GPUs"
+        " slow down within seconds: trainable.warmup_s=2 trainable.window_s=4 compare steady clocks.",
         "",
     ]
 
@@ -174,7 +174,7 @@ def _without_baseline(cells: pd.DataFrame) -> list[str]:
     if not empty.any() or empty.all():
         return []
     many = figures.counted(int(empty.sum()), "cell has", "cells have")
-    return [f"{many} no speed-up: there is no ok cell to compare with that is alike except for its gpus.", ""]
+    return [f"{many} no speed-up: there is no ok cell that differs only in its gpus.", ""]
 
 
 def _empty(cells: pd.DataFrame) -> list[str]:

@@ -35,7 +35,7 @@ _DISPENSABLE = ("epoch [s]", "global batch", "to target", "lost most to", "sampl
 _NUMBERS = ("device batch", "gpus", "global batch", "samples/s", "speed-up", "efficiency", "to target", "epoch [s]")
 _MOST_NOTES = 10
 _SIGNS = (
-    "▼ worse, ▲ better than at the reference batch (the 95% interval of the difference leaves out 0);"
+    "▼ worse, ▲ better than at the reference batch (the 95% interval of the difference excludes 0);"
     " † the timing is not valid."
 )
 
@@ -90,7 +90,7 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
         for line in lines:
             console.print(_item("•", line))
     if found.more_seeds:
-        console.print(_item("•", "More seeds would make it more certain:"))
+        console.print(_item("•", "Further seeds would make the choice more certain:"))
     for more in found.more_seeds:
         console.print(Text(_plain(f"    - {more.name}: {more.seeds} more")))
     for command in found.commands:

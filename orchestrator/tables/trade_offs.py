@@ -24,8 +24,8 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
     ]
     time, *others = _columns(found, bests).items()
     faster = ("times as fast", [_as_fast(first_s, point.time_s) if point else "" for point in bests])
-    among = ", of those whose accuracy is within the margin" if found.baseline_cell_id else ""
-    title = f"The best cell of each number of {found.counted}{among} (means over seeds)"
+    among = ", among those whose accuracy is within the margin" if found.baseline_cell_id else ""
+    title = f"The best cell for each number of {found.counted}{among} (means over seeds)"
     return _table("gpu-counts", title, names, dict([time, faster, *others]))
 
 
@@ -40,7 +40,7 @@ def front_table(found: Recommendation) -> TextTable | None:
     columns = _columns(found, found.front)
     known = [title.partition(" [")[0] for title, texts in columns.items() if any(texts)]
     many = f"{', '.join(known[:-1])} and {known[-1]} at once" if len(known) > 1 else known[0]
-    title = f"No other cell beats one of these in {many} (means over seeds)"
+    title = f"Cells that no other one beats in {many} (means over seeds)"
     return _table("front", title, [_called(found, point) for point in found.front], columns)
 
 

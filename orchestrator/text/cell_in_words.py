@@ -1,4 +1,4 @@
-"""A cell in words: `2 GPUs with a batch of 256 each (512 in all), learning rate scaled linearly`."""
+"""A cell in words: `2 GPUs with a batch of 256 each (512 in all) and the learning rate scaled linearly`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def in_words(row: Row, columns: Sequence[str]) -> str:
     batch = f" with {_batch(row, left.pop('device_batch_size'))}"
     rate = _rate(left.pop("lr_rule", None), left.pop("lr_multiplier", None))
     named = [f"{axis(column)}={figures.asked(value)}" for column, value in left.items()]
-    return ", ".join(filter(None, [what + batch, rate, *named]))
+    return ", ".join([what + batch + rate, *named])
 
 
 def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
@@ -49,7 +49,7 @@ def _batch(row: Row, device_batch_size: Any) -> str:
     if row["gpus"] > 1 and row["strategy"] == _UNEQUAL:
         return f"a batch of {whole} in unequal shares"
     if row["gpus"] > 1 and row["strategy"] == INDEPENDENT:
-        return f"a batch of {each} each, for a model of its own"
+        return f"a batch of {each} each (one model per GPU)"
     passes = row["global_batch_size"] / (device_batch_size * max(row["gpus"], 1))
     times = f"{math.ceil(passes)} × " if passes > 1 else ""
     up_to = "" if passes.is_integer() else "up to "  # shares are unequal, and `device_batch_size` is the largest
@@ -62,4 +62,4 @@ def _rate(rule: str | None, multiplier: float | None) -> str:
     if rule is None and multiplier is None:
         return ""
     scaled = "" if rule is None else f" {RULES[rule].in_words}" if rule in RULES else f" by lr_rule={rule}"
-    return f"learning rate{scaled}{'' if multiplier is None else f' × {multiplier:g}'}"
+    return f" and the learning rate{scaled}{'' if multiplier is None else f' × {multiplier:g}'}"

@@ -24,9 +24,9 @@ def head(cells: pd.DataFrame, title: str) -> list[str]:
     on_cpu = "; without GPUs, gpus counts worker processes" if "cpu" in set(cells["device"]) else ""
     fewest, most = cells["n_seeds"].min(), cells["n_seeds"].max()
     seeds = f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
-    alone = "" if most > 1 else ", and so no intervals"
+    alone = "" if most > 1 else ", so there are no intervals"
     sweep = figures.plain(cells["sweep"].iloc[0])
-    return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds} a cell{alone}."]
+    return [f"# {title}: {sweep}", "", f"Device: {devices}{on_cpu}. {seeds} per cell{alone}."]
 
 
 def method(cells: pd.DataFrame) -> str:

@@ -16,8 +16,8 @@ def test_cells_of_different_work_get_no_recommendation(records: list[TrialRecord
     found = decide(*frames, Terms(objective="none", axes=AXES), verdicts(claims, *frames))
     assert (found.cell_id, found.provisional, found.more_seeds, found.front) == (None, False, (), ())
     assert found.sentence == (
-        "Claims: 1 confirmed, 1 inconclusive. The largest speed-up is 3.00× [3.00, 3.00], 75% of the ideal, by 4 GPUs"
-        " with a batch of 32 each (128 in all). Nothing is recommended, as asked: report.objective=none."
+        "Claims: 1 confirmed, 1 inconclusive. The largest speed-up is 3.00× [3.00, 3.00], 75% of the ideal, for 4 GPUs"
+        " with a batch of 32 each (128 in all). Nothing is recommended, as requested (report.objective=none)."
     )
     assert recommendation_markdown(found, "demo").startswith("# In short: demo\n\n**Claims: 1 confirmed")
 
@@ -26,7 +26,7 @@ def test_a_sweep_that_no_more_gpus_speed_up_says_so(record_of: RecordOf) -> None
     frames = collect([record_of(g, metrics=measured(100 / g, 0.9)) for g in (1, 2)], scaling="weak")
     told = decide(*frames, Terms(objective="none", axes=AXES)).sentence
     assert told.startswith(
-        "No cell gains by more GPUs: the best is 0.50×, 25% of the ideal, by 2 GPUs with a batch of 32 each "
+        "No cell is faster with more GPUs: the best speed-up is 0.50×, 25% of the ideal, for 2 GPUs with a batch of 32"
     )
 
 
@@ -37,7 +37,7 @@ def test_the_largest_speed_up_is_one_whose_timing_is_valid(record_of: RecordOf) 
         ]
         return decide(*collect(records, scaling="weak"), Terms(objective="none", axes=AXES)).sentence
 
-    assert "The largest speed-up is 2.00×, 100% of the ideal, by 2 GPUs with a batch of 32 each " in told(
+    assert "The largest speed-up is 2.00×, 100% of the ideal, for 2 GPUs with a batch of 32 each " in told(
         "device", "device", "shared"
     )
     assert "(128 in all) (its timing is not valid)." in told("device", "shared", "shared")

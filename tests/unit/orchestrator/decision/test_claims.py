@@ -122,7 +122,7 @@ def test_identical_seeds_are_no_certainty(record_of: RecordOf, expression: str, 
         for seed in range(3)
     ]
     found = judged(collect(records, scaling="weak", reference_batch_size=32), expression)
-    why = "all 3 seeds are identical, which tells nothing of chance" if verdict == "inconclusive" else ""
+    why = "all 3 seeds are identical, which says nothing about chance" if verdict == "inconclusive" else ""
     assert (found.verdict, found.why, found.seeds_to_settle) == (verdict, why, None)
 
 
@@ -153,8 +153,9 @@ def test_golden_table(frames: Any) -> None:
 GOLDEN = """\
 # Claims: demo
 
-×: the claim's left side over its right side, on logarithms; without ×, left less right, in the unit of its columns. \
-Brackets: 95% intervals, paired by seed; a claim is confirmed or refuted where all of its interval says so.
+×: left side of the claim divided by its right side, averaged on logarithms; without ×: left minus right, in the unit \
+of the columns. Brackets: 95% intervals, paired by seed. A claim is confirmed if its whole interval agrees with it, \
+and refuted if none of it does.
 
 | claim                                    | verdict   | left against right   | left ÷ or − right     | seeds   | said\
  of   | as                                                 |
@@ -200,7 +201,7 @@ def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: Rec
     assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
     assert judged(other, APART).left == pytest.approx(np.log(1.5))
     between = judged(with_curves(record_of, {1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
-    assert (between.verdict, between.why) == ("inconclusive", "the interval holds values on both sides")
+    assert (between.verdict, between.why) == ("inconclusive", "the interval includes values on both sides")
     assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
     assert judged(other, APART, needs_epochs=50).why == "it needs 50 epochs, and the shortest trial had 10"
 
@@ -212,7 +213,7 @@ def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: Rec
         (BY_CHANCE, "loss_distance({gpu: 1}, {gpus: 2}) > 0", "there is no axis 'gpu' (did you mean 'gpus'?)"),
         (BY_CHANCE, "loss_distance({gpus: 1}, {}) > 0", "{} of loss_distance selects 2 cells: narrow it"),
         (BY_CHANCE[:2], ALIKE, "seed_distance needs curves of 3 seeds of each cell with 5 epochs in common"),
-        ((1.0, 1.0, 1.0), ALIKE, "all 3 seeds are identical, which tells nothing of chance"),
+        ((1.0, 1.0, 1.0), ALIKE, "all 3 seeds are identical, which says nothing about chance"),
     ],
 )
 def test_what_a_claim_of_loss_curves_lacks_is_told_in_a_line(

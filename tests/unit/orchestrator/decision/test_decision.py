@@ -12,51 +12,51 @@ from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measure
 GOLDEN = """\
 # Recommendation: demo
 
-**Use 2 GPUs with a batch of 32 each (64 in all), learning rate not scaled: time for the fixed budget 30.0 s, against \
-60.0 s of the baseline (1 GPU with a batch of 32, learning rate not scaled); 60.0 GPU-seconds, against 60.0; \
-validation accuracy the same as the baseline's (0.01 lower is allowed).**
+**Use 2 GPUs with a batch of 32 each (64 in all) and the learning rate unchanged: training for the fixed budget takes \
+30.0 s (baseline: 60.0 s), costs 60.0 GPU-seconds (baseline: 60.0), and validation accuracy is the same as the \
+baseline's (up to 0.01 lower is allowed).** The baseline is 1 GPU with a batch of 32 and the learning rate unchanged.
 
-Probability that it is the best cell or within 2% of the best: over 99%. Probability that its validation accuracy is \
-within the margin: over 99%.
+The probability that it is the best cell or within 2% of the best is over 99%. The probability that its validation \
+accuracy is within the margin is over 99%.
 
 With 95% probability its time for the fixed budget is no more than that of the best cell within the margin.
 
-The best cell of each number of GPUs, of those whose accuracy is within the margin (means over seeds):
+The best cell for each number of GPUs, among those whose accuracy is within the margin (means over seeds):
 
-| cell                                                                          | time [s]   | times as fast   | \
-validation accuracy   | cost [GPU-seconds]   |
-|:------------------------------------------------------------------------------|:-----------|:----------------|:-----\
------------------|:---------------------|
-| 1 GPU with a batch of 32, learning rate not scaled                            | 60.0       | 1.00×           | \
-0.910                 | 60.0                 |
-| 2 GPUs with a batch of 32 each (64 in all), learning rate not scaled (chosen) | 30.0       | 2.00×           | \
-0.910                 | 60.0                 |
-| 4 GPUs: no cell keeps the margin                                              |            |                 |      \
-                 |                      |
+| cell                                                                                | time [s]   | times as fast   \
+| validation accuracy   | cost [GPU-seconds]   |
+|:------------------------------------------------------------------------------------|:-----------|:----------------|\
+:----------------------|:---------------------|
+| 1 GPU with a batch of 32 and the learning rate unchanged                            | 60.0       | 1.00×           \
+| 0.910                 | 60.0                 |
+| 2 GPUs with a batch of 32 each (64 in all) and the learning rate unchanged (chosen) | 30.0       | 2.00×           \
+| 0.910                 | 60.0                 |
+| 4 GPUs: no cell is within the margin                                                |            |                 \
+|                       |                      |
 
 Why:
 
-- Of 3 cells it has the least time for the fixed budget, of those whose accuracy is more likely than not within the \
-margin.
-- Not the time to a target accuracy: the sweep has no trainable.target_accuracy.
+- Of 3 cells, it has the least time for the fixed budget, among those whose accuracy is more likely than not within \
+the margin.
+- The time to a target accuracy is not compared, because the sweep has no trainable.target_accuracy.
 - 1 cell is shown to lose more than 0.01 in validation accuracy.
 - Not considered: 1 cell is not ok.
 
 What would change it:
 
-- report.margin=0.05 would let in 4 GPUs with a batch of 32 each (128 in all), learning rate not scaled: 20.0 s, \
+- report.margin=0.05 would allow 4 GPUs with a batch of 32 each (128 in all) and the learning rate unchanged: 20.0 s, \
 validation accuracy 0.0500 lower than the baseline's (within 0.01 with probability below 1%).
 
-No other cell beats one of these in time, validation accuracy and cost at once (means over seeds):
+Cells that no other one beats in time, validation accuracy and cost at once (means over seeds):
 
-| cell                                                                          | time [s]   | validation accuracy   \
-| cost [GPU-seconds]   |
-|:------------------------------------------------------------------------------|:-----------|:----------------------|\
-:---------------------|
-| 4 GPUs with a batch of 32 each (128 in all), learning rate not scaled         | 20.0       | 0.860                 \
-| 80.0                 |
-| 2 GPUs with a batch of 32 each (64 in all), learning rate not scaled (chosen) | 30.0       | 0.910                 \
-| 60.0                 |
+| cell                                                                                | time [s]   | validation \
+accuracy   | cost [GPU-seconds]   |
+|:------------------------------------------------------------------------------------|:-----------|:-----------------\
+-----|:---------------------|
+| 4 GPUs with a batch of 32 each (128 in all) and the learning rate unchanged         | 20.0       | 0.860            \
+     | 80.0                 |
+| 2 GPUs with a batch of 32 each (64 in all) and the learning rate unchanged (chosen) | 30.0       | 0.910            \
+     | 60.0                 |
 """
 
 
@@ -71,7 +71,7 @@ def test_golden_values(records: list[TrialRecord]) -> None:
     assert found.cell_id in ("1-32-none", "2-32-none") and found.baseline_cell_id == "1-32-none"
     assert found.p_best > 0.99
     by_time = decided(records, objective="cost", price_per_gpu_hour=3.0).sentence
-    assert "cost for the fixed budget 0.0500, " in by_time and ("60.0 s" in by_time or "30.0 s" in by_time)
+    assert "training for the fixed budget costs 0.0500" in by_time and ("60.0 s" in by_time or "30.0 s" in by_time)
     assert {(p.cell_id, round(p.cost, 6)) for p in found.front} == {
         ("4-32-none", round(4 * 20 / 3600 * 3, 6)),
         ("2-32-none", 0.05),
@@ -81,12 +81,10 @@ def test_golden_values(records: list[TrialRecord]) -> None:
 def test_a_cost_in_ones_own_currency_is_told_as_a_cost(records: list[TrialRecord]) -> None:
     both = decided(records, price_per_gpu_hour=3.0).lead
     assert (
-        "30.0 s, against 60.0 s of the baseline (1 GPU with a batch of 32, learning rate not scaled); cost 0.0500, "
-        in both
+        "takes 30.0 s (baseline: 60.0 s), costs 0.0500 (baseline: 0.0500), and validation accuracy is the same" in both
     )
-    assert "; cost 0.0500, against 0.0500; validation accuracy the same" in both
     alone = decided([each for each in records if each.gpus == 1], price_per_gpu_hour=3.0).lead
-    assert alone.endswith("60.0 s, the baseline itself, at cost 0.0500.")
+    assert alone.endswith("which is the baseline: training for the fixed budget takes 60.0 s and costs 0.0500.")
     dearest = decided(records, objective="cost", price_per_gpu_hour=3.0)
     assert "your price" not in dearest.sentence and "cost [at your price]" in recommendation_markdown(dearest, "demo")
 
@@ -94,7 +92,7 @@ def test_a_cost_in_ones_own_currency_is_told_as_a_cost(records: list[TrialRecord
 def test_of_cells_on_several_device_models_one_is_to_be_chosen(record_of: RecordOf) -> None:
     valid = [record_of(1, s, metrics=measured(100, 0.9), provenance={"device_model": "A"}) for s in range(3)]
     mixed = [record_of(2, s, metrics=measured(200, 0.9), provenance={"device_model": "AAB"[s]}) for s in range(3)]
-    assert "To know, choose one device model (cluster.gpu_type)." in decided([*valid, *mixed]).lead
+    assert "To find out, choose one device model (cluster.gpu_type)." in decided([*valid, *mixed]).lead
 
 
 def test_a_wider_margin_lets_the_fast_cell_in(records: list[TrialRecord]) -> None:
@@ -128,13 +126,13 @@ def test_a_target_that_nobody_reached_falls_back_and_says_so(records: list[Trial
     assert found.measure == "time for the fixed budget"
     assert found.provisional and "Provisional: no trial reached the target accuracy." in found.sentence
     assert "no trial reached" not in decided(records).sentence
-    assert "Not the time to a target accuracy: no trial reached the target." in found.reasons
+    assert "The time to a target accuracy is not compared, because no trial reached the target." in found.reasons
 
 
 def test_without_a_price_the_cost_is_what_gpus_are_held_and_the_time_beside_it(record_of: RecordOf) -> None:
     records = [record_of(g, s, metrics=measured(100 * g**0.5, 0.9)) for g in (1, 2) for s in range(3)]
     told = decided(records, objective="cost").sentence
-    assert "cost for the fixed budget 60.0 GPU-seconds, the baseline itself, in 60.0 s" in told
+    assert "the baseline: training for the fixed budget costs 60.0 GPU-seconds and takes 60.0 s." in told
 
 
 def test_whole_gpus_beside_fractions_of_one_are_told_as_a_config_has_them(record_of: RecordOf) -> None:
@@ -152,7 +150,7 @@ def test_energy_that_was_not_measured_recommends_nothing(records: list[TrialReco
 def test_figures_that_code_of_ones_own_has_yet_to_report_are_named(record_of: RecordOf) -> None:
     found = decided([record_of(1, seed, metrics={"samples_per_s": 100.0}) for seed in range(3)])
     assert found.cell_id is None and found.sentence.endswith(
-        "1 cell has no time for the fixed budget (trials have one that report samples_per_s and samples, or train_s)."
+        "1 cell has no time for the fixed budget (trials need to report samples_per_s and samples, or train_s)."
     )
     failed = decided([record_of(1, 0, Status.FAILED, note="broken")])
     assert "samples_per_s" not in failed.sentence
@@ -165,7 +163,10 @@ def test_energy_is_minimised_where_it_is_measured(record_of: RecordOf) -> None:
     ]
     found = decided(records, objective="energy")
     assert found.cell_id == "1-32-none"
-    assert "energy for the fixed budget 12.0 kJ, the baseline itself" in found.sentence
+    assert (
+        "the baseline: training for the fixed budget uses 12.0 kJ, takes 60.0 s, and costs 60.0 GPU-seconds."
+        in found.sentence
+    )
 
 
 def test_without_a_reference_the_most_accurate_cell_is_the_baseline(record_of: RecordOf) -> None:
@@ -173,7 +174,7 @@ def test_without_a_reference_the_most_accurate_cell_is_the_baseline(record_of: R
     bad = [record_of(4, s, batch=64, metrics=measured(400, 0.2 + s / 1000)) for s in range(3)]
     found = decided(good + bad)
     assert found.cell_id == found.baseline_cell_id == "2-64-none"
-    assert "No cell is known to be at the reference batch: the baseline is the most accurate one." in found.reasons
+    assert "No cell is known to be at the reference batch, so the baseline is the most accurate one." in found.reasons
 
 
 def test_cells_that_tie_are_chosen_by_accuracy_and_say_so(record_of: RecordOf) -> None:
@@ -182,7 +183,7 @@ def test_cells_that_tie_are_chosen_by_accuracy_and_say_so(record_of: RecordOf) -
     assert found.cell_id == "2-32-none"
     assert found.reasons[0] == (
         "The cells whose accuracy is more likely than not within the margin are within 2% of each other in time for the"
-        " fixed budget: it is the most accurate of them."
+        " fixed budget: this one is the most accurate of them."
     )
 
 
@@ -208,7 +209,7 @@ def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: 
     found = decided(records)
     assert found.cell_id == "2-32-none" and found.provisional
     assert found.more_seeds == found.commands == ()
-    told = "Up to 30 seeds would not tell it from 1 GPU with a batch of 32: take either."
+    told = "Even 30 seeds would not distinguish it from 1 GPU with a batch of 32: use either."
     assert told in found.would_change
 
 
@@ -219,8 +220,8 @@ def test_of_cells_that_are_as_fast_the_most_accurate_is_chosen(record_of: Record
     found = decided(records)
     assert found.cell_id == "2-32-none"
     assert found.reasons[0] == (
-        "Of 3 cells 2 are within 2% of the least time for the fixed budget, of those whose accuracy is more likely than"
-        " not within the margin: it is the most accurate of them."
+        "Of 3 cells, 2 are within 2% of the least time for the fixed budget, among those whose accuracy is more likely"
+        " than not within the margin: this one is the most accurate of them."
     )
 
 
@@ -235,7 +236,7 @@ def test_a_step_that_hangs_on_one_process_s_launches_says_so(record_of: RecordOf
         ]
         return decided(records).would_change
 
-    luck = "Its GPUs wait for their processes for 40% of a step, mostly for launches, and one process timed it"
+    luck = "Its GPUs spend 40% of a step waiting for their processes, mostly for kernel launches"
     assert any(line.startswith(luck) for line in changes(0.004, "7", "7", "7"))
     assert not any("launches" in line for line in changes(0.004, "7", "8", "9"))
     assert not any("launches" in line for line in changes(0.0009, "7", "7", "7"))
@@ -243,10 +244,10 @@ def test_a_step_that_hangs_on_one_process_s_launches_says_so(record_of: RecordOf
 
 def test_an_axis_ends_where_the_sweep_does_and_not_where_its_ok_cells_do(record_of: RecordOf) -> None:
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
-    edge = "Its GPU count, 2, is the sweep's largest: a wider axis may hold a better cell."
+    edge = "Its GPU count, 2, is the largest of the sweep: a larger one may be better."
     assert edge in decided(fine).would_change
     failed = [record_of(4, s, Status.OOM) for s in range(3)]
-    assert not [line for line in decided([*fine, *failed]).would_change if "wider axis" in line]
+    assert not [line for line in decided([*fine, *failed]).would_change if "of the sweep" in line]
 
 
 def test_a_faster_cell_whose_accuracy_is_near_the_margin_is_asked_for_seeds_until_that_is_known(
@@ -275,4 +276,6 @@ def test_of_cells_that_are_as_fast_those_come_first_that_surely_are(record_of: R
     ]
     found = decided(records)
     assert found.cell_id == "2-32-none"
-    assert found.reasons[0].endswith("it is the most accurate of those that are as good as any with 90% probability.")
+    assert found.reasons[0].endswith(
+        "this one is the most accurate of those that are as good as any with 90% probability."
+    )

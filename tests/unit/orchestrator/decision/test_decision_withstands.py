@@ -55,7 +55,7 @@ def test_any_records(record_of: RecordOf, seed: int) -> None:
         axes=AXES | axis_columns(list(records.values())),
     )
     found = decide(*frames, terms)
-    assert found.sentence.startswith(("Use ", "Least ", "No recommendation")) or terms.objective == "none"
+    assert found.sentence.startswith(("Use ", "The ", "No recommendation")) or terms.objective == "none"
     assert recommendation_markdown(found, "demo").startswith(f"# {found.title}: demo")
     assert json.loads(recommendation_json(found, "demo"))["sentence"] == found.sentence
     assert scaling(*frames)[0].startswith("# Scaling laws")

@@ -13,7 +13,7 @@ from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measure
 def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None:
     found = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
     assert found.provisional and math.isnan(found.p_best)
-    assert found.sentence.endswith("Provisional: one seed tells nothing about chance.")
+    assert found.sentence.endswith("Provisional: one seed per cell does not show how much results vary by chance.")
     assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
     assert found.commands == (
         "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2,1]' 'sweep.axes.device_batch_size=[32]'"
@@ -28,13 +28,13 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
     found = decided(records)
     assert (found.cell_id, found.provisional) == ("2-32-none", True)
     assert found.sentence == (
-        "Least time for the fixed budget, 40.0 s: 2 GPUs with a batch of 32 each (64 in all), for 80.0 GPU-seconds, at"
-        " 1.50× its baseline's throughput. Whether it trains as well as the others is not known: no trial reported a"
-        " validation accuracy."
+        "The fastest is 2 GPUs with a batch of 32 each (64 in all): training for the fixed budget takes 40.0 s and"
+        " costs 80.0 GPU-seconds, at 1.50× the throughput of its baseline. Whether it trains as well as the others is"
+        " not known, because no trial reported a validation accuracy."
     )
     told = recommendation_markdown(found, "demo")
-    assert "The best cell of each number of GPUs (means over seeds)" in told
-    assert "Probability that it has the least time for the fixed budget or is within 2% of it: over 99%." in told
+    assert "The best cell for each number of GPUs (means over seeds)" in told
+    assert "The probability that it has the least time for the fixed budget or is within 2% of it is over 99%." in told
     assert "best cell or within" not in told  # nobody knows which cell is best
 
 
@@ -53,7 +53,7 @@ def test_the_fastest_is_not_taken_for_the_most_accurate_where_only_a_test_set_te
 
 def test_of_one_cell_no_chance_of_being_the_best_is_told(records: list[TrialRecord]) -> None:
     found = decided(records[:3])
-    assert found.sentence.endswith("Provisional: no other cell has a figure to compare it with.") and found.provisional
+    assert found.sentence.endswith("Provisional: no other cell can be compared with it.") and found.provisional
     assert math.isnan(found.p_best) and math.isnan(found.behind) and found.more_seeds == ()
     assert "robability" not in recommendation_markdown(found, "demo")
 
@@ -65,12 +65,12 @@ def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
         for g, given in drops.items()
         for s, drop in enumerate(given)
     ]
-    told = "Up to 30 seeds would not tell whether the accuracy of 4 GPUs with a batch of 32 each (128 in all) keeps the"
-    assert f"{told} margin of 0.01: it is too near it." in decided(records).would_change
+    told = "Even 30 seeds would not show whether the accuracy of 4 GPUs with a batch of 32 each (128 in all) is within"
+    assert f"{told} the margin of 0.01: it is too close to it." in decided(records).would_change
 
 
 def test_seeds_that_change_nothing_make_it_provisional(record_of: RecordOf) -> None:
-    told = "all seeds of each cell came to the same accuracy, as if the seed changed nothing"
+    told = "all seeds of each cell reached exactly the same accuracy, as if the seed had no effect"
     alike = [record_of(g, s, metrics=measured(100 * g + s, 0.9)) for g in (1, 2) for s in range(3)]
     found = decided(alike)
     assert found.provisional and found.sentence.endswith(f"Provisional: {told}.")
@@ -82,7 +82,7 @@ def test_seeds_that_change_nothing_make_it_provisional(record_of: RecordOf) -> N
     [
         (0.0, "With 95% probability its time is no more than that of the best cell."),
         (0.031, "With 95% probability its time is at most 4% above that of the best cell."),
-        (41_548.3, "How far its time may be above that of the best cell is not known: the seeds are too few to tell."),
+        (41_548.3, "There are too few seeds to tell how far its time may be above that of the best cell."),
     ],
 )
 def test_how_far_the_choice_may_be_behind_is_told_where_it_is_bounded(behind: float, told: str) -> None:
@@ -100,7 +100,7 @@ def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of
     ]
     chosen, other = decided(records).shortlist
     assert chosen.name.startswith("2 GPUs ")
-    assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which has no more"
+    assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which needs no more"
 
 
 @pytest.mark.parametrize(
@@ -109,14 +109,13 @@ def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of
         (
             {1: 50, 2: 100, 4: 101},
             {1: 0.9, 2: 0.905, 4: 0.902},
-            "64% (86% for 4 GPUs with a batch of 32 each (128 in all), which came out less accurate, and no more than"
-            " 2% ahead).",
+            "64% (86% for 4 GPUs with a batch of 32 each (128 in all), which was less accurate, and at most 2% ahead).",
         ),
         ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, "87%."),
         (
             {1: 50, 2: 100, 4: 103},
             {1: 0.9, 2: 0.9, 4: 0.8905},
-            "58% (61% for 2 GPUs with a batch of 32 each (64 in all), which came out 3.0% behind); the probability that"
+            "58% (61% for 2 GPUs with a batch of 32 each (64 in all), which was 3.0% behind); the probability that"
             " its accuracy is within the margin is 60%.",
         ),
         (
@@ -138,8 +137,8 @@ def test_a_rival_that_is_likelier_to_be_the_best_is_told_with_why_it_is_not_the_
         for s in range(3)
     ]
     found = decided(records)
-    doubt = f"Provisional: the probability that it is the best, or within 2% of it, is {told}"
-    assert found.sentence.partition(" is allowed). ")[2] == doubt
+    doubt = f"Provisional: the probability that it is the best cell, or within 2% of the best, is {told}"
+    assert found.sentence.partition(" a batch of 32. ")[2] == doubt
 
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(1, True), (9, True), (10, False), (None, False)])
@@ -148,4 +147,4 @@ def test_accuracies_after_a_few_steps_are_a_doubt(record_of: RecordOf, steps: in
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | few) for g in (1, 2) for s in range(3)]
     told = [doubt for doubt in decided(records).doubts if "an accuracy says little" in doubt]
     assert bool(told) is doubtful
-    assert steps != 1 or told == ["cells were trained for as little as 1 step, after which an accuracy says little"]
+    assert steps != 1 or told == ["some cells were trained for only 1 step, after which an accuracy says little"]

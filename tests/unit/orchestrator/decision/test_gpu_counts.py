@@ -46,12 +46,12 @@ def test_worker_processes_are_not_called_gpus(record_of: RecordOf) -> None:
         assert table is not None
         return table.title
 
-    assert title("cpu").startswith("The best cell of each number of processes, of those")
-    assert title("cuda").startswith("The best cell of each number of GPUs, of those")
+    assert title("cpu").startswith("The best cell for each number of processes, among those")
+    assert title("cuda").startswith("The best cell for each number of GPUs, among those")
 
 
 def test_a_sweep_of_one_gpu_count_says_that_it_knows_nothing_of_others(record_of: RecordOf) -> None:
     one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
-    told = "Only gpus=1 was tried: what more of them would be worth is not known (sweep.axes.gpus)."
+    told = "Only gpus=1 was tried, so nothing is known about other numbers of GPUs (sweep.axes.gpus)."
     assert told in decided(one).would_change
     assert told not in decided([*one, record_of(2, 0, Status.OOM)]).would_change

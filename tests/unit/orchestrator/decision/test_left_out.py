@@ -23,9 +23,10 @@ def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_va
     assert (found.cell_id, found.name, found.provisional, found.more_seeds) == (None, "", True, ())
     first, second = ("1 GPU with a batch of 32", "2 GPUs with a batch of 32 each (64 in all)")
     assert found.lead == (
-        f"No recommendation yet: the best seems to be {first}, with time for the fixed budget 15.0 s against 60.0 s of"
-        f" {second}, but its timing is not valid (timed window below 2 s or 50 steps). To know, give the trials a"
-        " longer budget (budget.epochs, or the length set in its place), or trainable.window_s where there is that key."
+        f"No recommendation yet: the best cell seems to be {first}, whose time for the fixed budget is 15.0 s,"
+        f" compared with 60.0 s for {second}; but its timing is not valid (timed window below 2 s or 50 steps). To find"
+        " out, give the trials a longer budget (budget.epochs, or the length that is set instead), or set"
+        " trainable.window_s, if the trainable has that key."
     )
     assert found.further == ("Not considered: 1 cell has no valid timing.",)
     assert "(chosen)" not in recommendation_markdown(found, "demo")
@@ -34,7 +35,7 @@ def test_nothing_is_recommended_while_a_cell_seems_better_whose_timing_is_not_va
         (2, ""),
     ]
     assert {each.cell_id: each.why_not for each in found.shortlist}["2-32-none"] == (
-        f"the best seems to be {first}, whose timing is not valid"
+        f"the best cell seems to be {first}, whose timing is not valid"
     )
 
 
@@ -42,9 +43,9 @@ def test_what_seems_better_may_train_worse_where_only_test_accuracies_are_known(
     fast = [record_of(1, s, metrics=measured(400, 0.9) | SHORT) for s in range(3)]
     slow = [record_of(2, s, metrics=measured(100, 0.9) | LONG) for s in range(3)]
     tested = [replace(r, metrics={**r.metrics, "val_accuracy": None, "accuracy": 0.9}) for r in (*fast, *slow)]
-    assert decided(tested).further[0] == (
-        "Whether it trains as well as the others is not known: no trial reported a validation accuracy, and accuracy on"
-        " the test set chooses nothing: report it as val_accuracy, too."
+    assert decided(tested).further[:2] == (
+        "Whether it trains as well as the others is not known, because no trial reported a validation accuracy.",
+        "Accuracy on the test set is not used to choose; report a val_accuracy, too.",
     )
 
 
@@ -60,7 +61,7 @@ def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
     spoiled = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
     found = decided([*slow, *spoiled])
     assert found.cell_id == chosen and found.lead.startswith(
-        "Use 2 GPUs" if chosen else "No recommendation yet: the best seems to be 4 GPUs"
+        "Use 2 GPUs" if chosen else "No recommendation yet: the best cell seems to be 4 GPUs"
     )
 
 
@@ -83,9 +84,9 @@ def test_the_remedy_is_one_against_what_spoiled_the_timing(
     valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
     given = {**fields, "metrics": measured(200, 0.9) | fields.get("metrics", {})}
     found = decided([*valid, *(record_of(g, s, **given) for g in (2, 4, 8, 16) for s in range(3))])
-    assert found.cell_id is None and f"To know, {remedy}" in found.lead
+    assert found.cell_id is None and f"To find out, {remedy}" in found.lead
     named = "; ".join(f"{gpus} GPUs with a batch of 32 each ({32 * gpus} in all), 30.0 s" for gpus in (4, 8))
-    assert found.further[0] == f"Others seem better without a valid timing, too: {named}; 1 more."
+    assert found.further[0] == f"Other cells without a valid timing seem better, too: {named}; 1 more."
 
 
 def test_cells_that_could_not_be_chosen_are_told_where_none_is(record_of: RecordOf) -> None:
@@ -111,13 +112,14 @@ def test_where_no_timing_is_valid_that_is_said_first_and_then_what_seems_the_bes
     found = decided([*records, record_of(4, 0, Status.OOM, note="memory")])
     assert (found.cell_id, found.provisional, found.doubts, found.commands) == (None, True, (), ())
     assert found.lead == (
-        "No recommendation yet: no timing is valid (others took 30% of the cores' time). To know, run it again"
-        " (rerun=all), or with further seeds, while nothing else uses the machine."
+        "No recommendation yet, because no timing is valid (others took 30% of the cores' time). To get one, run it"
+        " again (rerun=all), or with further seeds, while nothing else uses the machine."
     )
     assert found.further == (
-        "So far the best seems to be 2 GPUs with a batch of 32 each (64 in all): time for the fixed budget 30.0 s,"
-        " against 60.0 s of the baseline (1 GPU with a batch of 32); 60.0 GPU-seconds, against 60.0; validation"
-        " accuracy the same as the baseline's (0.01 lower is allowed).",
+        "So far the best cell seems to be 2 GPUs with a batch of 32 each (64 in all): training for the fixed budget"
+        " takes 30.0 s (baseline: 60.0 s), costs 60.0 GPU-seconds (baseline: 60.0), and validation accuracy is the same"
+        " as the baseline's (up to 0.01 lower is allowed).",
+        "The baseline is 1 GPU with a batch of 32.",
         "Not considered: 1 cell is not ok.",
     )
     assert {each.why_not for each in found.shortlist} == {"no timing is valid"}
@@ -129,7 +131,7 @@ def test_one_valid_timing_does_not_make_less_of_the_others(record_of: RecordOf) 
     fast = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]
     for timing in ("shared", "device"):
         found = decided([*(record_of(1, s, timing=timing, metrics=measured(100, 0.9)) for s in range(3)), *fast])
-        assert found.cell_id is None and "the best seems to be 2 GPUs" in found.sentence
+        assert found.cell_id is None and "the best cell seems to be 2 GPUs" in found.sentence
 
 
 def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: RecordOf) -> None:
@@ -139,9 +141,9 @@ def test_accuracies_are_compared_with_a_baseline_of_no_valid_timing(record_of: R
     found = decided(shared + good + bad)
     assert (found.cell_id, found.baseline_cell_id) == ("2-32-none", "1-32-none")
     assert found.sentence == (
-        "Use 2 GPUs with a batch of 32 each (64 in all): time for the fixed budget 30.0 s, for 60.0 GPU-seconds;"
-        " validation accuracy the same as that of the baseline (1 GPU with a batch of 32) (0.01 lower"
-        " is allowed)."
+        "Use 2 GPUs with a batch of 32 each (64 in all): training for the fixed budget takes 30.0 s, costs"
+        " 60.0 GPU-seconds, and validation accuracy is the same as the baseline's (up to 0.01 lower is allowed)."
+        " The baseline is 1 GPU with a batch of 32."
     )
     assert found.reasons[0].startswith("Of 2 cells") and "1 cell has no valid timing" in found.reasons[-1]
     assert {point.cell_id for point in found.front} == {"2-32-none", "4-32-none"}

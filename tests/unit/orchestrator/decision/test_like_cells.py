@@ -22,7 +22,9 @@ def test_cells_of_like_batches_tell_what_few_seeds_do_not(record_of: RecordOf) -
     # All but the fastest are as accurate as the baseline; that one misses the margin by .0002, and errors are .0015.
     found = decided(flat_but_for_the_fastest(record_of, 0.0102))
     assert found.name.startswith("32 GPUs ") and 0.5 < found.p_within_margin < 0.9
-    told = [reason for reason in found.reasons if reason.startswith("Its own seeds came out more than 0.01 lower")]
+    told = [
+        reason for reason in found.reasons if reason.startswith("The mean of its own seeds is more than 0.01 lower")
+    ]
     assert len(told) == 1 and told[0].endswith("it is more likely than not within the margin.")
     # What its own seeds show beyond doubt is believed.
     assert decided(flat_but_for_the_fastest(record_of, 0.03)).name.startswith("16 GPUs ")
@@ -53,13 +55,13 @@ def falling_but_for_the_fastest(record_of: RecordOf) -> list[TrialRecord]:
 def test_the_margin_that_lets_a_cell_in_is_told_by_what_like_cells_tell_too(record_of: RecordOf) -> None:
     records = falling_but_for_the_fastest(record_of)
     found = decided(records)
-    (line,) = [each for each in found.would_change if "would let in 32 GPUs " in each]
+    (line,) = [each for each in found.would_change if "would allow 32 GPUs " in each]
     margin = float(line.removeprefix("report.margin=").split()[0])
-    assert margin > 0.01 and "0.0097 lower than the baseline's" in line and line.endswith("like batches came to).")
+    assert margin > 0.01 and "0.0097 lower than the baseline's" in line and line.endswith("similar batch size).")
     assert decided(records, margin=margin).name.startswith("32 GPUs ")
     (fastest,) = [each for each in found.shortlist if each.name.startswith("32 GPUs ")]
-    assert fastest.why_not.endswith("by what cells of like batches came to)")
+    assert fastest.why_not.endswith("judged together with cells of similar batch size)")
     # And where they speak for it, by a margin below what its own seeds lost.
     more = decided(flat_but_for_the_fastest(record_of, 0.0125)).would_change
-    line = next(each for each in more if "would let in 32 GPUs " in each)
-    assert float(line.removeprefix("report.margin=").split()[0]) < 0.0125 and line.endswith("like batches came to).")
+    line = next(each for each in more if "would allow 32 GPUs " in each)
+    assert float(line.removeprefix("report.margin=").split()[0]) < 0.0125 and line.endswith("similar batch size).")

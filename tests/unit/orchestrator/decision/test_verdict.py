@@ -167,11 +167,11 @@ def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
     assert found.why == "it needs 100 epochs, and the shortest trial had 20"
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=math.nan)
-    assert found.why == "it needs 100 epochs, and how many they had the trials do not tell"
+    assert found.why == "it needs 100 epochs, and the trials do not report theirs"
     assert of_difference(claim("a() > 0"), plain, epochs=math.nan).verdict == "confirmed"
     one, none = (of_difference(claim("a() > 0", needs_seeds=3), seeds) for seeds in ([3.0], [math.nan]))
-    assert (one.why, one.seeds_to_settle) == ("one seed has no interval", None)
-    assert (none.why, none.seeds_to_settle) == ("no seed has a value of both sides", None)
+    assert (one.why, one.seeds_to_settle) == ("one seed gives no interval", None)
+    assert (none.why, none.seeds_to_settle) == ("no seed has values for both sides", None)
 
 
 def test_seeds_to_settle():

@@ -122,7 +122,7 @@ def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
 
 def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons(page: Reader) -> None:
     text = " ".join(page.texts)
-    table = text[text.index("The best cell of each number of GPUs") : text.index("It is the fastest.")]
+    table = text[text.index("The best cell for each number of GPUs") : text.index("It is the fastest.")]
     told = [table.index(each) for each in ("slow", "1.00×", "4 GPUs: no cell keeps", "fast (chosen)", "6.81×", "0.981")]
     assert told == sorted(told)
 

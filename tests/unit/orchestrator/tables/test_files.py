@@ -21,11 +21,11 @@ RecordOf = Callable[..., TrialRecord]
 SPEEDUP = """\
 # Speed-up: demo
 
-Device: NVIDIA H200. 2 seeds a cell.
-Weak scaling: compared with the ok cell on the fewest gpus at the same batch per device, or with the \
+Device: NVIDIA H200. 2 seeds per cell.
+Weak scaling: compared with the ok cell with the fewest gpus and the same batch per device, or with the \
 baseline that the sweep names.
-Efficiency: the speed-up as a share of the ideal one, which is as many times as there are more gpus.
-Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both cells have the same ok seeds.
+Efficiency: the speed-up as a share of the ideal one, the ratio of the numbers of gpus.
+Brackets: 95% intervals (Student's t) of log ratios, paired by seed if both cells have the same ok seeds.
 † This timing is not valid; the note says why.
 
 | device batch   | LR rule   | gpus   | global batch   | samples/s              | speed-up             | efficiency  \
@@ -43,9 +43,9 @@ Brackets: 95% intervals, Student's t, on log ratios, paired by seed where both c
 | 32             | sqrt      | 8      | 256            |                        |                      |             \
  | infeasible     | needs 8 ranks; there is room for 4                    |
 
-Why 2 cells are not linear is not known: the trials do not tell the parts of a step.
+Why 2 cells are not linear is not known: the trials do not report the parts of a step.
 
-1 cell has no speed-up: there is no ok cell to compare with that is alike except for its gpus.
+1 cell has no speed-up: there is no ok cell that differs only in its gpus.
 
 Empty in summary.csv: epoch_s (not reported), time_to_target_s (no target, or not reached), energy_j (not measured), \
 gpu_util (not measured), power_w (not measured), peak_memory_gb (not measured), cost (no price, or no GPUs).
@@ -54,11 +54,11 @@ gpu_util (not measured), power_w (not measured), peak_memory_gb (not measured), 
 ACCURACY = """\
 # Accuracy: demo
 
-Device: NVIDIA H200. 2 seeds a cell.
-On the test set, which nothing chooses by. ±: half of a 95% interval, and brackets its ends where it is lopsided, \
-over the ok seeds: Student's t.
-▼ worse, ▲ better than the cell that is alike at the reference batch of 32: the 95% interval of the difference leaves \
-out 0. 2 comparisons, each by itself.
+Device: NVIDIA H200. 2 seeds per cell.
+On the test set, which is not used to choose cells. ±: half-width of the 95% interval over the ok seeds \
+(Student's t); brackets: its ends, if it is asymmetric.
+▼ worse, ▲ better than the corresponding cell at the reference batch of 32: the 95% interval of the difference \
+excludes 0. 2 comparisons, without correction for their number.
 
 | device batch   | gpus   | global batch   | none                      | sqrt                   |
 |:---------------|:-------|:---------------|:--------------------------|:-----------------------|
@@ -110,8 +110,10 @@ def test_cpus_and_single_seeds_are_told(record_of: RecordOf) -> None:
     records = [record_of(gpus, device="cpu", metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)]
     summary = collect(records, scaling="strong", price_per_gpu_hour=2)[1]
     text = speedup_markdown(summary)
-    assert "Device: cpu; without GPUs, gpus counts worker processes. 1 seed a cell, and so no intervals.\n" in text
-    assert "Strong scaling: compared with the ok cell on the fewest gpus at the same global batch" in text
+    assert (
+        "Device: cpu; without GPUs, gpus counts worker processes. 1 seed per cell, so there are no intervals.\n" in text
+    )
+    assert "Strong scaling: compared with the ok cell with the fewest gpus and the same global batch" in text
     assert accuracy_markdown(summary).endswith("\nNo trial reported an accuracy.\n")
     told = [record_of(gpus, device="cpu", metrics={"accuracy": 0.9}) for gpus in (1, 2)]
     compared = accuracy_markdown(collect(told, scaling="strong")[1])
@@ -222,7 +224,7 @@ def test_a_cell_that_one_process_timed_says_so(record_of: RecordOf) -> None:
         ]
         return collect(records, scaling="weak")[1]
 
-    assert "In 2 cells one process timed all seeds: by how much" in speedup_markdown(cells(lambda seed: "7"))
+    assert "In 2 cells one process timed all seeds. Processes differ" in speedup_markdown(cells(lambda seed: "7"))
     assert "one process" not in speedup_markdown(cells(str))
 
 
@@ -232,10 +234,12 @@ def test_steps_that_hang_on_launches_say_so(record_of: RecordOf) -> None:
         records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
         return speedup_markdown(collect(records, scaling="weak")[1])
 
-    assert "In 1 cell GPUs wait for their processes (40% of a step), mostly for launches" in text(0.0009, 0.004)
-    assert "In 2 cells GPUs wait for their processes (up to 40% of a step), mostly for launches" in text(0.001, 0.004)
-    assert "for launches" not in text(0.0009, 0.0)
-    assert "for launches" not in text(0.004, device="cpu", provenance={"device_model": "Xeon"})
+    assert "In 1 cell GPUs wait for their processes (40% of a step), mostly for kernel launches" in text(0.0009, 0.004)
+    assert "In 2 cells GPUs wait for their processes (up to 40% of a step), mostly for kernel launches" in text(
+        0.001, 0.004
+    )
+    assert "for kernel launches" not in text(0.0009, 0.0)
+    assert "for kernel launches" not in text(0.004, device="cpu", provenance={"device_model": "Xeon"})
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_lines_are_cells_alike_but_for_gpus(frames: Any) -> None:
 def test_the_table_says_what_the_measurements_saw(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_table, "frames", lambda layout, request: frames)
     told = predicted(request())
-    assert "The measurements saw up to 4 GPUs within one node (a node has 4)." in told
+    assert "Measured: up to 4 GPUs within one node (a node has 4)." in told
     assert "1 group of cells has fewer than 3 GPU counts" in told
     # 300 / 1.2 at seed 0; the geometric mean of 1, 1.01, 1.02 times that.
     assert "| device_batch_size=32, lr_rule=none | 3      | 96 " in told and "252 [" in told

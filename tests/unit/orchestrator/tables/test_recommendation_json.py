@@ -92,8 +92,8 @@ def test_the_alternatives_say_why_they_are_not_the_one(records: list[TrialRecord
         ),
     }
     assert found["baseline"]["why_not"] == (
-        "its time for the fixed budget is 100% above that of 2 GPUs with a batch of 32 each (64 in all), learning rate"
-        " not scaled"
+        "its time for the fixed budget is 100% above that of 2 GPUs with a batch of 32 each (64 in all) and the"
+        " learning rate unchanged"
     )
     assert found["not_considered"] == ["1 cell is not ok"]
 
@@ -103,7 +103,7 @@ def test_of_each_number_of_gpus_there_is_the_best_cell(records: list[TrialRecord
     assert [(each["gpus"], each["best"] and each["best"]["cell_id"], each["why_none"]) for each in found] == [
         (1, "1-32-none", ""),
         (2, "2-32-none", ""),
-        (3, None, "no cell keeps the margin"),
+        (3, None, "no cell is within the margin"),
         (4, None, "no cell is ok"),
     ]
     assert found[1]["best"]["time_s"] == pytest.approx(6000 / 202)
@@ -125,11 +125,11 @@ def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: Recor
         assert all(f"- {each['name']}: {each['seeds']} more" in text for each in found["undecided"]["more_seeds"])
         assert all(command in text for command in found["undecided"]["commands"])
         best, within = found["probability"]["best"], found["probability"]["within_margin"]
-        for what, chance in (("of the best", best), ("within the margin", within)):
-            alone = what == "within the margin" and recommendation.is_baseline
-            assert chance is None or alone or (f"{what}: {probability(chance)}." in text) is (chance >= SURE)
+        for what, chance in (("of the best", best), (" validation accuracy is within the margin", within)):
+            alone = what != "of the best" and recommendation.is_baseline
+            assert chance is None or alone or (f"{what} is {probability(chance)}." in text) is (chance >= SURE)
         time_s = found["recommended"]["figures"]["time"]["value"]
-        assert f"time for the fixed budget {figures.number(time_s)} s" in found["sentence"]
+        assert f"training for the fixed budget takes {figures.number(time_s)} s" in found["sentence"]
         others = [each for each in found["alternatives"] + [found["baseline"]] if each != found["recommended"]]
         front = [each for each in (found["recommended"], *others) if each["on_front"]]
         rows = [f"| {each['name']} | {figures.number(each['figures']['time']['value'])} " for each in front[1:]]
@@ -144,7 +144,9 @@ def test_without_a_valid_timing_nothing_is_recommended_to_programs_either(record
     )
     found = told(decide(*spoiled, Terms(axes={"gpus": "gpus"})))
     assert found["recommended"] is None and found["provisional"]
-    assert found["sentence"].startswith("No recommendation yet: no timing is valid (shared device). To know, ")
+    assert found["sentence"].startswith(
+        "No recommendation yet, because no timing is valid (shared device). To get one, "
+    )
     assert {each["timing_valid"] for each in [found["baseline"], *found["alternatives"]]} == {False}
 
 

@@ -24,7 +24,7 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
     amdahl, usl = (line for line in told.splitlines() if "| 1, 2, 4, 8" in line)
     assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and "a speed-up of 10.0×" in amdahl
     assert "USL" in usl and "| 0.1 [" in usl
-    assert "1 group of cells has fewer than 3 GPU counts, and no law." in told
+    assert "1 group of cells has fewer than 3 GPU counts, too few to fit a law." in told
     (batch,) = (line for line in told.splitlines() if "lr_rule=none, lr_multiplier=1.0" in line)
     assert "| 200 [" in batch and "150" in batch
     (other,) = (line for line in told.splitlines() if "lr_rule=linear, lr_multiplier=1.0" in line)
@@ -34,11 +34,11 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
 def test_laws_that_rest_on_timings_that_are_not_valid_say_so(record_of: RecordOf) -> None:
     sound = [trial(record_of, gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
     packed = [replace(each, timing="shared") if each.gpus == 8 else each for each in sound]
-    told = "1 cell has no valid timing, and the laws rest on their throughputs all the same."
+    told = "1 cell has no valid timing; the laws use their throughputs nevertheless."
     assert told in scaling(*collect(packed, scaling="weak"))[0]
     assert "no valid timing" not in scaling(*collect(sound, scaling="weak"))[0]
 
 
 def test_nothing_to_fit(record_of: RecordOf) -> None:
     told = scaling(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))[0]
-    assert told == "# Scaling laws\n\n1 group of cells has fewer than 3 GPU counts, and no law.\n"
+    assert told == "# Scaling laws\n\n1 group of cells has fewer than 3 GPU counts, too few to fit a law.\n"

@@ -42,7 +42,7 @@ def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons() -> None:
     best = TradeOff(cell_id="a", name="gpus=1", time_s=12.5, val_accuracy=0.9, cost=1.0)
     counts = (GpuCount(gpus=1, name="1 GPU", best=best), GpuCount(gpus=2, name="2 GPUs", best=None, why_none="no room"))
     lines = _ESCAPE.sub("", shown(100, found=replace(RECOMMENDATION, gpu_counts=counts))).splitlines()
-    (at,) = [place for place, line in enumerate(lines) if line.startswith("The best cell of each number of")]
+    (at,) = [place for place, line in enumerate(lines) if line.startswith("The best cell for each number of")]
     assert any("12.5" in line for line in lines[at:]) and any("2 GPUs: no room" in line for line in lines[at:])
     assert at < lines.index("Why:")
 
