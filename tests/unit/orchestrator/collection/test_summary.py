@@ -387,3 +387,8 @@ def test_of_several_faults_a_cell_has_the_one_to_mend_first(record_of: RecordOf,
     ]
     (found,) = collect(records, scaling="weak")[1]["timing_fault"]
     assert found == fault or (fault is None and pd.isna(found))
+
+
+def test_a_cell_has_the_steps_of_its_shortest_trial(record_of: RecordOf) -> None:
+    records = [record_of(1, seed, metrics={"steps": steps}) for seed, steps in enumerate((12, 8, 10))]
+    assert collect(records, scaling="weak")[1]["steps"].tolist() == [8]
