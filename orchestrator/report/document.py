@@ -10,7 +10,8 @@ from orchestrator.report.report_data import ReportData
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
 from orchestrator.text import figures
-from orchestrator.text.rows import not_ok, varying
+from orchestrator.text.not_ok import not_ok
+from orchestrator.text.rows import varying
 
 _MOST = 50
 """Lines of a list; the tables hold all."""
@@ -68,7 +69,7 @@ def _absent(pictures: Sequence[Picture]) -> str:
 
 
 def _failed(data: ReportData) -> str:
-    lines = not_ok(data.cells, varying(data.cells))
+    lines = [figures.plain(f"- {line}") for line in not_ok(data.cells, varying(data.cells))]
     more = [f"- {len(lines) - _MOST} more are in summary.csv"] if len(lines) > _MOST else []
     return "\n".join(["## Cells that are not ok", "", *lines[:_MOST], *more]) if lines else ""
 

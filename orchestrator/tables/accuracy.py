@@ -6,7 +6,8 @@ import pandas as pd
 
 from orchestrator.collection.untrained import FEWEST_STEPS, is_untrained
 from orchestrator.text import figures
-from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
+from orchestrator.text.not_ok import not_ok
+from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, status, varying
 from sweeps.status import Status
 
 NONE = "No trial reported an accuracy."
@@ -22,7 +23,7 @@ def accuracy_markdown(cells: pd.DataFrame) -> str:
         return "# Accuracy\n\nNo trial has ended yet.\n"
     differing = varying(cells)
     ordered = in_order(cells, [*_rows(cells), "lr_rule"])
-    failed = _section("Not ok:", not_ok(ordered, differing))
+    failed = _section("Not ok:", [figures.plain(f"- {line}") for line in not_ok(ordered, differing)])
     if told := why_none(cells):
         return "\n".join([*head(cells, "Accuracy"), told, "", *failed])
     if cells["accuracy"].isna().all():

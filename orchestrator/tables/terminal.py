@@ -19,7 +19,8 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.tables.trade_offs import gpu_count_table
-from orchestrator.text.rows import head, name, status, varying
+from orchestrator.text.not_ok import not_ok
+from orchestrator.text.rows import head, name, varying
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
@@ -174,9 +175,7 @@ def _show_notes(cells: pd.DataFrame, console: Console) -> None:
     differing = varying(cells)
     ok = cells[cells["status"] == Status.OK.value]
     noted = [f"{name(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
-    others = cells[cells["status"] != Status.OK.value].to_dict("records")
-    not_ok = [f"{name(row, differing)}: {status(row)}; {row['note']}" for row in others]
-    for title, lines, style in (("Not ok:", not_ok, "red"), ("Notes:", noted, "")):
+    for title, lines, style in (("Not ok:", not_ok(cells, differing), "red"), ("Notes:", noted, "")):
         if lines:
             console.print(title, style=f"bold {style}".strip())
             for line in lines[:_MOST_NOTES]:

@@ -10,9 +10,9 @@ import pandas as pd
 from orchestrator.collection import summary
 from orchestrator.statistics.bootstrap import FEWEST
 from orchestrator.text import figures
-from sweeps.status import Status
 
-_ALWAYS = ("gpus", "device_batch_size", "lr_rule")
+ALWAYS = ("gpus", "device_batch_size", "lr_rule")
+"""The axes that name every cell."""
 
 Row = Mapping[Any, Any]
 """A cell as {column: value}."""
@@ -57,16 +57,17 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 
 def name(row: Row, differing: Sequence[str]) -> str:
     """A cell by what distinguishes it: `gpus=2, device_batch_size=32, lr_rule=linear`."""
-    return _named(row, [*_ALWAYS, *differing])
+    return named(row, [*ALWAYS, *differing])
 
 
 def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
     """Short names that distinguish these cells from one another only, for titles."""
-    shown = [each for each in (*_ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
-    return [_named(row, shown or _ALWAYS) for row in rows]
+    shown = [each for each in (*ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
+    return [named(row, shown or ALWAYS) for row in rows]
 
 
-def _named(row: Row, columns: Sequence[str]) -> str:
+def named(row: Row, columns: Sequence[str]) -> str:
+    """A cell's values in these columns."""
     return ", ".join(f"{axis(column)}={_asked(column, row[column])}" for column in columns)
 
 
@@ -85,12 +86,6 @@ def status(row: Row) -> str:
     if row["n_ok"] in (0, row["n_seeds"]):
         return str(row["status"])
     return f"{row['status']}, {row['n_ok']} of {row['n_seeds']} ok"
-
-
-def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
-    """A line for each cell that is not ok, with the reason."""
-    rows = cells[cells["status"] != Status.OK.value].to_dict("records")
-    return [figures.plain(f"- {name(row, differing)}: {status(row)}; {row['note']}") for row in rows]
 
 
 def markdown(table: pd.DataFrame) -> str:

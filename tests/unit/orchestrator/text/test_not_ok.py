@@ -1,0 +1,65 @@
+"""The cells that are not ok: one line where a reason holds for all cells of some values."""
+
+from itertools import product
+from typing import Any
+
+import pandas as pd
+
+from orchestrator.text.not_ok import not_ok
+
+ROOM = "needs 4 ranks; there is room for 2"
+
+
+def cells(**unlike: Any) -> pd.DataFrame:
+    """Of 1, 2 and 4 GPUs, two batches and two strategies; those of four GPUs do not fit, but as `unlike` says."""
+    rows = []
+    for gpus, batch, strategy in product((1, 2, 4), (32, 64), ("ddp", "independent")):
+        row = {"gpus": gpus, "device_batch_size": batch, "lr_rule": "linear", "strategy": strategy}
+        ended = (
+            {"status": "infeasible", "note": ROOM, "n_ok": 0} if gpus == 4 else {"status": "ok", "note": "", "n_ok": 1}
+        )
+        rows.append(row | {"n_seeds": 1} | ended | (unlike if gpus == 4 and strategy == "independent" else {}))
+    return pd.DataFrame(rows)
+
+
+def test_all_cells_of_a_value_share_a_line() -> None:
+    assert not_ok(cells(), ["strategy"]) == [f"all 4 cells with gpus=4: infeasible; {ROOM}"]
+
+
+def test_a_reason_for_some_cells_of_a_value_names_each() -> None:
+    found = not_ok(cells(note="needs 1 rank of 4 GPUs"), ["strategy"])
+    assert found == [
+        f"gpus=4, device_batch_size={batch}, lr_rule=linear, strategy={strategy}: infeasible; {note}"
+        for strategy, note in (("ddp", ROOM), ("independent", "needs 1 rank of 4 GPUs"))
+        for batch in (32, 64)
+    ], "two cells each are listed one by one"
+
+
+def test_a_reason_is_divided_by_an_axis_where_its_parts_are_whole() -> None:
+    several = pd.concat([cells(), cells().assign(device_batch_size=lambda each: each["device_batch_size"] * 4)])
+    several = several.reset_index(drop=True)
+    others = several["strategy"].eq("independent") & several["gpus"].eq(2)
+    several.loc[others, ["status", "note", "n_ok"]] = ["infeasible", ROOM, 0]
+    assert not_ok(several, ["strategy"]) == [
+        f"all 4 cells with gpus=2, strategy=independent: infeasible; {ROOM}",
+        f"all 8 cells with gpus=4: infeasible; {ROOM}",
+    ]
+
+
+def test_values_that_tell_nothing_more_are_left_out() -> None:
+    unlike = cells()
+    unlike["trainable.input"] = ["loader" if gpus == 4 else "resident" for gpus in unlike["gpus"]]
+    assert not_ok(unlike, ["strategy", "trainable.input"]) == [f"all 4 cells with gpus=4: infeasible; {ROOM}"]
+
+
+def test_where_nothing_is_ok_all_cells_share_a_line() -> None:
+    failed = cells().assign(status="failed", note="no module named x", n_ok=0)
+    assert not_ok(failed, ["strategy"]) == ["all 12 cells: failed; no module named x"]
+
+
+def test_a_cell_that_other_cells_of_its_values_do_not_share_stands_alone() -> None:
+    one = cells()
+    one.loc[0, ["status", "note", "n_ok"]] = ["oom", "CUDA out of memory", 0]
+    assert not_ok(one, ["strategy"])[0] == (
+        "gpus=1, device_batch_size=32, lr_rule=linear, strategy=ddp: oom; CUDA out of memory"
+    )
