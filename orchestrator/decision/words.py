@@ -10,7 +10,7 @@ from orchestrator.decision.choice import TIE
 from orchestrator.decision.contenders import Contenders
 from orchestrator.text.units import Unit, suited
 
-BEST = f"the best cell, or within {TIE:.0%} of the best"
+BEST = f"the best, or within {TIE:.0%} of the best"
 BY_LIKE_CELLS = "judged together with cells of similar batch size"
 
 

@@ -36,7 +36,7 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
 
 def certainty(found: Recommendation) -> list[tuple[str, str]]:
     """The probabilities of the choice that are high enough, as (what, probability); others are listed as doubts."""
-    best = f"that it is the best cell or within {TIE:.0%} of the best"
+    best = f"that the chosen cell is the best or within {TIE:.0%} of the best"
     least = f"that it has the least {found.measure} or is within {TIE:.0%} of it"
     chances = [(best if found.baseline_cell_id else least, found.p_best)]
     if not found.is_baseline:

@@ -137,7 +137,7 @@ def test_a_rival_that_is_likelier_to_be_the_best_is_told_with_why_it_is_not_the_
         for s in range(3)
     ]
     found = decided(records)
-    doubt = f"Provisional: the probability that it is the best cell, or within 2% of the best, is {told}"
+    doubt = f"Provisional: the probability that the chosen cell is the best, or within 2% of the best, is {told}"
     assert found.sentence.partition(" a batch of 32. ")[2] == doubt
 
 
