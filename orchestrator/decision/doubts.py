@@ -24,7 +24,8 @@ def doubts(found: Contenders, chosen: int) -> list[str]:
     reasons = [_few(found, fewest, chance_unknown)] if fewest < FEWEST_SEEDS else []
     reasons += ["no other cell can be compared with it"] if len(found.candidates) == 1 else []
     if not chance_unknown and not is_sure(p_best):
-        reasons.append(f"the probability that the chosen cell is {BEST}, is {probability(p_best)}{_likelier(found, chosen)}")
+        chance = f"{probability(p_best)}{_likelier(found, chosen)}"
+        reasons.append(f"the probability that the chosen cell is {BEST}, is {chance}")
     if not chance_unknown and compared and not is_sure(p_within):
         reasons.append(f"the probability that its accuracy is within the margin is {probability(p_within)}")
     same = ["all seeds of each cell reached exactly the same accuracy, as if the seed had no effect"]

@@ -16,8 +16,8 @@ GOLDEN = """\
 30.0 s (baseline: 60.0 s), costs 60.0 GPU-seconds (baseline: 60.0), and validation accuracy is the same as the \
 baseline's (up to 0.01 lower is allowed).** The baseline is 1 GPU with a batch of 32 and the learning rate unchanged.
 
-The probability that the chosen cell is the best or within 2% of the best is over 99%. The probability that its validation \
-accuracy is within the margin is over 99%.
+The probability that the chosen cell is the best or within 2% of the best is over 99%. The probability that its \
+validation accuracy is within the margin is over 99%.
 
 With 95% probability its time for the fixed budget is no more than that of the best cell within the margin.
 
