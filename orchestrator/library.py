@@ -63,17 +63,10 @@ class SweepResults:
         As `mode=compare` prints it: cells are matched by their axes, and what the two sweeps were asked differently
         is told first.
         """
-        from orchestrator.journal.history import difference, latest
-        from orchestrator.journal.journal import replay
-        from orchestrator.tables.compare import comparison_markdown
+        from orchestrator.tables.compare import comparison_of
 
-        asked, before = (latest(replay(Layout(each.folder).journal).records) or {} for each in (self, other))
-        return comparison_markdown(
-            (self.trials, self.summary),
-            (other.trials, other.summary),
-            names=(str(self.folder), str(other.folder)),
-            questions=difference(before, asked),
-        )
+        this, that = ((each.trials, each.summary) for each in (self, other))
+        return comparison_of(this, that, (self.folder, other.folder))
 
     def _repr_markdown_(self) -> str:
         """What a notebook displays: the decision, if there is one, and the figures behind it."""

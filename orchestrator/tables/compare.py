@@ -40,8 +40,13 @@ def compared(request: Request) -> str:
     if inside := results_below(folder):
         raise MistakesError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
-    mine, theirs = (latest(replay(Layout(path).journal).records) or {} for path in (request.results_dir, folder))
-    names = (str(request.results_dir), str(folder))
+    return comparison_of(this, other, (request.results_dir, folder))
+
+
+def comparison_of(this: Frames, other: Frames, folders: tuple[Path, Path]) -> str:
+    """The comparison of the results in these two folders, with what the two sweeps were asked differently."""
+    mine, theirs = (latest(replay(Layout(folder).journal).records) or {} for folder in folders)
+    names = (str(folders[0]), str(folders[1]))
     return comparison_markdown(this, other, names=names, questions=difference(theirs, mine))
 
 
