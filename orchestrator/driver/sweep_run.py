@@ -200,11 +200,13 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
 
 def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
     """Raise MistakesError if there are results of another config; return whether only failures are."""
-    changes, answered = changed(journal.records, asked), has_answers(journal.records)
-    if changes and answered and not request.allow_changed:
+    changes = changed(journal.records, asked)
+    ends = journal.terminal().values() if changes else ()
+    answered = has_answers(ends)
+    if answered and not request.allow_changed:
         heading = f"{request.results_dir} holds results from another configuration or other code:"
         way_on = "choose another results_dir, or continue here with allow_changed=true"
         raise MistakesError(
             [heading, *changes, f"{way_on}: plan and tables then leave out the results of what has changed"]
         )
-    return bool(changes) and not answered
+    return bool(ends) and not answered

@@ -23,18 +23,17 @@ def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
 
 
 def changed(records: Iterable[Record], asked: Mapping[str, Any]) -> list[str]:
-    """The differences from what the last driver was asked; none if no trial has ended."""
-    records = list(records)
+    """The differences from what the last driver was asked; none in a new journal."""
     before = latest(records)
-    return difference(before, asked) if before is not None and terminal(records) else []
+    return difference(before, asked) if before is not None else []
 
 
-def has_answers(records: Iterable[Record]) -> bool:
-    """Whether any trial says something about the training; fixing the cause of a failure does not change the question.
+def has_answers(ends: Iterable[TrialRecord]) -> bool:
+    """Whether any end says something about the training; fixing the cause of a failure does not change the question.
 
     Without one, a changed config has nothing to be mixed up with.
     """
-    return any(end.status not in _NO_ANSWER for end in terminal(records).values())
+    return any(end.status not in _NO_ANSWER for end in ends)
 
 
 _NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)

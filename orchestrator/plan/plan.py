@@ -12,7 +12,7 @@ from orchestrator.backends.choice import check_reachable, known_nodes, make_back
 from orchestrator.config.request import Request
 from orchestrator.journal.durations import Durations
 from orchestrator.journal.history import changed, ends_under, has_answers
-from orchestrator.journal.journal import replay
+from orchestrator.journal.journal import replay, terminal
 from orchestrator.journal.record import TrialRecord
 from orchestrator.plan.forecast import Forecast
 from orchestrator.plan.memory_share import MemoryShares
@@ -123,7 +123,8 @@ def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) ->
     selection = request.selection
     ends, seed_by_seed = ends_under(records, asked), selection.limit.is_set
     planned = Plan.of(trials_on(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)
-    return replace(planned, changed=changed(records, asked) if has_answers(records) else ())
+    changes = changed(records, asked)
+    return replace(planned, changed=changes if changes and has_answers(terminal(records).values()) else ())
 
 
 def _nodes(request: Request) -> Sequence[Node]:
