@@ -38,8 +38,9 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
 
 def _parts(asked: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
     """The group, divided by a column where only its parts are all the cells of some values."""
-    columns = [str(column) for column in group if column not in _shared(group)]
-    if not _are_all(asked, group, _shared(group)):
+    shared = _shared(group)
+    if not _are_all(asked, group, shared):
+        columns = [str(column) for column in group if column not in shared]
         for column in sorted(columns, key=lambda each: group[each].nunique()):
             parts = [part for _, part in group.groupby(column, sort=False)]
             if len(parts) < len(group) and all(_are_all(asked, part, _shared(part)) for part in parts):

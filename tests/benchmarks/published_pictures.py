@@ -348,7 +348,7 @@ def _told(value: float) -> str:
 def draw_lines(name: str, picture: Lines) -> None:
     """A line for each way of training; published figures as points."""
     panels = picture.panels()
-    with _picture(name, list(panels), width=max(3.7, min(7, 11.2 / len(panels))), height=3.2) as drawn:
+    with _picture(name, list(panels), width=min(7, 11.2 / len(panels)), height=3.2) as drawn:
         for axes, lines in zip(drawn, panels.values(), strict=True):
             if picture.guide is not None:
                 axes.axhline(picture.guide, color=PUBLISHED, linewidth=0.8)
