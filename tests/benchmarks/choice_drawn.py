@@ -1,6 +1,6 @@
 """How the choice fares on grids of the digits whose truth is known, beside ways of choosing that are not used.
 
-    python tests/benchmarks/choice_drawn.py docs/results/batch_scaling/choice_drawn.json
+    python -m tests.benchmarks.choice_drawn docs/results/batch_scaling/choice_drawn.json
 
 A grid is that of `sweep=batch_scaling` on gpus=[1,2]: it has accuracies of so many seeds out of thirty (`digits.py`),
 and times drawn from those of the kept full grid, whose rules are timed alike. The truth are the means over all thirty
@@ -12,7 +12,6 @@ baseline's.
 from __future__ import annotations
 
 import argparse
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,15 +19,12 @@ from typing import Any
 
 import numpy as np
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
-
-from orchestrator.decision.choice import TIE, Choice, choose  # noqa: E402
-from orchestrator.decision.contest import Contest  # noqa: E402
-from orchestrator.journal.journal import replay, terminal  # noqa: E402
-from orchestrator.statistics.pooling import Likeness  # noqa: E402
-from tests.benchmarks.digits import KEPT, accuracies_of_thirty_seeds  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
+from orchestrator.decision.choice import TIE, Choice, choose
+from orchestrator.decision.contest import Contest
+from orchestrator.journal.journal import replay, terminal
+from orchestrator.statistics.pooling import Likeness
+from tests.benchmarks.digits import KEPT, accuracies_of_thirty_seeds
+from tests.benchmarks.figures import machine, tell
 
 DRAWS = 2_000
 """Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""

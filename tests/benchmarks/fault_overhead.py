@@ -1,4 +1,4 @@
-"""What nothing being lost costs: `python tests/benchmarks/fault_overhead.py [folder]`.
+"""What nothing being lost costs: `python -m tests.benchmarks.fault_overhead [folder]`.
 
 A journal's append beside a bare write and fsync of the same bytes, in turns, and all that a driver does for one trial
 of a second (journal, config, learning curve, checksums, secrets, the alarm) as a share of it. Ratios of one run only.

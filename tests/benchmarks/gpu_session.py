@@ -1,7 +1,7 @@
 """All that is to be measured on GPUs, in one command that keeps to a time limit, and loses nothing where it is cut off.
 
-    python tests/benchmarks/gpu_session.py cifar10.npz --out gpu_session.json [--limit-s 570] [--only scaling oom …]
-    python tests/benchmarks/gpu_session.py --rehearse --out /tmp/rehearsal.json        # on a CPU, with tiny sizes
+    python -m tests.benchmarks.gpu_session cifar10.npz --out gpu_session.json [--limit-s 570] [--only scaling oom …]
+    python -m tests.benchmarks.gpu_session --rehearse --out /tmp/rehearsal.json        # on a CPU, with tiny sizes
 
 Each row needs some GPUs and about so many seconds; those that fit the machine and the time that is left are measured,
 in order, and written as soon as they are there. Rows that are in the file already, and did not fail, are left out, so
@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping
@@ -26,14 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
-
-from tests.benchmarks.ready import TRAINABLES, require  # noqa: E402
-
-require(*TRAINABLES)
-
-from tests.benchmarks.gpu_measures import (  # noqa: E402
+from tests.benchmarks.gpu_measures import (
     Host,
     inputs,
     out_of_memory,

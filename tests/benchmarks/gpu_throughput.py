@@ -1,7 +1,7 @@
 """Is the whole loop as fast as the bare step, and do more GPUs pay? Our trials on real, augmented CIFAR-10.
 
-    python tests/benchmarks/gpu_throughput.py cifar10.npz --out gpu_throughput.json [--cases resnet18:128:graph …]
-    python tests/benchmarks/gpu_throughput.py cifar10.npz --gpus 2 --cases resnet18:128:compile-graph …
+    python -m tests.benchmarks.gpu_throughput cifar10.npz --out gpu_throughput.json [--cases resnet18:128:graph …]
+    python -m tests.benchmarks.gpu_throughput cifar10.npz --gpus 2 --cases resnet18:128:compile-graph …
 
 A case is model:batch:kind as in yardstick.py, or model:batch:kind/ours where ours is another kind: `tuned/graph` asks
 whether our graph is as fast as the plain step that people write. Each trial goes through `trainables.rank.run`, as a
@@ -31,15 +31,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
-
-from tests.benchmarks.ready import TRAINABLES, require  # noqa: E402
-
-require(*TRAINABLES)
-
-from tests.benchmarks.yardstick import Case  # noqa: E402
-from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
+from tests.benchmarks.yardstick import Case
+from tests.unit.trainables.ranks import rendezvous, request, run
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "naive": {"precision": "fp32"},

@@ -15,15 +15,11 @@ import argparse
 import os
 from pathlib import Path
 
-from tests.benchmarks.ready import WATCHED, require
+import numpy as np
 
-require(*WATCHED, "scikit-learn")
-
-import numpy as np  # noqa: E402
-
-from orchestrator.statistics.means import ratio  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.benchmarks.warm_slices import Asked, Process  # noqa: E402
+from orchestrator.statistics.means import ratio
+from tests.benchmarks.figures import machine, tell
+from tests.benchmarks.warm_slices import Asked, Process
 
 
 def places(processes: int) -> list[set[int]]:

@@ -18,22 +18,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.ready import WATCHED, require
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import nn
 
-require(*WATCHED, "scikit-learn")
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-import torch.nn.functional as F  # noqa: E402
-from torch import nn  # noqa: E402
-
-from orchestrator.statistics.means import ratio  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.unit.trainables.ranks import request  # noqa: E402
-from trainables import models  # noqa: E402
-from trainables.inputs.inputs import as_pixels  # noqa: E402
-from trainables.rank import context_of  # noqa: E402
-from trainables.supervised.training import SupervisedTrial  # noqa: E402
+from orchestrator.statistics.means import ratio
+from tests.benchmarks.figures import machine, tell
+from tests.unit.trainables.ranks import request
+from trainables import models
+from trainables.inputs.inputs import as_pixels
+from trainables.rank import context_of
+from trainables.supervised.training import SupervisedTrial
 
 CASES: dict[str, tuple[dict[str, Any], int]] = {
     "mlp of 16, batch 64": ({"name": "mlp", "hidden": [16]}, 64),

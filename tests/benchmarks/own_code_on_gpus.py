@@ -1,7 +1,7 @@
 """Training code of one's own on 2 GPUs, as `mode=init` writes it: the command way and the function way, in one command.
 
-    python tests/benchmarks/own_code_on_gpus.py --out own_code.json [--gpus 2] [--limit-s 115]
-    python tests/benchmarks/own_code_on_gpus.py --rehearse --out /tmp/own_code.json     # worker processes on CPU cores
+    python -m tests.benchmarks.own_code_on_gpus --out own_code.json [--gpus 2] [--limit-s 115]
+    python -m tests.benchmarks.own_code_on_gpus --rehearse --out /tmp/own_code.json     # worker processes on CPU cores
 
 Each way is a whole sweep on Ray with trials on 1 GPU and on all; the command way has a third cell, which asks for more
 memory than there is. What was expected and did not come is under `missing`, and makes the exit status 1. About 75 s.
@@ -21,11 +21,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
 
-from tests.benchmarks.ready import require  # noqa: E402
-
-require()
 SHOWN = ("gpus", "ranks", "device", "device_batch_size", "status", "samples_per_s", "epoch_s", "accuracy", "wall_s")
 COUNT = "echo visible_gpus=$(echo $CUDA_VISIBLE_DEVICES | tr , ' ' | wc -w)"
 """In a shell: how many GPUs the command is shown."""

@@ -1,6 +1,6 @@
 """How `sweep.phases` fares on grids of other seeds: what it spends, and whether it answers as the full grid does.
 
-    python tests/benchmarks/phases_drawn.py drawn.json
+    python -m tests.benchmarks.phases_drawn drawn.json
 
 A grid has the accuracies of three seeds drawn from thirty (`digits.py` has them), and the times of a full grid of
 gpus=[1,2], shuffled within each shape; its probes are those of the phased sweep, each off by some 10%. The truth are
@@ -15,22 +15,18 @@ import argparse
 import dataclasses
 import random
 import statistics
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
-
-from orchestrator.config.request import Request  # noqa: E402
-from orchestrator.journal.journal import replay  # noqa: E402
-from orchestrator.journal.line import Kind  # noqa: E402
-from orchestrator.journal.record import TrialRecord  # noqa: E402
-from sweeps.trial import TrialSpec  # noqa: E402
-from tests.benchmarks.digits import KEPT, Accuracies, accuracies_of_thirty_seeds  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.benchmarks.phases_replayed import ends_of, hours, key, played, question_of, recommended  # noqa: E402
+from orchestrator.config.request import Request
+from orchestrator.journal.journal import replay
+from orchestrator.journal.line import Kind
+from orchestrator.journal.record import TrialRecord
+from sweeps.trial import TrialSpec
+from tests.benchmarks.digits import KEPT, Accuracies, accuracies_of_thirty_seeds
+from tests.benchmarks.figures import machine, tell
+from tests.benchmarks.phases_replayed import ends_of, hours, key, played, question_of, recommended
 
 WORDS = ["sweep=batch_scaling", "sweep.axes.gpus=[1,2]"]
 SEEDS, REFERENCE, PROBE_ERROR = 3, 32, 0.1

@@ -1,6 +1,6 @@
 """What `sweep.phases` would have spent on a full grid that ran, and what it would have recommended.
 
-    python tests/benchmarks/phases_replayed.py replayed.json --full results/a --full results/b --phased results/c -- \
+    python -m tests.benchmarks.phases_replayed replayed.json --full results/a --full results/b --phased results/c -- \
         sweep=batch_scaling …
 
 The rules of the phases are played over the journals of full grids, which are run by the same command: each trial that
@@ -16,32 +16,28 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+import hydra
 
-import hydra  # noqa: E402
-
-from orchestrator.collection.collector import cell_axes, collect_for  # noqa: E402
-from orchestrator.command_line.checking import checked  # noqa: E402
-from orchestrator.composition.composition import Composition  # noqa: E402
-from orchestrator.composition.search_path import config_dir  # noqa: E402
-from orchestrator.config.request import Request  # noqa: E402
-from orchestrator.config.terms import Terms  # noqa: E402
-from orchestrator.decision.decision import decide  # noqa: E402
-from orchestrator.journal.journal import replay, terminal  # noqa: E402
-from orchestrator.journal.line import Kind  # noqa: E402
-from orchestrator.journal.record import TrialRecord  # noqa: E402
-from orchestrator.plan import phases  # noqa: E402
-from orchestrator.plan.prospects import Prospects  # noqa: E402
-from orchestrator.telemetry.machine import this_machine  # noqa: E402
-from sweeps.status import Status  # noqa: E402
-from sweeps.trial import TrialSpec  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
+from orchestrator.collection.collector import cell_axes, collect_for
+from orchestrator.command_line.checking import checked
+from orchestrator.composition.composition import Composition
+from orchestrator.composition.search_path import config_dir
+from orchestrator.config.request import Request
+from orchestrator.config.terms import Terms
+from orchestrator.decision.decision import decide
+from orchestrator.journal.journal import replay, terminal
+from orchestrator.journal.line import Kind
+from orchestrator.journal.record import TrialRecord
+from orchestrator.plan import phases
+from orchestrator.plan.prospects import Prospects
+from orchestrator.telemetry.machine import this_machine
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+from tests.benchmarks.figures import machine, tell
 
 _DISTURBANCES = ("foreign_cpu", "foreign_gpu_processes", "throttled_periods", "swapped_pages", "throttle_reasons")
 

@@ -1,7 +1,7 @@
 """The published experiments on GPUs: one command that keeps to a time limit, and loses nothing where it is cut off.
 
-    python tests/benchmarks/published_session.py --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
-    python tests/benchmarks/published_session.py --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
+    python -m tests.benchmarks.published_session --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
+    python -m tests.benchmarks.published_session --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
 
 DATA holds cifar10.npz, mnist/MNIST/raw, and the nuclei as nuclei/train and nuclei/val. Sweeps run one after the other,
 the most telling cells first, as far as the time goes; what they have found is packed into OUT/published.tar.gz after
@@ -33,11 +33,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
-
-from tests.benchmarks.ready import require  # noqa: E402
-
-require()
 
 PACK_EVERY_S = 30.0
 LAST_WORDS_S = 45.0

@@ -1,6 +1,6 @@
 """How close does the schedule come to what no schedule can beat? Mixed gangs, on clusters of nodes with 8 GPUs each.
 
-    python tests/benchmarks/scheduling.py scheduling.json [--trials 10000] [--many 100000]
+    python -m tests.benchmarks.scheduling scheduling.json [--trials 10000] [--many 100000]
 
 Trials ask for 1, 2, 4 or 8 GPUs (40, 25, 20, 15%) and take a log-normal time (median 300 s, σ = 1), which was
 estimated between 30% too short and 30% too long. The bound is max(Σ GPU-seconds / GPUs, longest trial). Beside it
@@ -19,21 +19,17 @@ import math
 import os
 import platform
 import random
-import sys
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
-
-from orchestrator.scheduling.node import Node  # noqa: E402
-from orchestrator.scheduling.simulation import Stay, lower_bound_s, makespan_s, simulate  # noqa: E402
-from sweeps.trial import Gang, TrialSpec  # noqa: E402
-from tests.benchmarks.warmth import cold_starts  # noqa: E402
-from tests.contract.trials import trial  # noqa: E402
+from orchestrator.scheduling.node import Node
+from orchestrator.scheduling.simulation import Stay, lower_bound_s, makespan_s, simulate
+from sweeps.trial import Gang, TrialSpec
+from tests.benchmarks.warmth import cold_starts
+from tests.contract.trials import trial
 
 GPUS_A_NODE = 8
 CLUSTERS = (8, 64, 1024)

@@ -1,6 +1,6 @@
 """The schedule on real Ray, with GPUs that only its books know: trials that sleep, on one machine as several nodes.
 
-    python tests/benchmarks/scheduling_on_ray.py on_ray.json [--trials 40] [--nodes 2] [--gpus 2] [--mean 9]
+    python -m tests.benchmarks.scheduling_on_ray on_ray.json [--trials 40] [--nodes 2] [--gpus 2] [--mean 9]
 
 Trials ask for 1, 2 or 4 logical GPUs and sleep for a log-normal time, which was estimated between 30% too short and
 30% too long. The bound is max(Σ GPU-seconds / GPUs, longest trial) of what they slept; beyond it the makespan holds the
@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # else a busy machine is too slow
 os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
 

@@ -1,6 +1,6 @@
 """How long the command line takes before it does anything, beside a bare Hydra program with the same config.
 
-    python tests/benchmarks/start_up.py start_up.json [--turns 5]
+    python -m tests.benchmarks.start_up start_up.json [--turns 5]
 
 A turn starts each command once, the bare program first; a command's figure is the median over the turns of its seconds
 over the bare program's for the same flags in the same turn. Wanted: at most 1.5. About 30 s.

@@ -22,19 +22,15 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ready import WATCHED, require
+import numpy as np
+import torch
 
-require(*WATCHED)
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-from orchestrator.statistics.means import ratio  # noqa: E402
-from orchestrator.telemetry.gpu import Gpus  # noqa: E402
-from orchestrator.telemetry.readings import TRAINING  # noqa: E402
-from orchestrator.telemetry.sampler import Sampler, Sampling  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from trainables import models  # noqa: E402
+from orchestrator.statistics.means import ratio
+from orchestrator.telemetry.gpu import Gpus
+from orchestrator.telemetry.readings import TRAINING
+from orchestrator.telemetry.sampler import Sampler, Sampling
+from tests.benchmarks.figures import machine, tell
+from trainables import models
 
 WANTED = 0.995
 

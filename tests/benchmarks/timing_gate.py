@@ -26,20 +26,16 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ready import WATCHED, require
+import torch
 
-require(*WATCHED)
-
-import torch  # noqa: E402
-
-from orchestrator.journal.record import TrialRecord  # noqa: E402
-from orchestrator.telemetry.figures import figures  # noqa: E402
-from orchestrator.telemetry.readings import WINDOW  # noqa: E402
-from orchestrator.telemetry.sampler import Sampler, Sampling  # noqa: E402
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed  # noqa: E402
-from sweeps.status import Status  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.benchmarks.why_not_linear import Neighbour  # noqa: E402
+from orchestrator.journal.record import TrialRecord
+from orchestrator.telemetry.figures import figures
+from orchestrator.telemetry.readings import WINDOW
+from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed
+from sweeps.status import Status
+from tests.benchmarks.figures import machine, tell
+from tests.benchmarks.why_not_linear import Neighbour
 
 SHARES = (1.0, 0.5, 0.25, 0.125)
 """Of all cores, taken by neighbours, in turn."""

@@ -1,6 +1,6 @@
 """What does a trial cost besides its training? No-op trials through our back end, plain Ray Tune, and torchrun.
 
-    python tests/benchmarks/trial_overhead.py overhead.json [--trials 60] [--tune-trials 20] [--torchrun-trials 10]
+    python -m tests.benchmarks.trial_overhead overhead.json [--trials 60] [--tune-trials 20] [--torchrun-trials 10]
 
 Overhead a trial = (wall − Σ training time ÷ slots) ÷ trials; a no-op trains for 0 s. Wall holds the start of every
 process a way needs, but not the start of the Ray cluster, which ours and plain Tune share. "Plain Tune" is a function
@@ -24,17 +24,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
-sys.path.insert(0, str(ROOT))  # as a script it is started with its own folder on the path
+from ray import tune
 
-from ray import tune  # noqa: E402
-
-from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
-from orchestrator.backends.on_ray.cluster_spec import ClusterSpec  # noqa: E402
-from orchestrator.journal.outcome import Outcome  # noqa: E402
-from sweeps.status import Status  # noqa: E402
-from sweeps.trial import TrialSpec  # noqa: E402
-from tests.contract.trials import trial  # noqa: E402
+from orchestrator.backends.on_ray.backend import RayBackend
+from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
+from orchestrator.journal.outcome import Outcome
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+from tests.contract.trials import trial
 
 CPUS = 2
 WANTED = {"tune": 0.1, "torchrun": 0.05}

@@ -22,15 +22,11 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tests.benchmarks.ready import WATCHED, require
+import numpy as np
 
-require(*WATCHED, "scikit-learn")
-
-import numpy as np  # noqa: E402
-
-from orchestrator.statistics.means import ratio  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.unit.trainables.ranks import Processes, rendezvous, request  # noqa: E402
+from orchestrator.statistics.means import ratio
+from tests.benchmarks.figures import machine, tell
+from tests.unit.trainables.ranks import Processes, rendezvous, request
 
 KINDS = ("alone", "apart", "unexchanged", "together", "plain_ddp")
 MODEL = {"name": "small_cnn"}

@@ -26,16 +26,12 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from tests.benchmarks.ready import WATCHED, require
+import numpy as np
+import torch
 
-require(*WATCHED, "scikit-learn")
-
-import numpy as np  # noqa: E402
-import torch  # noqa: E402
-
-from orchestrator.statistics.means import ratio  # noqa: E402
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.unit.trainables.ranks import request  # noqa: E402
+from orchestrator.statistics.means import ratio
+from tests.benchmarks.figures import machine, tell
+from tests.unit.trainables.ranks import request
 
 WANTED = 0.02
 SLICE_S, SETTLE_S = 0.5, 0.05

@@ -22,14 +22,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from tests.benchmarks.ready import require
+import numpy as np
+import pandas as pd
 
-require()
-
-import numpy as np  # noqa: E402
-import pandas as pd  # noqa: E402
-
-from orchestrator.statistics.means import ratio  # noqa: E402
+from orchestrator.statistics.means import ratio
 
 ROOT = Path(__file__).parents[2]
 FIGURES = ("samples_per_s", "mfu")

@@ -23,13 +23,9 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
-from tests.benchmarks.ready import TRAINABLES, require
-
-require(*TRAINABLES, "scikit-learn")
-
-from tests.benchmarks.figures import machine, tell  # noqa: E402
-from tests.benchmarks.gpu_throughput import Ranks  # noqa: E402
-from tests.unit.trainables.ranks import rendezvous, request, run  # noqa: E402
+from tests.benchmarks.figures import machine, tell
+from tests.benchmarks.gpu_throughput import Ranks
+from tests.unit.trainables.ranks import rendezvous, request, run
 
 PARTS = ("data", "host", "compute", "communication", "imbalance")
 PART_OF = {"input": "data", "host": "host", "exchange": "communication", "passes": "compute", "one rank": "imbalance"}

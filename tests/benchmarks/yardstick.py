@@ -1,6 +1,6 @@
 """What plain PyTorch reaches with nothing but a model and an optimizer: images on the GPU, no data set, no metrics.
 
-    python tests/benchmarks/yardstick.py resnet18:1024:tuned resnet18:128:compile-graph
+    python -m tests.benchmarks.yardstick resnet18:1024:tuned resnet18:128:compile-graph
 
 A case is model:batch:kind. Kinds: naive (float32, N×C×H×W), tuned (bf16 autocast, channels last, TF32, fused SGD),
 compile (tuned, and torch.compile for fixed shapes), graph (tuned, and the whole step as one CUDA graph), compile-graph
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # as a script it is started with its own folder on the path
 
-from trainables import models  # noqa: E402
+from trainables import models
 
 KINDS = ("naive", "tuned", "compile", "graph", "compile-graph")
 IMAGES = 20_000
