@@ -18,7 +18,7 @@ ahead is mostly chance, whereas the more accurate one loses nothing.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,7 @@ from orchestrator.decision.contest import (
     pooled_differences,
 )
 from orchestrator.decision.recommendation import SURE
-from orchestrator.statistics.means import Array, Moments
+from orchestrator.statistics.means import Array
 
 TIE = 0.02
 """Cells whose objectives differ by less than this part are as good as each other."""
@@ -62,27 +62,34 @@ class Choice:
     p_best: Array
     passes: npt.NDArray[np.bool_]
     """Whether each qualifies by accuracy: more likely than not within the margin, or not compared."""
-    tied: int = 0
-    """How many cells within the margin are within TIE of the least objective."""
-    by_accuracy: bool = False
-    """Whether the favourite is the most accurate of those; else of those that are SURE to be as good as any."""
-    all_tie: bool = False
-    """Whether those are all cells within the margin, and there are several."""
     behind: float = math.nan
     """How far the favourite's objective is at most above the best one's, as a fraction of it, with probability
     LOSS_QUANTILE; the best is among the cells within the margin. NaN if one seed per cell gives no estimate."""
 
-    def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
-        """Of these cells, the most accurate of those within TIE of their least objective; None if none qualifies.
+    @property
+    def tied(self) -> npt.NDArray[np.bool_]:
+        """Which of the cells that qualify are within TIE of their least objective."""
+        return _tied(self._qualified)
 
-        This is the rule of `choose` without `p_best`, which compares with all cells and not with these alone.
-        """
-        level = self.log_objective.point
-        points = np.where(rows & self.passes & ~np.isnan(level), level, np.inf)
-        if np.isinf(points).all():
-            return None
-        loss = -np.nan_to_num(self.accuracy_difference.point, nan=-np.inf)
-        return int(np.lexsort((points, loss, points > points.min() + math.log1p(TIE)))[0])
+    @property
+    def all_tie(self) -> bool:
+        """Whether those are all that qualify, and there are several."""
+        return bool(self.tied.sum() > 1 and self.tied.sum() == (~np.isnan(self._qualified)).sum())
+
+    @property
+    def by_accuracy(self) -> bool:
+        """Whether the favourite is the most accurate of those; else of those that are SURE to be as good as any."""
+        accuracy = self.accuracy_difference.point
+        return self.favourite is not None and not (accuracy[self.tied] > accuracy[self.favourite]).any()
+
+    def best_of(self, rows: npt.NDArray[np.bool_]) -> int | None:
+        """The best of these cells; None if none qualifies. SURE ones have no advantage: `p_best` is among all cells."""
+        return _best(np.where(rows, self._qualified, np.nan), self.accuracy_difference.point)
+
+    @property
+    def _qualified(self) -> Array:
+        """Logarithms of the objectives of the cells that qualify; NaN for others."""
+        return np.where(self.passes, self.log_objective.point, np.nan)
 
 
 def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS) -> Choice:
@@ -96,47 +103,45 @@ def choose(contest: Contest, generator: np.random.Generator, draws: int = DRAWS)
     level, difference = log_objectives(contest.objective), accuracy_differences(contest)
     times = level.draws(generator, draws)
     compared = ~np.isnan(difference.point)
+    unknown = compared & np.isnan(difference.error)
     pooled = pooled_differences(contest, difference, generator, len(times))
     losses = difference.draws(generator, len(times)) if pooled is None else pooled
-    pooled_median = difference.point.copy()
-    if pooled is not None:
-        pooled_median[compared] = np.median(pooled[:, compared], axis=0)
-    within = np.where(compared, losses >= -contest.margin, True)
-    unknown = compared & np.isnan(difference.error)
+    within = ~compared | (losses >= -contest.margin)
     p_within = np.where(~compared | unknown, np.nan, within.mean(axis=0))
-    passes = np.where(compared, np.where(unknown, difference.point >= -contest.margin, p_within >= 0.5), True)
-    standing = passes & ~np.isnan(level.point)
-    if not standing.any():
-        return Choice(
-            favourite=None,
-            log_objective=level,
-            accuracy_difference=difference,
-            pooled_difference=pooled_median,
-            p_within=p_within,
-            p_best=np.full(len(standing), np.nan),
-            passes=passes,
-        )
-    least = np.where(within & ~np.isnan(level.point), times, np.inf)
-    best = within & (times <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
-    p_best = np.where(np.isnan(level.error) | unknown | np.isnan(level.point), np.nan, best.mean(axis=0))
-    points = np.where(standing, level.point, np.inf)
-    tied = points <= points.min() + math.log1p(TIE)
-    loss = -Moments.of(contest.accuracy).mean if compared.any() else np.zeros(len(points))
-    unsure = np.where(compared.any(), ~(p_best >= SURE), False)
-    favourite = int(np.lexsort((points, loss, unsure, ~tied))[0])
-    return Choice(
-        favourite=favourite,
+    passes = ~compared | np.where(unknown, difference.point >= -contest.margin, p_within >= 0.5)
+    least = np.where(within & ~np.isnan(level.point), times, np.inf).min(axis=1, keepdims=True, initial=np.inf)
+    best = within & (times <= least + math.log1p(TIE))
+    p_best = np.where(np.isnan(level.point) | np.isnan(level.error) | unknown, np.nan, best.mean(axis=0))
+    found = Choice(
+        favourite=None,
         log_objective=level,
         accuracy_difference=difference,
-        pooled_difference=pooled_median,
+        pooled_difference=difference.point if pooled is None else np.median(pooled, axis=0),
         p_within=p_within,
         p_best=p_best,
         passes=passes,
-        tied=int(tied.sum()),
-        by_accuracy=bool(loss[favourite] == loss[tied].min()),
-        all_tie=bool(tied.sum() > 1 and tied.sum() == standing.sum()),
-        behind=math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least.min(axis=1)),
     )
+    unsure = compared.any() & ~(p_best >= SURE)
+    favourite = _best(found._qualified, difference.point, unsure)
+    if favourite is None:
+        return replace(found, p_best=np.full_like(p_best, np.nan))
+    behind = math.nan if np.isnan(p_best[favourite]) else _at_most(times[:, favourite] - least[:, 0])
+    return replace(found, favourite=favourite, behind=behind)
+
+
+def _best(level: Array, accuracy: Array, unsure: npt.NDArray[np.bool_] | None = None) -> int | None:
+    """Of the cells within TIE of the least level, the most accurate that is not `unsure`, or if all are, of all.
+
+    A NaN level is no candidate, a NaN accuracy the last; of equally accurate cells the one with the least level.
+    """
+    if np.isnan(level).all():
+        return None
+    unsure = np.zeros(len(level), dtype=bool) if unsure is None else unsure
+    return int(np.lexsort((level, -accuracy, unsure, ~_tied(level)))[0])
+
+
+def _tied(level: Array) -> npt.NDArray[np.bool_]:
+    return np.asarray(level <= np.fmin.reduce(level, initial=np.inf) + math.log1p(TIE))  # NaN left out
 
 
 def _at_most(behind: Array) -> float:

@@ -17,9 +17,7 @@ from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
 from orchestrator.decision.choice import TIE, Choice, choose
 from orchestrator.decision.contest import Contest
-from orchestrator.decision.front import pareto_front
 from orchestrator.decision.left_out import Spoiled, commonest_end, may_be_chosen, spoiled
-from orchestrator.decision.recommendation import TradeOff
 from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Array, Interval, Moments, logs
@@ -78,9 +76,6 @@ class Contenders:
     """Cells excluded because others have valid timings; the least objective first."""
     commonest_end: str
     """How most trials ended, in a sentence, if none is ok; else empty."""
-    points: Sequence[TradeOff]
-    """Time, validation accuracy and cost of each cell, means over its seeds."""
-    front: tuple[TradeOff, ...]
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
 
@@ -152,8 +147,6 @@ class Contenders:
         )
         columns = telling(cells)
         names = [in_words(row, columns) for row in own.to_dict("records")]
-        totals = {each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")}
-        points = _points(own, names, totals["time"].means(), totals["cost"].means())
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
@@ -166,9 +159,7 @@ class Contenders:
             left_out=left_out,
             spoiled=spoiled(cells[~kept], trials, columns),
             commonest_end=commonest_end(trials),
-            points=points,
-            front=pareto_front([points[i] for i in np.flatnonzero(candidates)]),
-            totals=totals,
+            totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
         )
 
 
@@ -207,11 +198,3 @@ def _by_seed(trials: pd.DataFrame, cells: pd.DataFrame, column: str) -> Array:
 def _total(trials: pd.DataFrame, cells: pd.DataFrame, objective: str, terms: Terms) -> Total:
     found = measured(trials, objective, terms.target, terms.price_per_gpu_hour, terms.budget)
     return Total(unit=found.unit, logs=logs(_by_seed(trials.assign(total=found.values), cells, "total")))
-
-
-def _points(cells: pd.DataFrame, names: Sequence[str], times_s: Array, costs: Array) -> list[TradeOff]:
-    rows = zip(cells.to_dict("records"), names, times_s.tolist(), costs.tolist(), strict=True)
-    return [
-        TradeOff(cell_id=str(row["cell_id"]), name=name, time_s=t, val_accuracy=row["val_accuracy"], cost=cost)
-        for row, name, t, cost in rows
-    ]

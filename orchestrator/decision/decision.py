@@ -9,15 +9,14 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.config.terms import Terms
-from orchestrator.decision.answer import answer
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.doubts import doubts
 from orchestrator.decision.further_seeds import commands, further_seeds, more_seeds, unsettled
-from orchestrator.decision.gpu_counts import counted, gpu_counts
-from orchestrator.decision.lead import nothing, recommended
+from orchestrator.decision.lead import nothing, recommended, without_objective
 from orchestrator.decision.reasons import reasons
 from orchestrator.decision.recommendation import NO_OBJECTIVE, Recommendation
 from orchestrator.decision.shortlist import shortlist
+from orchestrator.decision.trade_offs import counted, front, gpu_counts
 from orchestrator.decision.verdict import Verdict
 from orchestrator.decision.would_change import would_change
 
@@ -25,7 +24,7 @@ from orchestrator.decision.would_change import would_change
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
     """The recommendation for a sweep with these frames (see `collector.collect`); `judged` are its claims."""
     if terms.objective == NO_OBJECTIVE:
-        lead, *further = answer(cells, judged)
+        lead, *further = without_objective(cells, judged)
         return Recommendation(
             objective=NO_OBJECTIVE,
             measure="",
@@ -36,17 +35,18 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         )
     found = Contenders.of(trials, cells, terms)
     chosen, baseline = found.chosen, found.contest.baseline
+    unbeaten = front(found)
     common: dict[str, Any] = {
         "objective": terms.objective,
         "measure": found.measure.name,
         "margin": terms.margin,
         "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
-        "front": found.front,
+        "front": unbeaten,
         "gpu_counts": gpu_counts(found),
         "counted": counted(found),
         "cost_unit": found.totals["cost"].unit,
         "left_out": tuple(found.left_out),
-        "shortlist": shortlist(found, terms),
+        "shortlist": shortlist(found, unbeaten, terms),
     }
     lead, *further = nothing(found) if chosen is None else recommended(found, chosen)
     common |= {"lead": lead, "further": tuple(further)}

@@ -1,4 +1,4 @@
-"""The sentences of a recommendation, the first of which says it all."""
+"""The sentences that a decision begins with, the first of which says it all."""
 
 from __future__ import annotations
 
@@ -6,13 +6,17 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 
+from orchestrator.collection.timed import is_valid
 from orchestrator.collection.untrained import is_untrained
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.left_out import remedy_of
+from orchestrator.decision.verdict import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.decision.words import comparison, objective
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
+from orchestrator.text.cell_in_words import in_words, telling
 from orchestrator.text.units import suited
 
 _MOST_NAMED = 2
@@ -56,6 +60,40 @@ def nothing(found: Contenders) -> list[str]:
     if found.measure.unit == "s" and any(line.endswith(f"no {found.measure.name}") for line in found.left_out):
         why += " (trials need to report samples_per_s and samples, or train_s)"
     return [f"No recommendation by {found.measure.name}: {why}."]
+
+
+def without_objective(cells: pd.DataFrame, judged: Sequence[Verdict]) -> list[str]:
+    """The outcome of the claims and the largest speed-up among the cells of a summary."""
+    why = "Nothing is recommended, as requested (report.objective=none)."
+    return [sentence for sentence in (_of_claims(judged), _of_scaling(cells), why) if sentence]
+
+
+def _of_claims(judged: Sequence[Verdict]) -> str:
+    if not judged:
+        return ""
+    verdicts = [verdict.verdict for verdict in judged]
+    counts = {verdict: verdicts.count(verdict) for verdict in (CONFIRMED, REFUTED, INCONCLUSIVE)}
+    parts = [f"{count} {verdict}" for verdict, count in counts.items() if count]
+    return f"Claims: {', '.join(parts)}."
+
+
+def _of_scaling(cells: pd.DataFrame) -> str:
+    """The largest speed-up over a baseline with fewer GPUs, preferably of valid timings; empty if there is none."""
+    if not len(cells):
+        return ""
+    gpus = cells.set_index("cell_id")["gpus"]
+    more = cells["gpus"] > gpus.reindex(cells["baseline_cell_id"]).to_numpy()
+    scaled = cells[more & cells["speedup"].notna()]
+    if scaled.empty:
+        return ""
+    valid = is_valid(scaled["timing_valid"])
+    scaled = scaled[valid] if valid.any() else scaled
+    row = scaled.to_dict("records")[int(scaled["speedup"].to_numpy().argmax())]
+    speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
+    best = "The largest speed-up is" if row["speedup"] > 1 else "No cell is faster with more GPUs: the best speed-up is"
+    ideal, cell = f"{figures.percent(row['efficiency'])}% of the ideal", in_words(row, telling(scaled))
+    doubt = "" if valid.any() else " (its timing is not valid)"
+    return f"{best} {speed}, {ideal}, for {cell}{doubt}."
 
 
 def _untimed(found: Contenders, favourite: int) -> list[str]:

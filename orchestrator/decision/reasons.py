@@ -17,7 +17,7 @@ def reasons(found: Contenders) -> Iterator[str]:
     choice, margin = found.choice, found.contest.margin
     compared = found.contest.baseline is not None
     among = ", among those whose accuracy is more likely than not within the margin" if compared else ""
-    count = len(found.candidates)
+    count, tied = len(found.candidates), int(choice.tied.sum())
     sure = "" if choice.by_accuracy else f" that are as good as any with {SURE:.0%} probability"
     of_them = f"most accurate of {'those' if sure else 'them'}{sure}"
     if count == 1:
@@ -27,9 +27,9 @@ def reasons(found: Contenders) -> Iterator[str]:
             "The cells whose accuracy is more likely than not within the margin are within"
             f" {TIE:.0%} of each other in {found.measure.name}: this one is the {of_them}."
         )
-    elif choice.tied > 1 and compared:
+    elif tied > 1 and compared:
         yield (
-            f"Of {count} cells, {choice.tied} are within {TIE:.0%} of the least {found.measure.name}{among}: this one"
+            f"Of {count} cells, {tied} are within {TIE:.0%} of the least {found.measure.name}{among}: this one"
             f" is the {of_them}."
         )
     else:

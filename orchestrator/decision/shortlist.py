@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,8 +13,7 @@ from orchestrator.config.terms import Terms
 from orchestrator.decision.command import command, narrowed_to
 from orchestrator.decision.contenders import Contenders
 from orchestrator.decision.reasons import why_not
-from orchestrator.decision.recommendation import NOTICED
-from orchestrator.decision.setting import Figure, Setting
+from orchestrator.decision.recommendation import NOTICED, Figure, Setting, TradeOff
 from orchestrator.statistics.means import Interval
 
 _VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
@@ -23,10 +22,10 @@ _OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accur
 """Columns of the summary with an interval, and their units."""
 
 
-def shortlist(found: Contenders, terms: Terms) -> tuple[Setting, ...]:
+def shortlist(found: Contenders, front: Sequence[TradeOff], terms: Terms) -> tuple[Setting, ...]:
     """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
     chosen, level = found.chosen, found.choice.log_objective.point
-    on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in found.front]))
+    on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in front]))
     noticed = on_front | (found.choice.p_best >= NOTICED)
     noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
     rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))

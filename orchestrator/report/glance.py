@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from orchestrator.decision.recommendation import Recommendation
-from orchestrator.decision.setting import Setting
+from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.text import figures
 from orchestrator.text.units import suited
 from sweeps.sweep import STANDARD_AXES

@@ -11,8 +11,7 @@ from dataclasses import asdict
 from typing import Any
 
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
-from orchestrator.decision.recommendation import Recommendation
-from orchestrator.decision.setting import Setting
+from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.storage.json_line import finite
 from orchestrator.tables.recommendation import UNTOLD
 

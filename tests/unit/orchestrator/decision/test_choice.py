@@ -84,6 +84,19 @@ def test_where_the_objective_tells_nothing_accuracy_chooses():
     assert found.all_tie and found.favourite == 1
 
 
+def test_of_some_of_the_cells_the_best_is_found_by_the_same_rule():
+    # Of the last three, two tie, of which one is more accurate; the third is far faster and misses the margin.
+    found = chosen_of([[9, 9], [4, 4.01], [4.01, 4], [1, 1]], [[0.9, 0.91], [0.9, 0.91], [0.91, 0.92], [0.7, 0.71]])
+    assert found.favourite == found.best_of(np.array([True] * 4)) == found.best_of(np.array([False, True, True, True]))
+    assert found.favourite == 2 and found.best_of(np.array([True, True, False, True])) == 1
+    assert found.best_of(np.array([False, False, False, True])) is None
+
+
+def test_a_cell_whose_accuracy_is_not_known_comes_behind_those_that_tie_with_it():
+    found = chosen_of([[2.0, 2.0], [1.0, 1.0], [1.001, 1.001]], [[0.9, 0.91], [NAN, NAN], [0.9, 0.91]])
+    assert found.favourite == 2 and found.by_accuracy and found.tied.tolist() == [False, True, True]
+
+
 def test_one_seed_gives_a_choice_without_probabilities():
     found = chosen_of([[10], [5], [2]], [[0.9], [0.895], [0.7]])
     assert found.favourite == 1

@@ -2,8 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.decision.recommendation import Recommendation
-from orchestrator.decision.setting import Figure, Setting
+from orchestrator.decision.recommendation import Figure, Recommendation, Setting
 from orchestrator.report.glance import Tile, tiles
 
 NAN = float("nan")

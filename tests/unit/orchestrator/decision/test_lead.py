@@ -1,4 +1,4 @@
-"""What a sweep answers where nothing is recommended."""
+"""What a decision begins with where nothing is recommended."""
 
 from orchestrator.collection.collector import collect
 from orchestrator.config.terms import Terms

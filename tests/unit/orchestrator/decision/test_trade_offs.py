@@ -1,5 +1,9 @@
-"""What is told of each number of GPUs."""
+"""What is told of each number of GPUs, and of the cells that nothing beats."""
 
+import math
+
+from orchestrator.decision.recommendation import TradeOff
+from orchestrator.decision.trade_offs import pareto_front
 from orchestrator.tables.trade_offs import gpu_count_table
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measured
@@ -55,3 +59,24 @@ def test_a_sweep_of_one_gpu_count_says_that_it_knows_nothing_of_others(record_of
     told = "Only gpus=1 was tried, so nothing is known about other numbers of GPUs (sweep.axes.gpus)."
     assert told in decided(one).would_change
     assert told not in decided([*one, record_of(2, 0, Status.OOM)]).would_change
+
+
+def point(name, time_s, val_accuracy, cost=math.nan):
+    return TradeOff(cell_id=name, name=name, time_s=time_s, val_accuracy=val_accuracy, cost=cost)
+
+
+def names(*points):
+    return [each.name for each in pareto_front(points)]
+
+
+def test_what_nothing_beats_stays_by_time():
+    assert names(point("slow", 3, 0.9), point("fast", 1, 0.8), point("beaten", 3, 0.85)) == ["fast", "slow"]
+
+
+def test_equals_both_stay():
+    assert names(point("a", 1, 0.9), point("b", 1, 0.9)) == ["a", "b"]
+
+
+def test_cost_keeps_a_cell_on_the_front_and_a_missing_figure_decides_nothing():
+    assert names(point("a", 1, 0.9, 5), point("b", 2, 0.9, 4)) == ["a", "b"]
+    assert names(point("a", 1, math.nan), point("b", 2, 0.9)) == ["a"]
