@@ -12,6 +12,7 @@ from orchestrator.config.published import published_mistakes
 from orchestrator.config.request import PHASES
 from orchestrator.config.sections import value_at
 from orchestrator.decision.claim import Claim
+from orchestrator.decision.claim_expression import Claimed
 from orchestrator.decision.recommendation import NO_OBJECTIVE
 from orchestrator.plan.search import search_mistakes
 from orchestrator.storage.cloud import is_uri, uri_mistakes
@@ -19,6 +20,10 @@ from orchestrator.trackers.tracking import tracker_mistakes
 from sweeps.axes import Axes
 from sweeps.mistakes import nearest, unknown
 from sweeps.rerun import form_mistakes
+from sweeps.sweep import STANDARD_AXES
+
+_OF_CELLS = ("device", "lr", "scaling", "status")
+"""Columns that tell cells apart without being an axis."""
 
 
 def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
@@ -35,7 +40,7 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if is_uri(str(config["local_results_dir"])):
         yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
     yield from _predict(config)
-    yield from _claims(config)
+    yield from _claims(config, axes)
     if not isinstance(value_at(config, "report.html"), bool):
         yield f"report.html must be true or false, not {value_at(config, 'report.html')!r}"
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
@@ -61,16 +66,21 @@ def _is_folder_name(name: str) -> bool:
     return 0 < len(name) <= 100 and name.isprintable() and not name.startswith(".") and not set(name) & set("/\\")
 
 
-def _claims(config: Mapping[str, Any]) -> Iterator[str]:
+def _claims(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     if value_at(config, "claims.fail_on") not in (None, "refuted", "inconclusive"):
         yield unknown("claims.fail_on", value_at(config, "claims.fail_on"), ("null", "refuted", "inconclusive"))
     given = config["sweep"].get("claims") or []
     for claim in given if isinstance(given, list) else [given]:
+        expression = claim.get("expression") if isinstance(claim, Mapping) else claim
         try:
-            Claim.of(claim)
+            selected_by = Claimed.parse(Claim.of(claim).expression).selected_by
         except ValueError as error:
-            expression = claim.get("expression") if isinstance(claim, Mapping) else claim
             yield f"sweep.claims: {expression!r}: {error}"
+            continue
+        known = (*axes, *STANDARD_AXES, *_OF_CELLS)
+        for axis in sorted(selected_by):
+            if axis not in known and value_at(config, axis) is None:
+                yield f"sweep.claims: {expression!r}: there is no axis {axis!r}{nearest(axis, known)}"
 
 
 def _tune(config: Mapping[str, Any]) -> Iterator[str]:

@@ -85,8 +85,23 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
             return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
         if meant := _sections_with(key, known):
             return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
-        return f"{override!r}: there is no key {key!r}{nearest(key, known)}; +{key}=… adds one"
+        adds = f"; +{key}=… adds one" if _may_be_added(key, known) else ""
+        return f"{override!r}: there is no key {key!r}{_nearest(key, known)}{adds}"
     return f"{override!r}: {one_line(error)}{_quoting(override, error)}"
+
+
+def _may_be_added(key: str, known: Sequence[str]) -> bool:
+    """Whether a key that is not there would be accepted: not among the orchestrator's own, nor a misspelt section."""
+    section = key.partition(".")[0]
+    return section not in (*OWN_SECTIONS, "budget") and (section in known or not nearest(section, known))
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """A similar key of the same section; where there is no such section, a similar one as a whole."""
+    section, dot, name = key.rpartition(".")
+    if section not in known:
+        return nearest(key, known)
+    return nearest(name, [each.removeprefix(section + dot) for each in known if each.rpartition(".")[0] == section])
 
 
 def _sections_with(word: str, known: Sequence[str]) -> list[str]:

@@ -81,6 +81,12 @@ class Claimed:
         return {column for side in (self.left, self.right) for column, _ in _references(side)}
 
     @property
+    def selected_by(self) -> set[str]:
+        """The axes by which it selects cells."""
+        calls = (call for side in (self.left, self.right) for _, call in _references(side))
+        return {axis for call in calls for selection in _selections(call) for axis in selection}
+
+    @property
     def subtracts(self) -> bool:
         """Whether it contains a subtraction or a negation."""
         nodes = (node for side in (self.left, self.right) for node in ast.walk(side))

@@ -11,6 +11,7 @@ from typing import Any
 from orchestrator.plan.plan import Plan
 from orchestrator.scheduling.node import Node
 from orchestrator.scheduling.simulation import Stay
+from orchestrator.text.figures import counted
 from orchestrator.text.units import suited
 from sweeps.identity import SHOWN
 from sweeps.number import is_number
@@ -60,10 +61,10 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
         [
             *_aligned(_telling([_readable(row) for row in shown])),
             "",
-            f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible"
-            f" on {', '.join(describe(node) for node in plan.nodes)}",
-            *(f"infeasible, {trials}: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
-            f"expected: {_expected(plan, price_per_gpu_hour)}",
+            f"{len(plan.to_run)} trials to run, {len(plan.finished)} finished, {len(plan.infeasible)} infeasible",
+            *(f"{trials} infeasible: {why}" for why, trials in Counter(plan.infeasible.values()).items()),
+            f"on {', '.join(describe(node) for node in plan.nodes)}",
+            *_expected(plan, price_per_gpu_hour),
             *(f"note: {remark}" for remark in remarks),
         ]
     )
@@ -105,16 +106,18 @@ def _names(plan: Plan, stay: Stay) -> list[str]:
     return list(dict.fromkeys(plan.nodes[number].name for number in stay.placement.nodes))
 
 
-def _expected(plan: Plan, price_per_gpu_hour: float | None) -> str:
+def _expected(plan: Plan, price_per_gpu_hour: float | None) -> Iterator[str]:
+    """The line on time and cost; none if there is nothing to run."""
     forecast = plan.forecast
     hours, unknown, makespan_s = forecast.gpu_hours, forecast.unknown, forecast.makespan_s
-    unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
-    known = [suited(f"{unit}-hours", hours).text(hours)] if hours or not unknown else []
-    if known and price_per_gpu_hour is not None:
-        known.append(f"a cost of {hours * price_per_gpu_hour:.2f}")
-    if makespan_s:
-        known.append(f"an end after {timedelta(seconds=round(makespan_s))}")
-    return ", ".join([*known, f"{unknown} trials of unknown duration"] if unknown else known)
+    if makespan_s is None:
+        yield "expected duration: unknown until the first trials have run"
+    elif forecast.stays:
+        unit = "GPU" if any(trial.device == "cuda" for trial in plan.trials) else "worker"
+        used = suited(f"{unit}-hours", hours).text(hours)
+        cost = "" if price_per_gpu_hour is None else f", cost {hours * price_per_gpu_hour:.2f}"
+        few = f", without {counted(unknown, 'trial', 'trials')} of unknown duration" if unknown else ""
+        yield f"expected duration: {timedelta(seconds=round(makespan_s))}; {used}{cost}{few}"
 
 
 def describe(node: Node) -> str:

@@ -46,6 +46,7 @@ def remarks(config: Mapping[str, Any]) -> Iterator[str]:
             )
     yield from _unused(settings, config)
     yield from _one_gpu(settings, config)
+    yield from _warm_up(settings, config)
     if not runs_here(config):
         yield from not_here(config, _program(settings))
 
@@ -56,6 +57,8 @@ _SAME_LENGTH = dict.fromkeys(("samples", "steps"), ("samples", "steps"))
 """Lengths of which either form will do."""
 _HEEDED = ("gpus", "strategy", "resources", "uneven_batch", "budget")
 """Axes, or their sections, that change what a command is given to compute with, or of which more is said elsewhere."""
+_WARMED_UP = ("linear", "lars", "lamb")
+"""Learning-rate rules that begin with a warm-up."""
 _READ = (*(each.name for each in fields(CommandSettings)), "lr", "reference_batch_size", "optimizer")
 
 
@@ -80,6 +83,17 @@ def _one_gpu(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[s
             "trainable.argv has no {gpus}: a single-GPU script still uses one GPU, unless it takes all GPUs that "
             "it sees or reads SWEEP_GPUS. Start one process per GPU (torchrun --nproc_per_node={gpus} …), or set "
             "sweep.axes.gpus=[1]"
+        )
+
+
+def _warm_up(settings: CommandSettings, config: Mapping[str, Any]) -> Iterator[str]:
+    """A rule whose warm-up does not reach the command: its rows would be taken for those of the published rule."""
+    asked = ((config.get("sweep") or {}).get("axes") or {}).get("lr_rule") or ()
+    rules = [rule for rule in _WARMED_UP if rule in asked]
+    if rules and config.get("warmup_epochs") and not may_hear(settings, ("warmup_from", "warmup_epochs")):
+        yield (
+            f"trainable.argv has no {{warmup_epochs}}, so lr_rule={rules[0]} runs without its warm-up: pass "
+            "{warmup_from} and {warmup_epochs}, or set warmup_epochs=0"
         )
 
 

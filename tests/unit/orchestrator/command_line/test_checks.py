@@ -113,6 +113,10 @@ def test_a_request_in_order():
             {"gpu": 1},
             "sweep.baseline names 'gpu', which is no axis of cells (did you mean 'gpus'?); axes: gpus",
         ),
+        (
+            *("sweep.claims", [{"sentence": "s", "expression": "speedup(gpu=2, device=cpu) > 1"}]),
+            "sweep.claims: 'speedup(gpu=2, device=cpu) > 1': there is no axis 'gpu' (did you mean 'gpus'?)",
+        ),
         ("sweep.baseline", "gpus:1", "sweep.baseline must be a cell like {gpus: 1, lr_rule: none}, not 'gpus:1'"),
         ("sweep.baseline", {"seed": 0}, "sweep.baseline names 'seed', which is no axis of cells; axes: gpus"),
         ("sweep.exclude", ["gpus"], "sweep.exclude must list combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),

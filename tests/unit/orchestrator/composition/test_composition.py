@@ -161,6 +161,20 @@ def test_a_new_key_of_a_mapping_that_is_there_is_told_as_such(capsys: pytest.Cap
     ]
 
 
+@pytest.mark.parametrize(
+    ("override", "mistake"),
+    [
+        ("swep=x", "'swep=x': there is no key 'swep' (did you mean 'sweep'?)"),
+        ("report.colour=x", "'report.colour=x': there is no key 'report.colour'"),
+        ("trainable.depth=3", "'trainable.depth=3': there is no key 'trainable.depth'; +trainable.depth=… adds one"),
+    ],
+)
+def test_adding_a_key_is_proposed_only_where_it_would_be_accepted(
+    capsys: pytest.CaptureFixture[str], override: str, mistake: str
+) -> None:
+    assert told(capsys, "sweep=batch_scaling", override) == [mistake]
+
+
 def test_a_sweep_that_is_not_found_may_lie_in_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
     (line,) = told(capsys, "sweep=mine")
     assert line.startswith("unknown sweep in 'sweep=mine': 'mine'; valid: batch_scaling, ")

@@ -93,12 +93,17 @@ def test_as_json_it_is_one_object_with_its_trials():
 
 
 def test_as_text_it_ends_with_what_it_comes_to():
-    assert printout.as_text(plan(), None, ["mind this"]).splitlines()[-4:] == [
-        "2 trials to run, 0 finished, 2 infeasible on host: 2 CPUs, no GPU",
-        "infeasible, 2: needs 4 ranks of 1 CPU; there is room for 2 (host: 2 CPUs, 0 GPUs)",
-        "expected: 2 trials of unknown duration",
+    assert printout.as_text(plan(), None, ["mind this"]).splitlines()[-5:] == [
+        "2 trials to run, 0 finished, 2 infeasible",
+        "2 infeasible: needs 4 ranks of 1 CPU; there is room for 2 (host: 2 CPUs, 0 GPUs)",
+        "on host: 2 CPUs, no GPU",
+        "expected duration: unknown until the first trials have run",
         "note: mind this",
     ]
+    first = next(trial for trial in TRIALS if trial.gpus == 1)
+    assert printout.as_text(plan(ended(first, wall_s=7200)), 1.5).splitlines()[-1] == (
+        "expected duration: 2:00:00; 2.00 worker-hours, cost 3.00"
+    )
 
 
 def test_as_text_it_has_only_columns_that_say_something():

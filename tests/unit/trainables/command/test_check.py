@@ -226,3 +226,17 @@ def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, 
     (folder / "train.py").write_text(text)
     asked = config(argv=argv, source_dir=str(folder)) | {"sweep": {"axes": {"gpus": gpus}}, "mode": "run"}
     assert ["has no {gpus}" in each for each in remarks(asked)] == [True] * untold
+
+
+@pytest.mark.parametrize(
+    ("argv", "rules", "warmup_epochs", "untold"),
+    [
+        ("python train.py {epochs} {lr}", ["none", "linear"], 5, True),
+        ("python train.py {epochs} {lr}", ["none", "linear"], 0, False),
+        ("python train.py {epochs} {lr}", ["none", "sqrt"], 5, False),
+        ("python train.py {epochs} {lr} {warmup_epochs}", ["linear"], 5, False),
+    ],
+)
+def test_a_warm_up_that_does_not_reach_the_command_is_remarked(argv, rules, warmup_epochs, untold):
+    asked = config(argv=argv) | {"sweep": {"axes": {"lr_rule": rules}}, "warmup_epochs": warmup_epochs, "mode": "run"}
+    assert ["lr_rule=linear runs without its warm-up" in each for each in remarks(asked)] == [True] * untold
