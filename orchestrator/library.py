@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,8 @@ from sweeps.mistakes import MistakesError
 
 if TYPE_CHECKING:
     import pandas as pd
+
+    from orchestrator.command_line.configured_sweep import ConfiguredSweep
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,23 +108,13 @@ def run_sweep(
     Raises MistakesError with everything that is wrong with the request, before anything starts; failed trials are rows,
     and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
     """
-    from orchestrator.command_line.program import sweep
+    from orchestrator.command_line.modes import MODES
 
-    texts, sections, folder = _asked(config, overrides, config_dir)
-    status, results = sweep(texts, folder=folder, sections=sections, quiet=quiet)
-    return SweepResults(folder=results, exit_status=status)
-
-
-def _asked(
-    config: Mapping[str, Any] | str | None, overrides: Sequence[str], config_dir: str | Path | None
-) -> tuple[list[str], Mapping[str, Mapping[str, Any]], str | None]:
-    """The request as overrides, whole sections and a config folder. Raises TypeError if `config` is not a config."""
-    if not isinstance(config, Mapping | str | None):
-        raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")
-    given = [config] if isinstance(config, str) else []
-    texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
-    folder = str(Path(config_dir).absolute()) if config_dir is not None else None
-    return [*texts, *given, *overrides], sections, folder
+    with _silence(quiet), _configured(config, overrides, config_dir) as configured:
+        mode, folder = configured.request.mode, configured.request.results_dir
+        if mode not in ("run", "report"):
+            raise MistakesError([f"mode={mode}: a program can run a sweep or report on one; plan_sweep plans it"])
+        return SweepResults(exit_status=MODES[mode](configured), folder=folder)
 
 
 def plan_sweep(
@@ -134,14 +128,15 @@ def plan_sweep(
     """
     import pandas as pd
 
-    from orchestrator.command_line.program import planned
+    from orchestrator.plan import printout
+    from orchestrator.plan.plan import plan_now
 
-    texts, sections, folder = _asked(config, overrides, config_dir)
-    trials, remarks = planned(texts, folder=folder, sections=sections)
+    with _configured(config, [*overrides, "mode=plan"], config_dir) as configured:
+        plan = plan_now(configured.request, configured.asked(), configured.trials_on)
     frame = pd.DataFrame(
-        [{"trial_id": row["trial_id"], "state": row["state"], **row.pop("axes"), **row} for row in trials]
+        [{"trial_id": row["trial_id"], "state": row["state"], **row.pop("axes"), **row} for row in printout.rows(plan)]
     )
-    frame.attrs["remarks"] = list(remarks)
+    frame.attrs["remarks"] = list(configured.remarks)
     return frame
 
 
@@ -153,6 +148,33 @@ def load_results(folder: str | Path) -> SweepResults:
         meant = f"; did you mean {' or '.join(inside)}?" if inside else ""
         raise FileNotFoundError(f"{path} has no {JOURNAL}{meant}")
     return SweepResults(folder=path)
+
+
+@contextmanager
+def _configured(
+    config: Mapping[str, Any] | str | None, overrides: Sequence[str], config_dir: str | Path | None
+) -> Iterator[ConfiguredSweep]:
+    """The checked sweep, in a context of its own: the state of a Hydra that the program itself uses is restored.
+
+    Hydra's output folder is not made. Raises MistakesError, and TypeError if `config` is not a config.
+    """
+    from orchestrator.command_line.checking import checked, composed
+    from orchestrator.composition.overrides import rewritten
+    from orchestrator.composition.search_path import initialised, with_search_path
+
+    if not isinstance(config, Mapping | str | None):
+        raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")
+    given = [config] if isinstance(config, str) else []
+    texts, sections = overrides_of(config) if isinstance(config, Mapping) else ([], {})
+    folder = str(Path(config_dir).absolute()) if config_dir is not None else None
+    with initialised():
+        yield checked(composed(with_search_path(rewritten([*texts, *given, *overrides]), folder), sections))
+
+
+@contextmanager
+def _silence(quiet: bool) -> Iterator[None]:
+    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if quiet else nullcontext():
+        yield
 
 
 __all__ = ["MistakesError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.composition_error import CompositionError
-from orchestrator.composition.search_path import config_dir
 from orchestrator.scheduling.node import Node
 from sweeps.mistakes import MistakesError
 
@@ -30,14 +29,14 @@ def checked(composition: Composition) -> ConfiguredSweep:
     """Check the sweep as far as possible before anything is started. Raises MistakesError."""
     from orchestrator.backends.choice import known_nodes
     from orchestrator.command_line.configured_sweep import ConfiguredSweep
-    from orchestrator.command_line.known_keys import key_mistakes  # imported here so that --help stays quick
+    from orchestrator.command_line.key_checks import key_mistakes  # imported here so that --help stays quick
     from orchestrator.command_line.request_checks import request_mistakes
     from orchestrator.config.request import READING
     from orchestrator.telemetry.machine import this_machine
 
     configured = ConfiguredSweep(composition)
     config, request = configured.config, configured.request
-    mistakes = [*key_mistakes(config, config_dir()), *request_mistakes(config, request.sweep.axes)]
+    mistakes = [*key_mistakes(config), *request_mistakes(config, request.sweep.axes)]
     if request.mode not in READING:
         try:
             nodes = _SOME_CLUSTER if request.cluster.address else this_machine()

@@ -7,10 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.backends.choice import known_nodes
-from orchestrator.command_line.known_keys import shape_mistakes
-from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes, setup_remarks
-from orchestrator.command_line.sweep_remarks import sweep_remarks
-from orchestrator.command_line.value_types import type_mistakes
+from orchestrator.command_line.key_checks import shape_mistakes
+from orchestrator.command_line.remarks import setup_remarks, sweep_remarks
+from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes
+from orchestrator.command_line.value_checks import type_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.own_code import import_mistakes
@@ -38,7 +38,7 @@ class ConfiguredSweep:
         self.secrets = composition.secrets
         self._trials: dict[tuple[Node, ...], list[TrialSpec]] = {}
         self._remarks: dict[str, None] = {}
-        _raise(shape_mistakes(self.config, config_dir()))
+        _raise(shape_mistakes(self.config))
         if self.config["sweep"].get("name") in (None, "???"):
             if composition.sweep:
                 hint = "its file must begin with the line '# @package _global_' and set sweep: {name: …}"
@@ -92,7 +92,7 @@ class ConfiguredSweep:
         """Yield mistakes; nothing that the config names is imported or called unless it is all trusted and `whole`."""
         distrusted = list(trust_mistakes(config, self._composition.arguments, config_dir()))
         yield from distrusted
-        yield from type_mistakes(config, config_dir())
+        yield from type_mistakes(config)
         yield from setup_mistakes(config, runs_checks=whole and not distrusted)
         named = code_in({key: value for key, value in config.items() if key not in OWN_SECTIONS})
         runs_here = self.request.mode == "run" and known_nodes(self.request) is not None

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-from orchestrator.command_line.single_values import OF_REQUEST, value_mistakes
+from orchestrator.command_line.value_checks import OF_REQUEST, value_mistakes
 from orchestrator.config.published import published_mistakes
 from orchestrator.config.request import PHASES
 from orchestrator.config.sections import value_at

@@ -1,4 +1,4 @@
-"""Checks the part of a config that says what a trial is; one line per mistake or remark."""
+"""Checks the part of a config that says what a trial is; one line per mistake."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.command_line.single_values import OF_SETUP, value_mistakes
+from orchestrator.command_line.value_checks import OF_SETUP, value_mistakes
 from orchestrator.config.sections import IDENTIFYING, OWN_SECTIONS, value_at
 from orchestrator.config.trust import UNSET
 from sweeps.axes import Axes
@@ -90,23 +90,3 @@ def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Ite
     if not absent and not any(all(point[axis] == value for axis, value in baseline.items()) for point in points):
         values = ", ".join(f"{axis}={value}" for axis, value in baseline.items())
         yield f"sweep.baseline is not a cell: each of {values} occurs, but never together"
-
-
-def setup_remarks(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Yield remarks on a valid config, the trainable's own last, which is told the GPU counts of these axes."""
-    yield from _ignored(config, axes)
-    if own := value_at(config, "trainable._remarks_"):
-        counts = {"gpus": axes["gpus"]} if "gpus" in axes else {}
-        sweep = {**config["sweep"], "axes": {**config["sweep"]["axes"], **counts}}
-        yield from pkgutil.resolve_name(own)({**config, "sweep": sweep})
-
-
-def _ignored(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
-    """Yield a remark on axes that the trainable ignores: their trials differ by chance alone."""
-    ignores = value_at(config, "trainable._ignores_") or ()
-    several = [axis for axis, values in axes.items() if not isinstance(values, str) and len(values or ()) > 1]
-    found = [axis for axis in several if axis in ignores or axis.partition(".")[0] in ignores]
-    if found:
-        name = str(value_at(config, "trainable._target_")).partition(":")[0]
-        which = "each" if len(found) > 1 else "it"
-        yield f"{name} ignores {', '.join(found)}: all values of {which} give the same training"

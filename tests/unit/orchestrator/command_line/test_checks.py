@@ -3,60 +3,19 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.command_line.known_keys import key_mistakes
+from orchestrator.command_line.key_checks import key_mistakes
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes
 from orchestrator.composition.search_path import config_dir
 from orchestrator.config.request import Request
 from orchestrator.config.sections import value_at
+from orchestrator.storage import yaml_text
 
-CONFIG = {
-    "mode": "run",
-    "backend": "ray",
-    "workers": "warm",
-    "results_dir": "results",
-    "local_results_dir": "results",
-    "rerun": "none",
-    "retries": 0,
-    "equal_failures": 5,
-    "hang_s": 1800,
-    "time_limit_s": None,
-    "rerun_invalid": 0.1,
-    "telemetry": {"hz": 5},
-    "allow_changed": False,
-    "verbose": False,
-    "trainable": {"_target_": "trainables.noop:train"},
-    "sweep": {
-        "name": "s",
-        "zip": [],
-        "exclude": [],
-        "scaling": "weak",
-        "baseline": None,
-        "phases": None,
-        "search": None,
-        "search_cells": 20,
-        "search_together": 4,
-        "early_stop": None,
-        "early_stop_after": 0.5,
-        "claims": [],
-        "budget": {"gpu_hours": None, "wall_s": None, "cost": None},
-    },
-    "budget": {"epochs": 10, "samples": None, "steps": None, "seconds": None},
-    "strategy": "auto",
-    "grad_accum_steps": 1,
-    "uneven_batch": False,
-    "warmup_epochs": 5,
-    "resources": {"device": "auto", "gpus_per_worker": "auto", "cpus_per_worker": "auto", "timing": "auto"},
-    "cluster": {"address": None, "dashboard": True, "start_ahead": False, "gpu_type": None, "labels": {}, "wait_s": 0},
-    "report": {"html": True, "price_per_gpu_hour": None, "objective": "time", "margin": 0.01},
-    "plan": {"format": "table"},
-    "predict": {"gpus": [], "gpus_per_node": None, "bandwidth_gb_s": None, "latency_s": None},
-    "compare": {"with": None},
-    "claims": {"fail_on": None},
-    "objective": {"column": None, "best": "max"},
-    "tune": {"callbacks": [], "storage_path": None, "searcher": None},
-}
+CONFIG = yaml_text.load((config_dir() / "config.yaml").read_text())
+CONFIG["sweep"] |= {"name": "s", "scaling": "weak"}
+CONFIG["budget"] = {"epochs": 10, "samples": None, "steps": None, "seconds": None}
+CONFIG["trainable"] = {"_target_": "trainables.noop:train"}
 
 
 def with_value(key, value):
@@ -194,7 +153,7 @@ def test_scaling_follows_the_side_of_the_batch_that_was_given():
 
 
 def test_a_budget_that_nobody_reads_is_told_and_sections_of_a_trainables_own_are_not():
-    told = list(key_mistakes({"budget": {"epoch": 3}, "augmentation": {"any": 1}}, config_dir()))
+    told = list(key_mistakes({"budget": {"epoch": 3}, "augmentation": {"any": 1}}))
     assert told == ["there is no key budget.epoch (did you mean 'epochs'?)"]
 
 

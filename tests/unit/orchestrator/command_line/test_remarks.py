@@ -5,7 +5,7 @@ import json
 import pytest
 
 from orchestrator.app import main
-from orchestrator.command_line.setup_checks import setup_remarks
+from orchestrator.command_line.remarks import setup_remarks
 
 IGNORES = {"trainable": {"_target_": "mine.training:train", "_ignores_": ["lr_rule", "lr_multiplier", "model"]}}
 

@@ -11,7 +11,7 @@ import pytest
 from orchestrator.collection.collector import collect_for
 from orchestrator.collection.loss_curves import loss_curves
 from orchestrator.command_line.configured_sweep import ConfiguredSweep
-from orchestrator.command_line.known_keys import key_mistakes
+from orchestrator.command_line.key_checks import key_mistakes
 from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.composition.composition import Composition
 from orchestrator.composition.overrides import rewritten
@@ -74,7 +74,7 @@ def at_scale(sweep, scale):
 
 def sound_trials(asked, node):
     """Those of a question in which nothing is wrong."""
-    assert [*key_mistakes(asked.config, config_dir()), *request_mistakes(asked.config, asked.request.sweep.axes)] == []
+    assert [*key_mistakes(asked.config), *request_mistakes(asked.config, asked.request.sweep.axes)] == []
     return asked.trials_on([node])
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 from typing import Any
 
+from orchestrator.composition.search_path import config_dir
 from orchestrator.config.sections import OWN_SECTIONS
 from orchestrator.storage import yaml_text
 from sweeps.mistakes import nearest
@@ -15,22 +15,22 @@ _FREE = ("sweep.axes",)
 """Sections with keys of the user's choice; sections shipped empty (`cluster.labels`) are free as well."""
 
 
-def key_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
-    """Yield a line for every key that is not in the shipped config in `folder`.
+def key_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for every key that is not in the shipped config.
 
     Other sections belong to the trainable: their names are mistakes only if they resemble a shipped one.
     """
-    shipped = _shipped(folder)
+    shipped = _shipped()
     for section, value in config.items():
         if section in (*OWN_SECTIONS, "budget") and section in shipped:
             yield from _unknown(value, shipped[section], section)
-        elif section not in _sections(folder) and (meant := nearest(str(section), _sections(folder))):
+        elif section not in _sections() and (meant := nearest(str(section), _sections())):
             yield f"there is no section {section!r}{meant}"
 
 
-def shape_mistakes(config: Mapping[str, Any], folder: Path) -> Iterator[str]:
+def shape_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every value that should be a section or a list and is not."""
-    for section, shipped in _shipped(folder).items():
+    for section, shipped in _shipped().items():
         if section in config and section != "defaults":
             yield from _misshapen(config[section], shipped, section)
 
@@ -62,11 +62,11 @@ def _unknown(given: Any, shipped: Any, where: str) -> Iterator[str]:
 
 
 @functools.cache
-def _shipped(folder: Path) -> Mapping[str, Any]:
-    loaded: Mapping[str, Any] = yaml_text.load((folder / "config.yaml").read_text(encoding="utf-8"))
+def _shipped() -> Mapping[str, Any]:
+    loaded: Mapping[str, Any] = yaml_text.load((config_dir() / "config.yaml").read_text(encoding="utf-8"))
     return loaded
 
 
-def _sections(folder: Path) -> tuple[str, ...]:
+def _sections() -> tuple[str, ...]:
     """The sections of the shipped config, including config groups."""
-    return (*_shipped(folder), *(each.name for each in folder.iterdir() if each.is_dir()))
+    return (*_shipped(), *(each.name for each in config_dir().iterdir() if each.is_dir()))

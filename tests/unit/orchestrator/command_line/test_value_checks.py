@@ -2,8 +2,7 @@
 
 import pytest
 
-from orchestrator.command_line.value_types import type_mistakes
-from orchestrator.composition.search_path import config_dir
+from orchestrator.command_line.value_checks import type_mistakes
 
 
 @pytest.mark.parametrize(
@@ -68,5 +67,5 @@ from orchestrator.composition.search_path import config_dir
     ],
 )
 def test_a_line_for_each(config: dict[str, object], mistakes: list[str]) -> None:
-    found = list(type_mistakes(config, config_dir()))
+    found = list(type_mistakes(config))
     assert [line[: len(mistake)] for line, mistake in zip(found, mistakes, strict=True)] == mistakes
