@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.journal.journal import Journal, JournalError, replay
-from orchestrator.journal.line import Kind, Record
+from orchestrator.journal.line import Kind, Record, decode, encode, split
 from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 
@@ -108,26 +108,35 @@ def test_numbers_that_are_not_finite_are_null_at_once_and_later(path: Path) -> N
 def test_truncated_anywhere_only_the_torn_record_is_lost(path: Path) -> None:
     whole = fill(path)
     for length in range(len(whole)):
-        path.write_bytes(whole[:length])
+        lines, damages = split(whole[:length])
         intact = whole[:length].count(b"\n")
-        torn = not whole[:length].endswith(b"\n") and length > 0
+        assert len(lines) == intact and [damage.line for damage in damages] == [intact + 1] * _is_torn(whole, length)
+
+
+def test_a_torn_record_is_cut_off_before_the_next_one(path: Path) -> None:
+    whole = fill(path)
+    for length in range(0, len(whole), 29):
+        path.write_bytes(whole[:length])
         with Journal.open(path) as journal:
-            assert len(journal.damages) == torn
-            assert all(damage.line == intact + 1 for damage in journal.damages)
+            assert len(journal.damages) == _is_torn(whole, length)
             journal.append(Kind.STARTED, {"trial_id": "next"})
-        assert values(path) == [*VALUES[:intact], {"trial_id": "next"}]
+        assert values(path) == [*VALUES[: whole[:length].count(b"\n")], {"trial_id": "next"}]
+
+
+def _is_torn(whole: bytes, length: int) -> bool:
+    return length > 0 and whole[length - 1 : length] != b"\n"
 
 
 def test_a_flipped_bit_costs_its_own_record_only(path: Path) -> None:
     whole = fill(path)
-    start, end = whole.index(b"\n") + 1, whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    first, _, *others = whole.splitlines()
+    start, end = len(first) + 1, whole.index(b"\n", len(first) + 1) + 1
     for offset in range(start, end):
         for bit in range(8):
-            path.write_bytes(whole[:offset] + bytes([whole[offset] ^ 1 << bit]) + whole[offset + 1 :])
-            found = replay(path)
-            assert [record.value for record in found.records] == [VALUES[0], *VALUES[2:]]
-            assert found.damages[0].line == 2
-            assert sum(len(damage.data) for damage in found.damages) in (end - start, end - start - 1, end - start - 2)
+            lines, damages = split(whole[:offset] + bytes([whole[offset] ^ 1 << bit]) + whole[offset + 1 :])
+            assert lines == [first, *others]
+            assert damages[0].line == 2
+            assert sum(len(damage.data) for damage in damages) in (end - start, end - start - 1, end - start - 2)
 
 
 def test_damage_is_kept_beside_and_named_once(path: Path) -> None:
@@ -280,20 +289,13 @@ JSON = st.recursive(
 
 
 @given(st.lists(st.dictionaries(st.text() | st.just("checksum"), JSON, max_size=3), max_size=5), st.data())
-def test_any_values_come_back_and_any_garbage_stays_out(
-    tmp_path_factory: pytest.TempPathFactory, given_values: list[dict[str, Any]], data: st.DataObject
-) -> None:
-    path = tmp_path_factory.mktemp("journal") / "journal.jsonl"
-    with Journal.open(path) as journal:
-        for value in given_values:
-            journal.append(Kind.SWEEP, value)
-    lines = path.read_bytes().splitlines(keepends=True)
+def test_any_values_come_back_and_any_garbage_stays_out(values: list[dict[str, Any]], data: st.DataObject) -> None:
+    lines = [encode(Kind.SWEEP, value) + b"\n" for value in values]
     where = data.draw(st.integers(0, len(lines)))
     garbage = data.draw(st.binary(min_size=1).filter(lambda raw: raw != b"\n" * len(raw)))
-    path.write_bytes(b"".join([*lines[:where], garbage, b"\n", *lines[where:]]))
-    found = replay(path)
-    assert found.records == tuple(Record(kind=Kind.SWEEP, value=value) for value in given_values)
-    assert found.damages
+    found, damages = split(b"".join([*lines[:where], garbage, b"\n", *lines[where:]]))
+    assert [decode(line) for line in found] == [Record(kind=Kind.SWEEP, value=value) for value in values]
+    assert damages
 
 
 def test_an_empty_line_is_damage_and_takes_no_record_with_it(path: Path) -> None:
