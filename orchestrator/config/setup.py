@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from collections.abc import Mapping, Sequence
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.config.plugins import plugins_in
 from orchestrator.config.sections import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
 from orchestrator.config.versions import Versions, command_version
 from orchestrator.scheduling.node import Node
@@ -18,6 +19,14 @@ from sweeps.identity import digest, without
 from sweeps.setup import Setup
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
+
+PLUGINS: Mapping[str, str] = {
+    "model": "sweep_orchestrator.models",
+    "data": "sweep_orchestrator.data",
+    "optimizer": "sweep_orchestrator.optimizers",
+    "schedule": "sweep_orchestrator.schedules",
+}
+"""Entry points by which installed packages offer models …, by the section whose `name` may name one of them."""
 
 
 def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, secrets: Secrets = NO_SECRETS) -> Setup:
@@ -95,6 +104,20 @@ def code_in(value: Any) -> set[str]:
     if isinstance(value, Mapping):
         return set().union(*(code_in(item) for item in value.values()))
     return {value} if isinstance(value, str) and _CODE.fullmatch(value) else set()
+
+
+def plugins_in(sections: Mapping[str, Any]) -> set[str]:
+    """The `package.module:name` of every section whose name a plugin offers; their sources identify the trial."""
+    named = {(section, value.get("name")) for section, value in sections.items() if isinstance(value, Mapping)}
+    return {path for (section, name), path in _plugins().items() if (section, name) in named}
+
+
+@functools.cache
+def _plugins() -> dict[tuple[str, str], str]:
+    found = entry_points()
+    return {
+        (section, each.name): each.value for section, group in PLUGINS.items() for each in found.select(group=group)
+    }
 
 
 def with_gpus(axes: Axes, config: Mapping[str, Any], nodes: Sequence[Node]) -> Axes:

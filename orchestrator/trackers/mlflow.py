@@ -10,7 +10,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from orchestrator.trackers.run import Run
+from orchestrator.trackers.tracking import Run
 
 _STATES = {"ok": "FINISHED"}
 _LONGEST_PARAM = 6000

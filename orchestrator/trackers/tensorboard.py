@@ -13,7 +13,7 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.plugins.hparams import summary_v2
 from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-from orchestrator.trackers.run import Run
+from orchestrator.trackers.tracking import Run
 
 _PARTS_OF_A_NAME = 120
 """The length to which a trial's name is cut in the name of its folder, before its id."""

@@ -10,7 +10,7 @@ from uuid import uuid4
 
 import wandb
 
-from orchestrator.trackers.run import Run
+from orchestrator.trackers.tracking import Run
 
 _LONGEST_TAG = 64
 

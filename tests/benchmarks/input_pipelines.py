@@ -23,9 +23,8 @@ from typing import Any
 import torch
 
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
-from trainables import process_group
+from trainables import inputs, process_group
 from trainables.context import Batch, Context
-from trainables.inputs import pipelines
 from trainables.inputs.augmentation import Augmentation
 from trainables.inputs.inputs import Feed, Form
 from trainables.inputs.split import Part
@@ -50,14 +49,14 @@ def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> 
         batch=Batch(global_batch_size=sum(shares), shares=shares),
         seed=0,
     )
-    inputs = pipelines.build(kind, feed, gang, {"workers": given["workers"]})
+    source = inputs.build(kind, feed, gang, {"workers": given["workers"]})
     try:
-        taken = sum(len(labels) for _, labels in inputs.epoch(1))
+        taken = sum(len(labels) for _, labels in source.epoch(1))
         started = time.perf_counter()
-        taken = sum(len(labels) for _, labels in inputs.epoch(2))
+        taken = sum(len(labels) for _, labels in source.epoch(2))
         (seconds,) = gang.largest(time.perf_counter() - started)
     finally:
-        inputs.close()
+        source.close()
     return taken * ranks / seconds
 
 

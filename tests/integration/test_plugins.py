@@ -5,7 +5,7 @@ import sys
 import pytest
 import torch
 
-from orchestrator.config import plugins
+from orchestrator.config import setup
 from orchestrator.config.setup import asked
 from orchestrator.config.versions import Versions
 from tests.unit.orchestrator.config.test_setup import config
@@ -46,9 +46,9 @@ class Noise:
     (info / "entry_points.txt").write_text(offered)
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.delitem(sys.modules, "netplugin", raising=False)
-    plugins._offered.cache_clear()
+    setup._plugins.cache_clear()
     yield tmp_path
-    plugins._offered.cache_clear()
+    setup._plugins.cache_clear()
 
 
 def test_a_plugins_model_is_built_by_its_name(plugin):
@@ -73,4 +73,4 @@ def test_its_code_identifies_the_trial(plugin):
 
 
 def test_both_rooms_know_the_same_groups():
-    assert PLUGINS == plugins.GROUPS
+    assert PLUGINS == setup.PLUGINS

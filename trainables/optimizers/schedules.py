@@ -1,4 +1,4 @@
-"""Schedules: the factor on a trial's learning rate, as a function of how far the training has come.
+"""Schedules: the factor on a trial's learning rate, as a function of how far the training has come; and the rate.
 
 Positions are in samples, not in steps, so that trials with different batches follow the same curve. Any warm-up belongs
 to the learning-rate rule and comes on top.
@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from trainables.context import LearningRate
 from trainables.families import SCHEDULES
 from trainables.options import check_keys, choose
 
@@ -36,6 +38,28 @@ def resolve(config: Mapping[str, Any]) -> Schedule:
         return float(shape(min(position / length, 1.0), **options))
 
     return factor
+
+
+@dataclass(frozen=True, kw_only=True)
+class Rates:
+    """The learning rate all along a training: what the trial's rule gives, warmed up, times the schedule's factor."""
+
+    lr: LearningRate
+    schedule: Schedule
+    warmup_samples: float
+
+    def at(self, position: float, length: float) -> float:
+        """The rate for the step after `position` samples of a training of `length` samples.
+
+        The warm-up is linear in samples (Goyal et al. 2017, section 2.2) and the schedule counts from sample 0 with or
+        without it, so that its milestones stay where they are.
+        """
+        return self._warm(position) * self.schedule(position, length)
+
+    def _warm(self, position: float) -> float:
+        if position >= self.warmup_samples:
+            return self.lr.value
+        return self.lr.warmup_from + (self.lr.value - self.lr.warmup_from) * position / self.warmup_samples
 
 
 def constant(progress: float) -> float:

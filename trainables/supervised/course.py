@@ -11,7 +11,7 @@ from trainables.context import LearningRate
 from trainables.inputs.inputs import Feed
 from trainables.optimizers import schedules
 from trainables.optimizers.growth import Growth
-from trainables.optimizers.learning_rate import Rates
+from trainables.optimizers.schedules import Rates
 from trainables.supervised.budget import Budget
 from trainables.supervised.progress import Progress
 

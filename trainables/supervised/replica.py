@@ -8,10 +8,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables import models
+from trainables import inputs, models
 from trainables.clock import Clock
 from trainables.context import Batch, Context
-from trainables.inputs import pipelines
 from trainables.inputs.inputs import Inputs
 from trainables.inputs.pause import pause
 from trainables.models.batch_norm import synchronises
@@ -191,7 +190,7 @@ class Replica:
 
     def _make_inputs(self) -> Inputs:
         feed = self._workload.feed(self._context.batch, self._context.seed)
-        return pipelines.build(self._settings.input, feed, self._gang, self._settings.loader)
+        return inputs.build(self._settings.input, feed, self._gang, self._settings.loader)
 
     def _make_step(self) -> Step:
         context = self._context

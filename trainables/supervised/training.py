@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from trainables import device_memory, process_group
-from trainables.checkpoints.checkpoint_pace import CheckpointPace
+from trainables.checkpoints.checkpoints import CheckpointPace
 from trainables.clock import Clock, Lap
 from trainables.context import Batch, Context, GivenUpError
 from trainables.inputs.split import Part

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from orchestrator.storage.secrets import Secrets
-from orchestrator.trackers.run import numbers, run_of
+from orchestrator.trackers.tracking import numbers, run_of
 from sweeps.trial import TrialSpec
 
 RESERVED = ("rows", "outcome", "done", "config")

@@ -1,12 +1,23 @@
-"""A real request, as the shipped config asks, for tests to change."""
+"""The shipped config, and a real request as it asks, for tests to change."""
 
 import functools
 from dataclasses import replace
 from typing import Any
 
 from orchestrator.composition.composition import Composition
-from orchestrator.composition.search_path import initialised
+from orchestrator.composition.search_path import config_dir, initialised
 from orchestrator.config.request import Request
+from orchestrator.storage import yaml_text
+
+
+def shipped_config() -> dict[str, Any]:
+    """The shipped primary config, with a name, a scaling, a budget and a trainable that does nothing."""
+    config: dict[str, Any] = yaml_text.load((config_dir() / "config.yaml").read_text())
+    del config["defaults"]
+    config["sweep"] |= {"name": "s", "scaling": "weak"}
+    config["budget"] = {"epochs": 10, "samples": None, "steps": None, "seconds": None}
+    config["trainable"] = {"_target_": "trainables.noop:train"}
+    return config
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from torch import nn
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
 from trainables import clean_slate, rank
-from trainables.checkpoints import checkpoint_pace
+from trainables.checkpoints import checkpoints
 from trainables.context import Context, LearningRate
 from trainables.supervised.training import SupervisedTrial
 
@@ -108,7 +108,7 @@ def test_a_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> Non
 
 
 def test_a_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoint_pace, "DEAREST", float("inf"))
+    monkeypatch.setattr(checkpoints, "DEAREST", float("inf"))
     asked = asked_of(CASES["momentum"])
     whole = bits(asked, None)
 

@@ -7,15 +7,11 @@ from orchestrator.command_line.key_checks import key_mistakes
 from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
 from orchestrator.command_line.request_checks import request_mistakes
 from orchestrator.command_line.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes
-from orchestrator.composition.search_path import config_dir
 from orchestrator.config.request import Request
 from orchestrator.config.sections import value_at
-from orchestrator.storage import yaml_text
+from tests.unit.orchestrator.requests import shipped_config
 
-CONFIG = yaml_text.load((config_dir() / "config.yaml").read_text())
-CONFIG["sweep"] |= {"name": "s", "scaling": "weak"}
-CONFIG["budget"] = {"epochs": 10, "samples": None, "steps": None, "seconds": None}
-CONFIG["trainable"] = {"_target_": "trainables.noop:train"}
+CONFIG = shipped_config()
 
 
 def with_value(key, value):

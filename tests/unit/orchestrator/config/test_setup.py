@@ -1,19 +1,17 @@
-import copy
-
 import pytest
 
 from orchestrator.config.setup import asked, setup, with_gpus
 from orchestrator.config.versions import Versions
 from orchestrator.scheduling.node import Node
 from sweeps.identity import digest
-from tests.unit.orchestrator.command_line.test_checks import CONFIG
+from tests.unit.orchestrator.requests import shipped_config
 
 LAPTOP = Node(name="laptop", cpus=6, gpus=0)
 SERVER = Node(name="server", cpus=32, gpus=2, gpu_type="NVIDIA H200")
 
 
 def config(**sections):
-    given = copy.deepcopy(CONFIG)
+    given = shipped_config()
     given["sweep"]["identity_ignores"] = ["data.root"]
     given |= {
         "trainable": {"_target_": "trainables.noop:train", "lr": 0.1, "reference_batch_size": 32},
@@ -25,7 +23,7 @@ def config(**sections):
 
 
 def resources(**changed):
-    return config(resources=CONFIG["resources"] | changed)
+    return config(resources=shipped_config()["resources"] | changed)
 
 
 def test_a_laptop_has_worker_processes_of_one_core_that_are_timed_alone():
@@ -64,7 +62,7 @@ def test_a_missing_reference_is_told():
 
 
 def test_whoever_asks_for_a_type_of_gpu_asks_for_gpus():
-    typed = config(cluster=CONFIG["cluster"] | {"gpu_type": "H100"})
+    typed = config(cluster=shipped_config()["cluster"] | {"gpu_type": "H100"})
     found = setup(typed, [LAPTOP], Versions())
     assert (found.device, found.gpu_types) == ("cuda", ("H100",))
     assert with_gpus({"gpus": "auto"}, typed, [LAPTOP]) == {"gpus": [1]}

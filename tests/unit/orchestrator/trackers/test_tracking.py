@@ -5,8 +5,7 @@ import pytest
 
 from orchestrator.journal.outcome import Outcome
 from orchestrator.storage.secrets import Secrets
-from orchestrator.trackers.run import numbers, run_of
-from orchestrator.trackers.tracking import TrackedListener, make_trackers, tracker_mistakes
+from orchestrator.trackers.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_mistakes
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from tests.contract.trials import Recorder, trial

@@ -15,6 +15,7 @@ import torch
 
 from tests.unit.trainables.ranks import request, run
 from trainables.checkpoints import generations
+from trainables.checkpoints.checkpoints import CheckpointPace
 from trainables.context import Context
 
 
@@ -155,3 +156,11 @@ def test_looking_for_one_imports_no_torch(tmp_path: Path) -> None:
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, env={"PYTHONPATH": ":".join(sys.path)})
     assert json.dumps([path.name for path in tmp_path.iterdir()]) == "[]"
+
+
+@pytest.mark.parametrize(("cost_s", "due_s"), [(0.0, 30.0), (0.2, 30.0), (0.5, 50.0)])
+def test_checkpoints_take_a_hundredth_of_the_time_at_most(cost_s: float, due_s: float) -> None:
+    pace = CheckpointPace(every_s=30.0)
+    assert not pace.due(29.9) and pace.due(30.0)
+    pace.kept(31.0, cost_s)
+    assert not pace.due(31.0 + due_s - 0.1) and pace.due(31.0 + due_s)

@@ -5,7 +5,7 @@ import pytest
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from trainables.context import Batch, LearningRate
 from trainables.optimizers.growth import Growth
-from trainables.optimizers.learning_rate import Rates
+from trainables.optimizers.schedules import Rates
 from trainables.supervised.budget import Budget
 from trainables.supervised.course import Course
 from trainables.supervised.progress import Progress

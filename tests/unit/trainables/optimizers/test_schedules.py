@@ -5,7 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.optimizers.schedules import resolve
+from trainables.context import LearningRate
+from trainables.optimizers.schedules import Rates, resolve
 
 STEP = {"name": "step", "milestones": [0.5, 0.8], "gamma": 0.1}
 COSINE = {"name": "cosine", "final": 0.1}
@@ -104,3 +105,24 @@ def halved(progress: float, *, by: float = 2.0) -> float:
 
 def test_a_dotted_path_is_a_schedule_of_the_users_own() -> None:
     assert resolve({"name": f"{__name__}:halved", "by": 4})(50, 100) == 0.875
+
+
+def rates(schedule: dict[str, object]) -> Rates:
+    lr = LearningRate(rule="linear", value=0.8, warmup_from=0.1, warmup_epochs=2)
+    return Rates(lr=lr, schedule=resolve(schedule), warmup_samples=1000)
+
+
+@pytest.mark.parametrize(("position", "rate"), [(0, 0.1), (500, 0.45), (1000, 0.8), (5000, 0.8)])
+def test_the_warm_up_is_linear_in_samples(position: float, rate: float) -> None:
+    assert rates({"name": "constant"}).at(position, 10_000) == pytest.approx(rate)
+
+
+def test_the_schedule_counts_from_the_first_sample() -> None:
+    halved = rates({"name": "step", "milestones": [0.05, 0.5], "gamma": 0.5})
+    assert halved.at(500, 10_000) == pytest.approx(0.225)
+    assert halved.at(5000, 10_000) == pytest.approx(0.2)
+
+
+def test_without_a_warm_up_the_value_holds_from_the_start() -> None:
+    plain = Rates(lr=LearningRate(value=0.3, warmup_from=0.3), schedule=resolve({"name": "constant"}), warmup_samples=0)
+    assert plain.at(0, 100) == 0.3

@@ -14,7 +14,7 @@ from trainables.clock import Clock
 from trainables.context import Batch, Context, DivergedError, LearningRate
 from trainables.noise.adascale import Pace
 from trainables.optimizers.growth import Growth
-from trainables.optimizers.learning_rate import Rates
+from trainables.optimizers.schedules import Rates
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Stopwatch
 from trainables.supervised.budget import Budget
