@@ -38,7 +38,7 @@ class Ending:
     """Planned trials without an end, because the sweep was interrupted."""
     layout: Layout
     failed_claims: Sequence[str] = ()
-    """Sentences of the claims that fail the sweep, as `claims.fail_on` asks."""
+    """The claims that fail the sweep, as `claims.fail_on` asks, each with its verdict."""
 
     @staticmethod
     def of(
@@ -112,7 +112,7 @@ class Ending:
         if self.reported:
             self._show_reported(self.reported, console)
         for finding in self.findings:
-            console.print(f"not sound: {finding}", style="yellow", markup=False, soft_wrap=True)
+            console.print(f"warning: {finding}", style="yellow", markup=False, soft_wrap=True)
         for line in self.failures():
             console.print(line, style="bold red", markup=False, soft_wrap=True)
         for line in self.left_out():

@@ -92,9 +92,14 @@ class Display:
         which = "one trial: it runs" if len(trials) == 1 else f"{len(trials)} trials: they run"
         self._console.print(f"something spoiled the timing of {which} once more, alone")
 
-    def skipped(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """A trial will not be started: print a line, but do not count it."""
-        self._console.print(Text(f"{outcome.status}  {_name(trial)}  {trial.label}  {outcome.note}"), soft_wrap=True)
+    def skipped(self, ends: Sequence[tuple[TrialSpec, Outcome]]) -> None:
+        """Trials will not be started: print a line for each reason, but do not count them."""
+        alike: dict[tuple[Status, str], list[TrialSpec]] = {}
+        for trial, end in ends:
+            alike.setdefault((end.status, end.note), []).append(trial)
+        for (status, why), trials in alike.items():
+            which = f"{_name(trials[0])}  {trials[0].label} " if len(trials) == 1 else f"{len(trials)} trials:"
+            self._console.print(Text(f"{status}  {which} {why}"), soft_wrap=True)
 
     @property
     def say(self) -> Callable[[str], None] | None:

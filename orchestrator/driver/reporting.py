@@ -109,11 +109,11 @@ class Reported:
         return [table for each in self.further if each.printed for table in each.tables]
 
     def failed_claims(self, fail_on: str | None) -> tuple[str, ...]:
-        """Sentences of the claims that fail the sweep."""
+        """The claims that fail the sweep, each with its verdict."""
         failing = {None: (), "refuted": ("refuted",), "inconclusive": ("refuted", "inconclusive")}[fail_on]
         if self.judged is None:
             return ("the claims could not be judged",) if failing else ()
-        return tuple(each.claim.sentence for each in self.judged if each.verdict in failing)
+        return tuple(f"{each.claim.sentence!r} is {each.verdict}" for each in self.judged if each.verdict in failing)
 
 
 def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], known: Known) -> Reported:

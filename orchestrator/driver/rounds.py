@@ -58,8 +58,7 @@ class Rounds:
         """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
         if self._session.stopping():
             return ()
-        for trial, outcome in left_out:
-            self._session.left_out(trial, outcome)
+        self._session.left_out(left_out)
         # Spoiled timings come before the end: good measurements may open further cells.
         return self._placed(self._chosen() or self._spoiled() or self._rest())
 
@@ -105,8 +104,7 @@ class Rounds:
 
     def _rest(self) -> Sequence[TrialSpec]:
         """Run nothing: the remaining trials are skipped for the reasons for which they were not chosen."""
-        for trial in self._later:
-            self._session.left_out(trial, self._skipped(trial))
+        self._session.left_out([(trial, self._skipped(trial)) for trial in self._later])
         self._later = ()
         return ()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -126,18 +126,17 @@ class Session:
             self._display.finished(trial, outcome)
             reached(Moment.TRIAL_FINISHED)
 
-    def found_infeasible(self, trial: TrialSpec, reason: str) -> None:
-        """Journal that this trial cannot be placed on these nodes."""
-        self.left_out(trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0))
+    def found_infeasible(self, trials: Iterable[tuple[TrialSpec, str]]) -> None:
+        """Journal that these trials cannot be placed on these nodes, each with its reason."""
+        self.left_out((trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)) for trial, reason in trials)
 
-    def left_out(self, trial: TrialSpec, outcome: Outcome) -> None:
-        """Journal why this trial was not started, unless the journal says so already."""
-        known = self._left_out.get(trial.trial_id)
-        if known == (outcome.status, outcome.note):
-            return
-        kept_files.bring_back(self._layout.trial(trial.trial_id))
-        self._end(trial, outcome)
-        self._display.skipped(trial, outcome)
+    def left_out(self, ends: Iterable[tuple[TrialSpec, Outcome]]) -> None:
+        """Journal why these trials were not started, unless the journal says so already."""
+        new = [(trial, end) for trial, end in ends if self._left_out.get(trial.trial_id) != (end.status, end.note)]
+        for trial, end in new:
+            kept_files.bring_back(self._layout.trial(trial.trial_id))
+            self._end(trial, end)
+        self._display.skipped(new)
 
     def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
         """Journal that these trials' timing was spoiled; they will run once more, alone."""

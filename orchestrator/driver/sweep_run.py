@@ -77,8 +77,7 @@ class SweepRun:
             waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
             with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
                 session = self._session(display)
-                for trial, reason in () if request.cluster.wait_s else planned.without_room:
-                    session.found_infeasible(trial, reason)
+                session.found_infeasible(() if request.cluster.wait_s else planned.without_room)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
                     backend = backend or self._start(started, trials_on)[0]
@@ -93,8 +92,7 @@ class SweepRun:
     def _account_for(self, agenda: Agenda, session: Session) -> None:
         """Journal trials that were abandoned or never started; say so if the rest waits in vain."""
         session.cut_off()
-        for trial, outcome in agenda.newly_left_out():
-            session.left_out(trial, outcome)
+        session.left_out(agenda.newly_left_out())
         if agenda.deserted:
             self.console.print("there is no node left to run anything on", style="bold red")
         if agenda.hopeless:

@@ -124,7 +124,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
 def strangers(layout: Layout, known: Iterable[str]) -> list[Finding]:
     """Findings on files in the trials' folder that belong to no trial in the journal."""
     if not layout.trials.is_dir():
-        return [Finding(where=layout.trials.name, what="is missing: there are no curves")]
+        return [Finding(where=layout.trials.name, what="missing, so there are no learning curves")]
     names = set(known)
     strange = sorted(path.name for path in layout.trials.iterdir() if path.name not in names)
     if not strange:

@@ -74,7 +74,7 @@ def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tup
     assert "refuted" in told and (tmp_path / "batch_scaling" / "tables" / "claims.md").read_text() in told
     status, told = start("mode=report", "report.html=false", claim, "claims.fail_on=refuted")
     assert status == 1
-    assert "claims.fail_on: Two are twice as fast" in told
+    assert "claims.fail_on: 'Two are twice as fast' is refuted" in told
     status, told = start("mode=report", "sweep.claims=[{sentence: x, expression: '__import__(1) > 2'}]")
     assert status == 2
     assert "sweep.claims" in told

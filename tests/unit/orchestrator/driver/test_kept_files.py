@@ -137,13 +137,13 @@ def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -
     attempt(session(layout, journal), layout, [3.0, 2.0], OK)
     taken_up = session(layout, journal)
     attempt(taken_up, layout, [9.0], None)
-    taken_up.left_out(TRIAL, Outcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))
+    taken_up.left_out([(TRIAL, Outcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))])
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.records)) == []
     assert terminal(journal.records)["t"].status is Status.OK
 
 
 def test_one_that_never_ran_has_none(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
-    session(layout, journal).found_infeasible(TRIAL, "no room")
+    session(layout, journal).found_infeasible([(TRIAL, "no room")])
     attempt(session(layout, journal), layout, [3.0], OK)
     assert state(layout)[0] == [3.0]

@@ -40,8 +40,16 @@ def test_without_a_terminal_every_trial_is_one_plain_line():
 def test_a_trial_that_never_starts_is_a_line_with_its_id():
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
-        display.skipped(TRIALS[0], Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))
+        display.skipped([(TRIALS[0], Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))])
     assert screen.file.getvalue() == f"infeasible  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  needs 4 ranks\n"
+
+
+def test_trials_that_never_start_for_one_reason_share_a_line():
+    screen = console(terminal=False)
+    with Display(screen, waiting=0) as display:
+        end = Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
+        display.skipped([(trial, end) for trial in TRIALS[:2]])
+    assert screen.file.getvalue() == "infeasible  2 trials: needs 4 ranks\n"
 
 
 def test_on_a_terminal_the_table_says_what_runs_and_what_is_best():

@@ -29,8 +29,8 @@ class Notes:
     def to_run_again(self):
         return []
 
-    def left_out(self, trial, outcome):
-        self.told.append((trial.seed, outcome.skipped_by))
+    def left_out(self, ends):
+        self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
 
     def found_spoiled(self, trials):
         self.told.append(("spoiled", len(trials)))

@@ -166,7 +166,7 @@ def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
 
 def test_what_is_left_out_is_told_once_and_again_where_the_reason_is_another(layout: Layout) -> None:
     for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
-        session(layout).left_out(TRIAL, reason)
+        session(layout).left_out([(TRIAL, reason)])
     assert kinds(layout) == ["finished", "finished"]
 
 
