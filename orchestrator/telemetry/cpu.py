@@ -11,13 +11,6 @@ from pathlib import Path
 from orchestrator.telemetry.tap import Source, Tap
 
 GB = 2**30
-TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
-_PAGE_BYTES = resource.getpagesize()
-
-_OWN_AND_ENDED = slice(11, 15)
-"""Fields of `_stat`: user and system CPU time of a process, and of its ended children."""
-_STARTED = 19
-"""Field of `_stat`: when the process started, in ticks since boot."""
 
 NOT_OFFERED = (FileNotFoundError, PermissionError, NotADirectoryError)
 """Errors that mean that the kernel does not offer something, or not to this user."""
@@ -27,7 +20,11 @@ class Process:
     """The resources used by this process and its workers since construction."""
 
     def __init__(self) -> None:
-        self._began_s = time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+        import psutil  # imported here so that mode=plan stays quick
+
+        self._psutil = psutil
+        self._own = psutil.Process()
+        self._older = frozenset(psutil.pids())
         self._children: Sequence[int] = ()
         self._before_s: dict[int, float] = {}
         self._most_s = 0.0
@@ -42,7 +39,7 @@ class Process:
         self._children = found
         for child in found:
             if child not in self._before_s:
-                self._before_s[child] = self._done_before(child)
+                self._before_s[child] = self._of_worker(child)[0] if child in self._older else 0.0
 
     def read(self) -> Mapping[str, float]:
         """`cpu_s`: CPU seconds of all threads and workers, never decreasing; `rss_gb`: resident memory.
@@ -51,25 +48,22 @@ class Process:
         first seen is not counted; its ended children are, because the kernel adds their time to the worker's.
         """
         ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-        cpu_s = time.process_time() + ended.ru_utime + ended.ru_stime - sum(self._before_s.values())
-        pages = _pages("self")[0]
-        for child in self._children:
-            try:
-                resident, shared = _pages(str(child))
-                cpu_s += _cpu_s(_stat(str(child)))
-            except (OSError, ValueError):  # it has ended in the meantime
-                continue
-            pages += resident - shared
-        self._most_s = max(self._most_s, cpu_s)  # the time of an orphan that ends is lost
-        return {"cpu_s": self._most_s, "rss_gb": pages * _PAGE_BYTES / GB}
+        own_s = time.process_time() + ended.ru_utime + ended.ru_stime - sum(self._before_s.values())
+        workers = [self._of_worker(child) for child in self._children]
+        # The time of an orphan that ends is lost.
+        self._most_s = max(self._most_s, own_s + sum(cpu_s for cpu_s, _ in workers))
+        own_bytes: int = self._own.memory_info().rss
+        return {"cpu_s": self._most_s, "rss_gb": (own_bytes + sum(own for _, own in workers)) / GB}
 
-    def _done_before(self, child: int) -> float:
+    def _of_worker(self, worker: int) -> tuple[float, int]:
+        """CPU seconds with those of its ended children, and bytes that it does not share; zeros once it has ended."""
         try:
-            stat = _stat(str(child))
-        except (OSError, ValueError):
-            return 0.0
-        is_older = (stat[_STARTED] + 1) / TICKS_PER_S < self._began_s  # the kernel rounds down to a tick
-        return _cpu_s(stat) if is_older else 0.0
+            process = self._psutil.Process(worker)
+            times, memory = process.cpu_times(), process.memory_info()
+        except self._psutil.Error:
+            return 0.0, 0
+        cpu_s = times.user + times.system + times.children_user + times.children_system
+        return cpu_s, memory.rss - getattr(memory, "shared", 0)
 
 
 class Rapl:
@@ -103,24 +97,6 @@ def cpu_tap(process: Process, rapl: Rapl | None = None) -> Tap:
 def cores() -> frozenset[int]:
     """The cores that this process may run on."""
     return frozenset(os.sched_getaffinity(0) if hasattr(os, "sched_getaffinity") else range(os.cpu_count() or 1))
-
-
-def _pages(process: str) -> tuple[int, int]:
-    """The numbers of resident pages, and of those that are shared."""
-    with open(f"/proc/{process}/statm", "rb") as file:
-        _, resident, shared, *_ = file.read().split()
-    return int(resident), int(shared)
-
-
-def _cpu_s(stat: Sequence[int]) -> float:
-    return sum(stat[_OWN_AND_ENDED]) / TICKS_PER_S
-
-
-def _stat(process: str) -> list[int]:
-    """The numbers after the state in /proc/PID/stat; index 1 is ppid, the fourth field in proc(5)."""
-    with open(f"/proc/{process}/stat", "rb") as file:
-        behind_name = file.read().rpartition(b") ")[2].split()
-    return [0, *map(int, behind_name[1:])]
 
 
 def _name_of(zone: Path) -> str:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from orchestrator.telemetry.cpu import TICKS_PER_S, cores
+from orchestrator.telemetry.cpu import cores
 
+_TICKS_PER_S = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100
 _BUSY = (0, 1, 2, 5, 6, 7)
 """Columns of /proc/stat for busy time: user, nice, system, irq, softirq and steal (other guests of the host)."""
 _STEAL = 7
@@ -131,7 +132,7 @@ def _processes(proc: Path) -> dict[int, Process]:
         fields = behind.split()
         found[int(entry.name)] = Process(
             parent=int(fields[1]),
-            cpu_s=sum(map(int, fields[11:15])) / TICKS_PER_S,
+            cpu_s=sum(map(int, fields[11:15])) / _TICKS_PER_S,
             name=head.partition(b"(")[2].decode(errors="replace"),
         )
     return found
@@ -142,7 +143,7 @@ def _core_seconds(proc: Path) -> tuple[float, float]:
     lines = [line.split() for line in (proc / "stat").read_text().splitlines() if line.startswith("cpu")]
     counts = [list(map(int, line[1:])) for line in lines if line[0][3:].isdigit() and int(line[0][3:]) in mine]
     busy = sum(core[column] for core in counts for column in _BUSY)
-    return busy / TICKS_PER_S, sum(core[_STEAL] for core in counts) / TICKS_PER_S
+    return busy / _TICKS_PER_S, sum(core[_STEAL] for core in counts) / _TICKS_PER_S
 
 
 def _throttled(group: Path) -> int | None:

@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import mean
 from typing import Any
@@ -34,30 +33,24 @@ from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.benchmarks.figures import machine, tell
-from tests.contract.trials import trial
+from tests.contract.trials import Recorder, trial
 
 
-class Clock:
+class Clock(Recorder):
     """A listener that notes when it hears of each start and end."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.heard: list[tuple[float, float, TrialSpec, Outcome]] = []
         self._began_s = 0.0
 
     def started(self, trial: TrialSpec) -> None:
         self._began_s = time.time()
 
-    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None: ...
-
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         assert outcome.status is Status.OK, outcome.trace
         self.heard.append((self._began_s, time.time(), trial, outcome))
         print(f"{trial.label}: {outcome.metrics['computes'] - self._began_s:.1f} s until it computed", file=sys.stderr)
-
-    def ticked(self) -> None: ...
-
-    def stopping(self) -> bool:
-        return False
 
 
 def shapes(gpus: int) -> list[tuple[int, int]]:

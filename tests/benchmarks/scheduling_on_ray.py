@@ -20,10 +20,9 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 ROOT = Path(__file__).parents[2]
 os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # else a busy machine is too slow
@@ -41,16 +40,16 @@ from orchestrator.scheduling.simulation import lower_bound_s, makespan_s, simula
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
 from tests.benchmarks.warmth import cold_starts  # noqa: E402
-from tests.contract.trials import trial  # noqa: E402
+from tests.contract.trials import Recorder, trial  # noqa: E402
 
 
-class Ends:
+class Ends(Recorder):
     """A listener that notes how each trial ended, and when each started and ended."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.first_s = math.inf
         self.last_s = 0.0
-        self.outcomes: list[Outcome] = []
         self.stays: dict[str, tuple[TrialSpec, float, float, Outcome]] = {}
         self._began: dict[str, float] = {}
 
@@ -58,18 +57,11 @@ class Ends:
         self._began[trial.trial_id] = time.monotonic()
         self.first_s = min(self.first_s, time.monotonic())
 
-    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None: ...
-
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         self.last_s = time.monotonic()
-        self.outcomes.append(outcome)
+        self.outcomes[trial.trial_id] = outcome
         self.stays[trial.trial_id] = (trial, self._began[trial.trial_id], self.last_s, outcome)
         print(f"{self.last_s - self.first_s:6.1f} s: {trial.label} {outcome.status}", file=sys.stderr)
-
-    def ticked(self) -> None: ...
-
-    def stopping(self) -> bool:
-        return False
 
 
 def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec], Durations, dict[str, float]]:
@@ -142,7 +134,7 @@ def main() -> None:
     finally:
         backend.close()
         cluster.shutdown()
-    assert len(ends.outcomes) == len(trials) and all(each.status is Status.OK for each in ends.outcomes), ends.outcomes
+    assert len(ends.outcomes) == len(trials) and all(each.status is Status.OK for each in ends.outcomes.values()), ends.outcomes
     bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
     stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
     cold = cold_starts(stays, nodes)
@@ -151,7 +143,7 @@ def main() -> None:
         "about": {"machine": platform.platform(), "ray": version("ray"), "load_average": os.getloadavg()[0]},
         "trials": given.trials,
         "nodes": [vars(node) | {"node_id": ""} for node in nodes],
-        "gangs_started": len({each.metrics["pid"] for each in ends.outcomes}),
+        "gangs_started": len({each.metrics["pid"] for each in ends.outcomes.values()}),
         "gangs_needed": len(cold),
         "bound_s": bound_s,
         "makespan_s": ends.last_s - ends.first_s,

@@ -19,7 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
-from tests.contract.trials import trial
+from tests.contract.trials import Recorder, trial
 
 CPUS = 2
 WANTED = {"tune": 0.1, "torchrun": 0.05}
@@ -43,27 +43,19 @@ dist.destroy_process_group()
 """
 
 
-class Ends:
+class Ends(Recorder):
     """A listener that notes when each trial ended."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.at: list[float] = []
         self.train_s = 0.0
-
-    def started(self, trial: TrialSpec) -> None: ...
-
-    def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None: ...
 
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         if outcome.status is not Status.OK:
             raise RuntimeError(f"{trial.trial_id}: {outcome.note}")
         self.at.append(time.monotonic())
         self.train_s += outcome.metrics["train_s"]
-
-    def ticked(self) -> None: ...
-
-    def stopping(self) -> bool:
-        return False
 
 
 def ours(backend: RayBackend, ranks: int, count: int) -> dict[str, float]:
