@@ -134,7 +134,8 @@ def main() -> None:
     finally:
         backend.close()
         cluster.shutdown()
-    assert len(ends.outcomes) == len(trials) and all(each.status is Status.OK for each in ends.outcomes.values()), ends.outcomes
+    ended = list(ends.outcomes.values())
+    assert len(ended) == len(trials) and all(each.status is Status.OK for each in ended), ended
     bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
     stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
     cold = cold_starts(stays, nodes)
@@ -143,7 +144,7 @@ def main() -> None:
         "about": {"machine": platform.platform(), "ray": version("ray"), "load_average": os.getloadavg()[0]},
         "trials": given.trials,
         "nodes": [vars(node) | {"node_id": ""} for node in nodes],
-        "gangs_started": len({each.metrics["pid"] for each in ends.outcomes.values()}),
+        "gangs_started": len({each.metrics["pid"] for each in ended}),
         "gangs_needed": len(cold),
         "bound_s": bound_s,
         "makespan_s": ends.last_s - ends.first_s,
