@@ -99,7 +99,9 @@ class TrialSpec:
     config: Mapping[str, Any]
     """The resolved config sections a trainable may read; JSON values only."""
     probes: str = ""
-    """The id of the trial whose speed this one probes; empty for a trial of its own."""
+    """The id of the trial whose speed this one measures; empty for a trial of its own."""
+    repeats: bool = False
+    """Whether that trial has ended, and the timing of this one may take the place of its own."""
 
     @property
     def label(self) -> str:

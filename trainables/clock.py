@@ -65,6 +65,14 @@ def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> 
     return Window(seconds=median(lap.seconds for lap in whole), steps=whole[0].steps)
 
 
+def is_timed_by(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> bool:
+    """Whether further laps would not change which window is taken: the second lap, or one that follows the training.
+
+    The first lap warms up, so that none is shorter where it is too short for a window.
+    """
+    return len(laps) > 1 or laps[0].seconds < least_s or laps[0].steps < least_steps
+
+
 @dataclass(frozen=True, kw_only=True)
 class Warmup:
     """Untimed steps before a window, the same rule for new and kept processes.

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from orchestrator.journal.outcome import Outcome
+from orchestrator.text.figures import counted
 from sweeps.identity import SHOWN
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -85,12 +86,12 @@ class Display:
         self.refresh()
 
     def once_more(self, trials: Sequence[TrialSpec]) -> None:
-        """Finished trials are queued again because something spoiled their timing."""
+        """Repetitions of finished trials are queued because something spoiled their timing."""
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
-        which = "one trial: it runs" if len(trials) == 1 else f"{len(trials)} trials: they run"
-        self._console.print(f"something spoiled the timing of {which} once more, alone")
+        which = counted(len(trials), "trial", "trials")
+        self._console.print(f"something spoiled the timing of {which}: it is repeated, alone")
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, Outcome]]) -> None:
         """Trials will not be started: print a line for each reason, but do not count them."""

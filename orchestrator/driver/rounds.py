@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -16,6 +16,7 @@ from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
 from orchestrator.telemetry.timing_gate import disturbed
+from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
 Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
@@ -30,6 +31,9 @@ class History(Protocol):
 
     def probes(self) -> Mapping[str, Mapping[str, Any]]:
         """The probes' results, by the speed that each tried."""
+
+    def repeated(self) -> Collection[str]:
+        """The trials that have run or were timed once more."""
 
 
 class Rounds:
@@ -64,7 +68,7 @@ class Rounds:
 
     def _first(self) -> Sequence[TrialSpec]:
         probes = phases.probes(self._later, self._history.probes()) if self._request.selection.phases else ()
-        return [*self._named(), *probes] or self._chosen() or self._rest()
+        return [*self._named(), *probes] or self._chosen() or self._spoiled() or self._rest()
 
     def _named(self) -> Sequence[TrialSpec]:
         """Trials that the user named explicitly, which phases or a search might skip."""
@@ -129,15 +133,14 @@ class Rounds:
         return to_run, lambda trial: searching.skipped(search)
 
     def _spoiled(self) -> Sequence[TrialSpec]:
-        """On the first call, the trials whose timing something spoiled; a driver repeats none a second time."""
+        """On the first call, repetitions of the trials whose timing something spoiled, also under an earlier driver."""
         if self._checked:
             return ()
         self._checked = True
-        share, count = self._request.selection.rerun_invalid, len(self._planned.trials)
         ends = self._history.ends()
         idle = self._planned.not_run_again(ends)
-        ran = [trial for trial in self._planned.to_run if trial.trial_id not in idle]
-        spoiled = once_more(ran, ends, share=share, planned=count)
+        ran = [trial for trial in self._planned.trials if trial.trial_id not in idle]
+        spoiled = once_more(ran, ends, self._history.repeated(), share=self._request.selection.rerun_invalid)
         if spoiled:
             self._session.found_spoiled(spoiled)
         return spoiled
@@ -148,15 +151,23 @@ def _never_skipped(trial: TrialSpec) -> Outcome:
 
 
 def once_more(
-    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], *, share: float, planned: int
+    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], *, share: float
 ) -> list[TrialSpec]:
-    """Of the trials that this driver ran, those to repeat with the node to themselves: at most `share` of all planned.
+    """Repetitions of trials whose timing something spoiled, with the node to themselves: of at most `share` of all.
 
-    At least one may be, however few are planned, unless `share` is 0. The number of a trial's attempt does not matter:
-    one that was retried, continued or asked for by `rerun` is as worth repeating. A timing that is too short, or that
-    was shared as asked, would be no better for it.
+    At least one may be repeated, however few there are, unless `share` is 0; those that were `repeated` before count,
+    and are not repeated again. The number of a trial's attempt does not matter: one that was retried, continued or
+    asked for by `rerun` is as worth repeating. A timing that is too short, or that was shared as asked, would be no
+    better for it.
     """
-    most = max(1, int(share * planned)) if share > 0 else 0
+    most = max(1, int(share * len(ran))) if share > 0 else 0
     disturbances = disturbed(list(ends.values()))
-    again = [trial for trial in ran if disturbances.get(trial.trial_id)]
-    return [replace(trial, timing="exclusive") for trial in again[:most]]
+    spoiled = [trial for trial in ran if disturbances.get(trial.trial_id) or _keeps_a_timing(trial, ends)]
+    left = most - sum(trial.trial_id in repeated for trial in ran)
+    again = [trial for trial in spoiled if trial.trial_id not in repeated]
+    return [repetition_of(trial) or replace(trial, timing="exclusive") for trial in again[: max(0, left)]]
+
+
+def _keeps_a_timing(trial: TrialSpec, ends: Mapping[str, TrialRecord]) -> bool:
+    """Whether its last attempt's own timing was spoiled, so that its row has an earlier one."""
+    return trial.trial_id in ends and bool(ends[trial.trial_id].spoiled)

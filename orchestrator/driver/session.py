@@ -17,14 +17,17 @@ from orchestrator.driver.live import Display
 from orchestrator.driver.trial_folders import TrialFolders, with_remedy
 from orchestrator.journal.durations import speed
 from orchestrator.journal.journal import Journal
-from orchestrator.journal.line import Kind
+from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.outcome import Cause, Outcome
 from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.standing import Standing
+from orchestrator.journal.timing import timing_of
 from orchestrator.plan.memory_share import MEASURED, size
 from orchestrator.storage.crash_point import Moment, reached
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import NO_SECRETS, Secrets
 from orchestrator.storage.trial_files import digests
+from orchestrator.telemetry.timing_gate import spoiled_beside, why_not
 from sweeps.mistakes import MistakesError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -50,7 +53,10 @@ class Session:
         self._display = display
         self._interrupt = interrupt
         self._attempts = Attempts(journal, retries=retries)
-        ends = journal.terminal()
+        self._standing = Standing()
+        for record in journal.records:
+            self._standing.take(record)
+        ends = self._rows = journal.terminal()
         self._ended = set(ends)
         self._has_result = any(end.status is Status.OK for end in ends.values())
         self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
@@ -74,6 +80,7 @@ class Session:
         self._layout.refuse_links(trial.trial_id)
         if trial.probes:
             self._display.started(trial)
+            reached(Moment.TRIAL_STARTED)
             return
         attempt = self._attempts.begun(trial)
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
@@ -108,7 +115,7 @@ class Session:
             raise self._no_trial_can(trial, outcome)
         self._has_result |= outcome.status is Status.OK
         if trial.probes:
-            self._probed(trial, outcome)
+            (self._timed_again if trial.repeats else self._probed)(trial, outcome)
             return
         if outcome.trace:
             self._folders.write_trace(trial, outcome.trace)
@@ -131,17 +138,21 @@ class Session:
         self.left_out((trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)) for trial, reason in trials)
 
     def left_out(self, ends: Iterable[tuple[TrialSpec, Outcome]]) -> None:
-        """Journal why these trials were not started, unless the journal says so already."""
+        """Journal why these trials were not started, unless the journal says so already; probes have no end."""
         new = [(trial, end) for trial, end in ends if self._left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
+            if trial.probes:
+                continue
             kept_files.bring_back(self._layout.trial(trial.trial_id))
             self._end(trial, end)
         self._display.skipped(new)
 
     def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
-        """Journal that these trials' timing was spoiled; they will run once more, alone."""
-        self._journal.append(Kind.SPOILED, {"trial_ids": [trial.trial_id for trial in trials]})
-        self._spoiled |= {trial.trial_id for trial in trials}
+        """Something spoiled a timing, and these trials repeat it, alone: journal which of them run as a whole."""
+        whole = [trial.trial_id for trial in trials if not trial.repeats]
+        if whole:
+            self._write(Kind.SPOILED, {"trial_ids": whole})
+            self._spoiled |= set(whole)
         self._display.once_more(trials)
 
     def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> MistakesError:
@@ -164,18 +175,47 @@ class Session:
         self._journal.append(Kind.PROBED, self._secrets.value(value | ended | found))
         self._display.finished(trial, outcome)
 
+    def _timed_again(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """Journal the timing, and whether it counts. One that was lost with its node is taken again."""
+        row = self._rows[trial.probes]
+        timed = {
+            **{"trial_id": trial.trial_id, "times": trial.probes, "wall_s": outcome.wall_s},
+            **{"status": outcome.status.value, "note": outcome.note, "spoiled": ""},
+            **{"gpus": trial.gpus, "gpus_held": trial.gpus_held, "timing": trial.timing},
+            **{"metrics": dict(outcome.metrics), "provenance": dict(outcome.provenance)},
+        }
+        if outcome.status is Status.OK:
+            timed |= timing_of(timed)
+            timed["spoiled"] = why_not(row.timed_by(timed), row, self._rows.values())
+        again = self._attempts.failed(trial, outcome) is not None
+        self._write(Kind.TIMED, self._secrets.value(timed))
+        if again:
+            self._attempts.another(trial)
+            self._display.tried_again(trial, outcome)
+        else:
+            self._display.finished(trial, outcome)
+
     def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._attempts.number(trial)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
+        if earlier := self._rows.get(trial.trial_id):
+            record = replace(record, spoiled=spoiled_beside(record, earlier, self._rows.values()))
         folder = self._layout.trial(trial.trial_id)
         if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
             kept_files.bring_back(folder)
-        self._journal.append(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
+        self._write(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
         self._spoiled.discard(trial.trial_id)
         kept_files.drop(folder)
         self._ended.add(trial.trial_id)
         self._attempts.over(trial)
+
+    def _write(self, kind: Kind, value: Mapping[str, Any]) -> None:
+        """Journal what may change a trial's row, and keep the row as it then is."""
+        self._journal.append(kind, value)
+        taken = self._standing.take(Record(kind=kind, value=value))
+        if taken.kind == Kind.FINISHED:
+            self._rows[taken.value["trial_id"]] = TrialRecord.from_json(taken.value)
 
     def cut_off(self) -> None:
         """Journal how long abandoned attempts had run: they used resources, and may be continued."""

@@ -31,6 +31,7 @@ from orchestrator.journal.line import Kind
 from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.soundness import Finding
 from orchestrator.journal.spending import spent_gpu_s
+from orchestrator.journal.standing import repeated
 from orchestrator.plan.plan import Plan, TrialsOn
 from orchestrator.scheduling.node import Node
 from orchestrator.storage.crash_point import Moment, reached
@@ -159,6 +160,10 @@ class SweepRun:
     def probes(self) -> dict[str, Mapping[str, Any]]:
         """The probes' results, by the speed that each tried."""
         return probes_under(self.journal.records, self.asked)
+
+    def repeated(self) -> set[str]:
+        """The trials that have run or were timed once more."""
+        return repeated(self.journal.records)
 
     @cached_property
     def _who(self) -> Any:

@@ -10,8 +10,8 @@ from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
-_ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe"))
-"""Axes that hardly change how long a trial takes, and the mark of a probe."""
+_ALIKE_IN_TIME = frozenset(("seed", "lr_rule", "lr_multiplier", "probe", "repetition"))
+"""Axes that hardly change how long a trial takes, and the marks of probes and repetitions."""
 
 
 class Durations:

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from orchestrator.journal.outcome import Outcome
+from orchestrator.journal.timing import with_timing
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -46,6 +47,8 @@ class TrialRecord:
     """GPUs that it occupied; 0 in journals of versions that did not record them."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
+    spoiled: str = ""
+    """What spoiled the timing of its last attempt, where an earlier one is valid and stays."""
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
     untold_attempts: int = 0
@@ -103,6 +106,10 @@ class TrialRecord:
         """The record as JSON values."""
         value = asdict(self) | {"status": self.status.value}
         return {key: each for key, each in value.items() if key not in _FROM_OTHER_RECORDS}
+
+    def timed_by(self, timed: Mapping[str, Any]) -> TrialRecord:
+        """The record with the timing of another attempt, as JSON values."""
+        return TrialRecord.from_json(with_timing(self.to_json(), timed))
 
     @staticmethod
     def from_json(value: Mapping[str, Any]) -> TrialRecord:

@@ -17,6 +17,7 @@ from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.spending import with_earlier
 from orchestrator.journal.standing import further_attempts, standing
 from orchestrator.storage.layout import JOURNAL, Layout
+from sweeps.probe import stand_ins
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +68,8 @@ def read_results(layout: Layout) -> Results:
 
 
 def _known_trials(records: Iterable[Record]) -> set[str]:
-    return {str(_get(record.value, "trial_id")) for record in records}
+    ids = {str(_get(record.value, "trial_id")) for record in records}
+    return ids.union(*map(stand_ins, ids))
 
 
 def sound_records(journal: Path) -> Sound:

@@ -57,11 +57,11 @@ def _with(end: TrialRecord, before: Earlier) -> TrialRecord:
 
 
 def spent_gpu_s(records: Iterable[Record]) -> float:
-    """GPU-seconds (or worker-seconds) occupied by all probes and attempts that have ended, under any config.
+    """GPU-seconds (or worker-seconds) that all probes, repetitions and attempts have occupied, under any config.
 
     Journals of earlier versions do not say how many GPUs a retried attempt occupied: as many as the last attempt.
     """
-    ends = [record.value for record in records if record.kind in (Kind.PROBED, *_ENDS)]
+    ends = [record.value for record in records if record.kind in (Kind.PROBED, Kind.TIMED, *_ENDS)]
     of_trial = {end.get("trial_id"): _held(end) for end in ends}
     return float(sum((_held(end) or of_trial[end.get("trial_id")]) * end["wall_s"] for end in ends))
 

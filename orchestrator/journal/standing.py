@@ -1,8 +1,11 @@
-"""Which end of a trial is valid ("stands") if a journal has several.
+"""Which end of a trial is valid ("stands") if a journal has several, and which timing.
 
 It is the last one, with two exceptions. A trial that was ok and ran once more only because something had spoiled its
 timing stays ok, however that further attempt ended. And a trial with a result keeps it if it was asked for again but
-left out, because of a budget or lack of room. Its row says so.
+left out, because of a budget or lack of room.
+
+A repetition that only timed a trial gives its row another timing, unless it was spoiled, too. And where something
+spoiled the timing of a rerun, the row keeps the earlier one, if that was valid. The row says all of this.
 """
 
 from __future__ import annotations
@@ -12,34 +15,79 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.journal.line import Kind, Record
+from orchestrator.journal.timing import with_timing
 from sweeps.status import Status
 
 
-def standing(records: Iterable[Record]) -> Iterator[Record]:
-    """The records in order; an end that must not replace an earlier one is replaced by that one.
+class Standing:
+    """Reads records one by one; they may be of any form."""
 
-    Records may be of any form: those that make no sense are passed on unchanged.
-    """
-    results: dict[str, Mapping[str, Any]] = {}
+    def __init__(self) -> None:
+        self._results: dict[str, Mapping[str, Any]] = {}
+        """By trial, its valid end with the timing that counts, without the notes on how it came to be."""
+        self._once_more: set[str] = set()
+
+    def take(self, record: Record) -> Record:
+        """The record; in place of an end or a repetition that of the row as it then is, of kind `finished`.
+
+        Records that make no sense are passed on unchanged.
+        """
+        value = record.value if isinstance(record.value, Mapping) else {}
+        if record.kind == Kind.SWEEP:  # a new driver, and a new request
+            self._once_more = set()
+        elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
+            ok = {key for key, result in self._results.items() if _is_ok(result)}
+            self._once_more |= {str(each) for each in value["trial_ids"]} & ok
+        elif record.kind == Kind.TIMED and _is_ok(self._results.get(str(value.get("times")), {})):
+            return Record(kind=Kind.FINISHED, value=self._timed(str(value["times"]), value))
+        elif record.kind == Kind.FINISHED:
+            return replace(record, value=self._ended(str(value.get("trial_id")), value)) if value else record
+        return record
+
+    def _ended(self, trial_id: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        before = self._results.get(trial_id)
+        if before and trial_id in self._once_more and not _is_ok(value):
+            word = "not run once more:" if _never_ran(value) else "run once more, which ended as"
+            return _noted(before, f"{word} {_end_of(value)}")
+        if before and _never_ran(value):
+            return _noted(before, f"not run again when asked for: {_end_of(value)}")
+        if value.get("status") not in _RESULTS:
+            self._results.pop(trial_id, None)
+            return value
+        keeps = before and _is_ok(before) and _is_ok(value) and value.get("spoiled")
+        self._results[trial_id] = with_timing(value, before) if before and keeps else {**value, "spoiled": ""}
+        return _noted(self._results[trial_id]) if keeps else value
+
+    def _timed(self, trial_id: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
+        row = self._results[trial_id]
+        if not _is_ok(value):
+            return _noted(row, f"timed once more, which ended as {_end_of(value)}")
+        if value.get("spoiled"):
+            return _noted(row, f"timed once more, and spoiled again: {value['spoiled']}")
+        self._results[trial_id] = {**with_timing(row, value), "spoiled": ""}
+        return _noted(self._results[trial_id], "timed once more, alone")
+
+
+def standing(records: Iterable[Record]) -> Iterator[Record]:
+    """The records in order, as `Standing` reads them."""
+    return map(Standing().take, records)
+
+
+def repeated(records: Iterable[Record]) -> set[str]:
+    """The trials that have run or were timed once more since they were asked for, whatever came of it."""
+    found: set[str] = set()
     once_more: set[str] = set()
     for record in records:
-        value = record.value if isinstance(record.value, Mapping) else {}
-        trial_id = str(value.get("trial_id"))
-        if record.kind == Kind.SWEEP:  # a new driver, and a new request
+        if record.kind == Kind.SWEEP:
             once_more = set()
-        elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
-            ok = {key for key, result in results.items() if result["status"] == Status.OK.value}
-            once_more |= {str(each) for each in value["trial_ids"]} & ok
-        elif record.kind == Kind.FINISHED and trial_id in once_more and value.get("status") != Status.OK.value:
-            word = "not run once more:" if _never_ran(value) else "run once more, which ended as"
-            record = replace(record, value=_noted(results[trial_id], word, value))
-        elif record.kind == Kind.FINISHED and trial_id in results and _never_ran(value):
-            record = replace(record, value=_noted(results[trial_id], "not run again when asked for:", value))
-        elif record.kind == Kind.FINISHED and value.get("status") in _RESULTS:
-            results[trial_id] = value
+        elif record.kind == Kind.SPOILED:
+            once_more |= set(record.value["trial_ids"])
+        elif record.kind == Kind.TIMED:
+            found.add(record.value["times"])
         elif record.kind == Kind.FINISHED:
-            results.pop(trial_id, None)
-        yield record
+            trial_id = record.value["trial_id"]
+            (found.add if trial_id in once_more else found.discard)(trial_id)
+    return found
 
 
 def further_attempts(records: Iterable[Record]) -> dict[str, bool]:
@@ -70,13 +118,20 @@ def further_attempts(records: Iterable[Record]) -> dict[str, bool]:
 _RESULTS = tuple(status.value for status in Status if status.is_result() and status.is_final())
 
 
+def _is_ok(value: Mapping[str, Any]) -> bool:
+    return bool(value.get("status") == Status.OK.value)
+
+
 def _never_ran(value: Mapping[str, Any]) -> bool:
     """Whether the trial was left out; one that was stopped early has run for some time."""
     return value.get("status") in (Status.SKIPPED.value, Status.INFEASIBLE.value) and not value.get("wall_s")
 
 
-def _noted(stands: Mapping[str, Any], word: str, further: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The valid end, with a note about the one that did not replace it."""
-    reason = f": {further['note']}" if further.get("note") else ""
-    note = f"{word} {further.get('status')}{reason}"
-    return {**stands, "note": "; ".join(filter(None, (str(stands.get("note") or ""), note)))}
+def _end_of(value: Mapping[str, Any]) -> str:
+    return f"{value.get('status')}" + (f": {value['note']}" if value.get("note") else "")
+
+
+def _noted(row: Mapping[str, Any], *more: str) -> Mapping[str, Any]:
+    """The row with notes on where its timing is from, and on what did not replace it."""
+    spoiled = f"the timing is an earlier attempt's: this one's was spoiled ({row['spoiled']})" if row["spoiled"] else ""
+    return {**row, "note": "; ".join(filter(None, (str(row.get("note") or ""), spoiled, *more)))}

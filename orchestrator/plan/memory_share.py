@@ -18,7 +18,7 @@ MEASURED = ("reserved_memory_gb", "device_memory_gb")
 """Metrics of a rank: its own peak memory, and that of the whole device."""
 
 _ALIKE_IN_MEMORY = frozenset(
-    ("gpus", "seed", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "probe")
+    ("gpus", "seed", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "probe", "repetition")
 )
 
 

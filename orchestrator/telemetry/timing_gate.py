@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from statistics import median
@@ -10,6 +10,7 @@ from typing import Any
 
 from orchestrator.journal.outcome import figure
 from orchestrator.journal.record import TrialRecord
+from orchestrator.journal.timing import comparable
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 
@@ -62,6 +63,25 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
         for record in records
         if record.status is Status.OK
     }
+
+
+def spoiled_beside(record: TrialRecord, earlier: TrialRecord, others: Iterable[TrialRecord]) -> str:
+    """What spoiled this timing of a trial that has an earlier one which is valid and comparable; empty: nothing."""
+    if record.status is not Status.OK or not comparable(record.provenance, earlier.provenance):
+        return ""
+    rest = [each for each in others if each.trial_id != record.trial_id]
+    now, before = (judged([*rest, each]).get(record.trial_id) for each in (record, earlier))
+    if not now or not before or before.fault:
+        return ""
+    return "; ".join(now.reasons) if now.fault is Fault.DISTURBED else ""
+
+
+def why_not(timed: TrialRecord, row: TrialRecord, others: Iterable[TrialRecord]) -> str:
+    """Why this timing cannot take the place of that of the trial's row; empty if it can."""
+    if not comparable(timed.provenance, row.provenance):
+        return "it ran on other hardware, or with other software"
+    found = judged([timed, *(each for each in others if each.trial_id != timed.trial_id)])[timed.trial_id]
+    return "; ".join(found.reasons) if found.fault else ""
 
 
 def _judgement(record: TrialRecord, disturbances: Sequence[str]) -> Judgement:

@@ -40,6 +40,8 @@ class Reading:
         elif record.kind == Kind.SPOILED:
             for trial_id in record.value["trial_ids"]:
                 self.trials[trial_id].status = None
+        elif record.kind == Kind.TIMED:
+            self.trials[record.value["times"]]  # which must be known
         elif record.kind == Kind.ENDED:
             self.ended = record.value["missing"]
         elif record.kind in (Kind.STARTED, Kind.RETRIED, Kind.CUT_OFF, Kind.FINISHED):

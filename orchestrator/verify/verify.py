@@ -25,6 +25,7 @@ from orchestrator.storage.lock import owner_alive
 from orchestrator.verify import files as verify_files
 from orchestrator.verify import journal as verify_journal
 from sweeps.mistakes import MistakesError
+from sweeps.probe import stand_ins
 
 PATIENCE_S = 10.0
 """How long the processes of a dead driver may take to end."""
@@ -72,7 +73,8 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
     violations += verify_files.of_running_trials(layout, unfinished)
     violations += verify_files.of_checkpoints(layout)
     probes = [record.value["trial_id"] for record in found.records if record.kind == Kind.PROBED]
-    violations += verify_files.without_a_record(layout, [*reading.trials, *probes])
+    repetitions = [stand_in for trial_id in reading.trials for stand_in in stand_ins(trial_id)]
+    violations += verify_files.without_a_record(layout, [*reading.trials, *probes, *repetitions])
     violations += verify_files.of_the_tables(request, layout, read_results(layout), ended=reading.ended is not None)
     violations += _orphans(layout)
     missing = [trial_id for trial_id in planned if trial_id not in terminal(found.records)]

@@ -66,6 +66,8 @@ class Settings:
     """`val_accuracy` whose first reaching `time_to_target_s` measures."""
     give_up_below: float | None = None
     """`val_accuracy` after the training below which nothing further is looked at, nor timed: the orchestrator's."""
+    only_timed: bool = False
+    """Whether the training goes only as far as its timing needs, and nothing is looked at but that."""
     eval_batch_size: int = 1024
     """Samples a rank evaluates at once; changes no figure."""
     window_s: float = 2.0

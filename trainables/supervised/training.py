@@ -12,7 +12,7 @@ from torch import nn
 
 from trainables import device_memory, process_group
 from trainables.checkpoints.checkpoints import CheckpointPace
-from trainables.clock import Clock, Lap
+from trainables.clock import Clock, Lap, is_timed_by
 from trainables.context import Batch, Context, GivenUpError
 from trainables.inputs.split import Part
 from trainables.seeds import derive, random_state, restore_random_state
@@ -48,8 +48,9 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         as_misfit(trial.model, config["model"]["name"], trial.input_shape),
     ):
         trial.train()
-        trial.judge()
-        trial.evaluate()
+        if not settings.only_timed:
+            trial.judge()
+            trial.evaluate()
         if not trial.stopped:
             trial.time()
 
@@ -72,6 +73,7 @@ class SupervisedTrial:
         gang = self._replicas.gang
         self.replica = Replica(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
         course = Course.of(config, own.lr, self.replica.inputs.feed)
+        self._grows = bool(course.growth.milestones)
         self._laps: list[Lap] = []
         self._model_config = config["model"]
         self._epochs: list[Epoch] = []
@@ -102,7 +104,7 @@ class SupervisedTrial:
         self.replica.close()
 
     def train(self) -> None:
-        """Spend the budget; reports each epoch."""
+        """Spend the budget, or as much of it as the timing needs; reports each epoch."""
         part = self._workload.split.validation
         validation = self._evaluation(part) if len(part) else None
         for epoch in self._loop.epochs():
@@ -112,6 +114,8 @@ class SupervisedTrial:
             self._report(epoch, score)
             if not self.stopped and self._settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
                 self._keep()
+            if self._settings.only_timed and self._is_timed():
+                return
 
     def judge(self) -> None:
         """GivenUpError where the training came to less than what is worth being looked at any further."""
@@ -148,6 +152,11 @@ class SupervisedTrial:
         context.summarize(figures)
         speed = figures["samples_per_s"]
         context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
+
+    def _is_timed(self) -> bool:
+        """Whether the rest of the training would not change what is timed; where batches grow, all of it is."""
+        least_s, least_steps = self._settings.window_s, self._settings.window_steps
+        return not self._grows and is_timed_by(self._laps, least_s=least_s, least_steps=least_steps)
 
     def _report(self, epoch: Epoch, score: Score | None) -> None:
         chosen_by = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}

@@ -2,7 +2,17 @@ from typing import cast
 
 import pytest
 
-from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
+from trainables.clock import (
+    Clock,
+    Lap,
+    Warmup,
+    Window,
+    is_timed_by,
+    measure_window,
+    timings,
+    warm_up,
+    window_of_laps,
+)
 from trainables.process_group import Gang
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
@@ -122,6 +132,14 @@ CUT_SHORT = Lap(seconds=3, steps=60)
 def test_short_epochs_are_not(laps: list[Lap]) -> None:
     assert window_of_laps(laps, least_s=2, least_steps=50) is None
     assert window_of_laps(LONG, least_s=2, least_steps=101) is None
+
+
+@pytest.mark.parametrize(
+    ("laps", "settled"),
+    [(LONG[:1], False), (LONG[:2], True), ([Lap(seconds=1.9, steps=100)], True), ([Lap(seconds=3, steps=49)], True)],
+)
+def test_a_second_lap_is_needed_only_where_it_may_be_a_window(laps: list[Lap], settled: bool) -> None:
+    assert is_timed_by(laps, least_s=2, least_steps=50) is settled
 
 
 def test_times_count_training_alone_and_distinct_samples() -> None:

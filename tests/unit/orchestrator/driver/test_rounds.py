@@ -48,6 +48,9 @@ class Nothing:
     def probes(self):
         return {}
 
+    def repeated(self):
+        return set()
+
 
 def made(
     monkeypatch,
@@ -103,6 +106,14 @@ def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked
 def test_no_driver_repeats_a_trial_twice_however_spoiled_its_repetition_is(monkeypatch):
     source, notes = made(monkeypatch, phased=False, spoiled=TRIALS[:1])
     assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("spoiled", 1)]
+
+
+def test_a_timing_that_an_earlier_driver_did_not_repeat_is_repeated_though_nothing_else_is_left(monkeypatch):
+    source, notes = made(
+        monkeypatch, phased=False, spoiled=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
+    )
+    assert source and source.first == TRIALS[:1] and notes.told == [("spoiled", 1)]
+    assert not source.next([])
 
 
 def test_without_phases_there_is_one_round(monkeypatch):

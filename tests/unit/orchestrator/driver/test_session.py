@@ -12,6 +12,7 @@ from orchestrator.driver.interrupt import Interrupt
 from orchestrator.driver.session import Session
 from orchestrator.journal.journal import Journal, replay, terminal
 from orchestrator.journal.outcome import Cause, Outcome
+from orchestrator.journal.record import TrialRecord
 from orchestrator.journal.spending import with_earlier
 from orchestrator.storage.layout import Layout
 from orchestrator.storage.secrets import Secrets
@@ -185,3 +186,70 @@ def test_attempts_that_are_given_up_are_told_with_what_they_held(layout: Layout)
         taken_up.cut_off()
     [told] = [record.value for record in replay(layout.journal).records if record.kind == "cut_off"]
     assert told["trial_id"] == "t" and told["attempt"] == 1 and 0 <= told["wall_s"] < 60
+
+
+def timed(rate: float, foreign_cpu: float = 0.0) -> Outcome:
+    return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
+
+
+def row(layout: Layout) -> TrialRecord:
+    return terminal(replay(layout.journal).records)["t"]
+
+
+REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats=True)
+
+
+def repeat(taken_up: Session, outcome: Outcome) -> None:
+    taken_up.found_spoiled([REPETITION])
+    taken_up.started(REPETITION)
+    taken_up.reported(REPETITION, [{"epoch": 1}])
+    taken_up.finished(REPETITION, outcome)
+
+
+def test_a_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempts(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    taken_up.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
+    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    curve = layout.metrics("t").read_bytes()
+    repeat(taken_up, replace(timed(2.0), metrics={**timed(2.0).metrics, "accuracy": 0.1}))
+    assert kinds(layout) == ["started", "finished", "timed"] and layout.metrics("t").read_bytes() == curve
+    assert (row(layout).attempt, row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (1, 2.0, 0.5)
+    told = replay(layout.journal).records[-1].value
+    assert told["metrics"] == {"samples_per_s": 2.0, "foreign_cpu": 0.0} and told["times"] == "t"
+
+
+def test_a_repetition_that_is_spoiled_too_says_by_what(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    repeat(taken_up, timed(2.0, foreign_cpu=0.12))
+    assert row(layout).metrics["samples_per_s"] == 1.0
+    assert row(layout).note == "timed once more, and spoiled again: others took 12% of the cores' time"
+
+
+def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    repeat(taken_up, replace(BROKEN, cause=Cause.NODE))
+    assert taken_up.to_run_again() == [REPETITION]
+    repeat(taken_up, BROKEN)
+    assert taken_up.to_run_again() == [] and row(layout).note.endswith("which ended as failed: boom")
+
+
+def test_a_repetition_that_a_budget_left_out_may_come_later_and_has_no_end(layout: Layout) -> None:
+    session(layout).left_out([(REPETITION, SKIPPED)])
+    assert kinds(layout) == []
+
+
+@pytest.mark.parametrize(("rate", "foreign_cpu"), [(2.0, 0.4), (3.0, 0.0)])
+def test_a_spoiled_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rate: float, foreign_cpu: float) -> None:
+    first = session(layout)
+    first.started(TRIAL)
+    first.finished(TRIAL, timed(2.0))
+    rerun = session(layout)
+    rerun.started(TRIAL)
+    rerun.finished(TRIAL, replace(timed(3.0, foreign_cpu), metrics=timed(3.0, foreign_cpu).metrics | {"accuracy": 0.6}))
+    assert (row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (rate, 0.6)
+    assert bool(row(layout).spoiled) is bool(foreign_cpu)

@@ -12,6 +12,7 @@ from orchestrator.journal.line import Kind, encode
 from orchestrator.journal.sound_record import sound_record
 from orchestrator.journal.soundness import read_results
 from orchestrator.storage.layout import Layout
+from sweeps.probe import stand_ins
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 
@@ -134,6 +135,12 @@ def test_a_journal_without_a_sweep_record_is_used(layout: Layout) -> None:
     lines = layout.journal.read_bytes().split(b"\n")
     layout.journal.write_bytes(b"\n".join(lines[1:]))
     assert len(read_results(layout).ends) == 6
+
+
+def test_the_folder_of_a_repetition_is_known_by_its_trial(layout: Layout) -> None:
+    for stand_in in stand_ins(demo.records()[0].trial_id):
+        (layout.trials / stand_in).mkdir()
+    assert not read_results(layout).findings
 
 
 def test_strangers_among_the_trials_are_named(layout: Layout) -> None:

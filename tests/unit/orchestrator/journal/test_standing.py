@@ -4,7 +4,7 @@ from orchestrator.journal.history import ends_under
 from orchestrator.journal.journal import terminal
 from orchestrator.journal.line import Kind, Record
 from orchestrator.journal.soundness import sound_ends
-from orchestrator.journal.standing import standing
+from orchestrator.journal.standing import repeated, standing
 from sweeps.status import Status
 
 ASKED = {"config": {"epochs": 1}}
@@ -76,3 +76,60 @@ def test_a_result_stays_one_where_the_trial_was_asked_for_again_and_left_out(rec
 
 def test_one_that_was_ended_early_when_asked_for_again_ended_so(record_of):
     assert read([SWEEP, end(record_of, Status.OK), SWEEP, end(record_of, Status.SKIPPED, 2)]).status is Status.SKIPPED
+
+
+FIRST = {"samples_per_s": 1.0, "foreign_cpu": 0.4, "foreign_cpu_by": "tar", "step_s": 3.0, "accuracy": 0.9, "steps": 7}
+SECOND = {"samples_per_s": 2.0, "foreign_cpu": 0.0, "step_s": 1.0, "accuracy": 0.1, "train_s": 5.0}
+MERGED = {"samples_per_s": 2.0, "foreign_cpu": 0.0, "step_s": 1.0, "accuracy": 0.9, "steps": 7}
+
+
+def timed(status=Status.OK, **fields):
+    value = {"trial_id": "other", "times": "1-32-none-0", "status": status.value, "note": "", "spoiled": ""}
+    more = {"timing": "exclusive", "metrics": SECOND, "provenance": {"host": "b"}, "gpus": 1, "wall_s": 4.0}
+    return Record(kind=Kind.TIMED, value=value | more | fields)
+
+
+def test_a_repetition_that_only_times_gives_its_row_that_timing_and_nothing_else(record_of):
+    ok = end(record_of, Status.OK, metrics=FIRST, note="a remark", wall_s=100.0, provenance={"host": "a"})
+    found = read([SWEEP, ok, timed()])
+    assert found.metrics == MERGED and (found.timing, found.provenance) == ("exclusive", {"host": "b"})
+    assert (found.attempt, found.wall_s, found.note) == (1, 100.0, "a remark; timed once more, alone")
+    assert read([SWEEP, ok, SWEEP, timed(), SWEEP]) == found, "whichever driver took it"
+
+
+def test_one_that_failed_or_was_spoiled_leaves_the_row_as_it_was_and_is_told(record_of):
+    ok = end(record_of, Status.OK, metrics=FIRST)
+    spoiled, failed = timed(spoiled="others took 12%"), timed(Status.FAILED, note="no port")
+    found = read([SWEEP, ok, spoiled])
+    assert (found.metrics, found.timing) == (FIRST, "device")
+    assert found.note == "timed once more, and spoiled again: others took 12%"
+    assert read([SWEEP, ok, failed]).note == "timed once more, which ended as failed: no port"
+    assert read([SWEEP, ok, failed, timed()]).note == "timed once more, alone", "it was lost with its node"
+
+
+def test_a_rerun_with_a_spoiled_timing_keeps_the_earlier_one(record_of):
+    before = end(record_of, Status.OK, metrics=SECOND, provenance={"host": "b"})
+    rerun = end(record_of, Status.OK, 2, metrics=FIRST, spoiled="tar took 40%", note="a remark")
+    found = read([SWEEP, before, SWEEP, rerun])
+    assert (found.metrics, found.provenance, found.attempt) == (MERGED, {"host": "b"}, 2)
+    told = "the timing is an earlier attempt's: this one's was spoiled (tar took 40%)"
+    assert (found.note, found.spoiled) == (f"a remark; {told}", "tar took 40%")
+    again = read([SWEEP, before, SWEEP, rerun, timed(spoiled="all busy")])
+    assert again.metrics == MERGED and again.note == f"{found.note}; timed once more, and spoiled again: all busy"
+    well = read([SWEEP, before, SWEEP, rerun, timed(metrics={"samples_per_s": 3.0})])
+    assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; timed once more, alone")
+    assert well.spoiled == ""
+    assert read([SWEEP, before, SWEEP, rerun, SWEEP, end(record_of, Status.OK, 3, metrics=FIRST)]).metrics == FIRST
+
+
+def test_a_repetition_of_what_is_no_ok_trial_is_nothing(record_of):
+    assert read([SWEEP, end(record_of, Status.OOM), timed()]).status is Status.OOM
+    odd = [timed(), Record(kind=Kind.TIMED, value={}), Record(kind=Kind.TIMED, value=7)]
+    assert list(standing(odd)) == odd
+
+
+def test_what_was_repeated_is_known_until_a_rerun_is_asked_for(record_of):
+    ok = end(record_of, Status.OK)
+    assert repeated([SWEEP, ok, SPOILED]) == set(), "the driver died before"
+    assert repeated([SWEEP, ok, SPOILED, ok]) == repeated([SWEEP, ok, timed()]) == {"1-32-none-0"}
+    assert repeated([SWEEP, ok, SPOILED, SWEEP, ok]) == repeated([SWEEP, ok, timed(), SWEEP, ok]) == set()

@@ -1,3 +1,4 @@
+import dataclasses
 from collections.abc import Callable
 from typing import Any
 
@@ -5,7 +6,7 @@ import pytest
 
 from orchestrator.driver.rounds import once_more
 from orchestrator.journal.record import TrialRecord
-from orchestrator.telemetry.timing_gate import Fault, disturbed, judged
+from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, spoiled_beside, why_not
 from sweeps.status import Status
 from tests.contract.trials import trial
 
@@ -99,7 +100,7 @@ def ends(record_of: RecordOf, count: int, spoiled: int, **fields: Any) -> dict[s
 @pytest.mark.parametrize(("share", "again"), [(0.1, 2), (0.0, 0), (0.01, 1), (1.0, 5)])
 def test_a_share_of_the_trials_is_run_once_more_alone(record_of: RecordOf, share: float, again: int) -> None:
     ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
-    found = once_more(ran, ends(record_of, 20, 5), share=share, planned=20)
+    found = once_more(ran, ends(record_of, 20, 5), (), share=share)
     assert [each.trial_id for each in found] == [f"t{n}" for n in range(again)]
     assert all(each.timing == "exclusive" for each in found)
 
@@ -107,10 +108,65 @@ def test_a_share_of_the_trials_is_run_once_more_alone(record_of: RecordOf, share
 def test_a_timing_of_a_rerun_is_as_good_a_reason_as_any(record_of: RecordOf) -> None:
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), share=1, planned=2)) == 2
+    assert len(once_more(ran, ends(record_of, 2, 2, attempt=2), (), share=1)) == 2
 
 
-def test_nothing_runs_once_more_that_did_not_run_now(record_of: RecordOf) -> None:
+def test_nothing_runs_once_more_that_has_not_ended(record_of: RecordOf) -> None:
     ran = [trial(f"t{n}", "quick") for n in range(2)]
-    assert once_more([], ends(record_of, 2, 2), share=1, planned=2) == []
-    assert once_more(ran, {}, share=1, planned=2) == []
+    assert once_more([], ends(record_of, 2, 2), (), share=1) == []
+    assert once_more(ran, {}, (), share=1) == []
+
+
+def test_what_was_repeated_before_counts_and_is_not_repeated_again(record_of: RecordOf) -> None:
+    ran = [trial(f"t{n}", "quick", timing="device") for n in range(20)]
+    assert once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, share=0.1) == []
+    assert [each.trial_id for each in once_more(ran, ends(record_of, 20, 5), {"t0", "t9"}, share=0.15)] == ["t1"]
+
+
+def test_a_row_that_keeps_an_earlier_timing_is_worth_a_repetition(record_of: RecordOf) -> None:
+    row = record_of(1, 0, metrics=QUIET, spoiled="others took all of it")
+    assert len(once_more([trial("t0", "quick")], {"t0": row}, (), share=1)) == 1
+
+
+def test_a_trainable_that_says_how_is_only_timed_but_for_a_time_to_its_target(record_of: RecordOf) -> None:
+    settings = {"repetition": {"trainable": {"only_timed": True}}}
+    short = trial("t0", "quick", timing="device", trainable=settings)
+    whole = trial("t1", "quick", timing="device", trainable=settings | {"target_accuracy": 0.9})
+    found = once_more([short, whole], ends(record_of, 2, 2), (), share=1)
+    assert [(each.probes, each.repeats, each.timing) for each in found] == [
+        ("t0", True, "exclusive"),
+        ("", False, "exclusive"),
+    ]
+    assert found[0].config["trainable"]["only_timed"] and found[0].trial_id not in ("t0", "t1")
+    assert found[1] == dataclasses.replace(whole, timing="exclusive")
+
+
+HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
+
+
+@pytest.mark.parametrize(
+    ("now", "before", "where", "what"),
+    [
+        (0.4, 0.0, HERE, "others took 40% of the cores' time"),
+        (0.4, 0.0, HERE | {"host": "b"}, "others took 40% of the cores' time"),
+        (0.4, 0.4, HERE, ""),
+        (0.0, 0.0, HERE, ""),
+        (0.4, 0.0, HERE | {"torch": "2.7"}, ""),
+        (0.4, 0.0, HERE | {"device_model": "H100"}, ""),
+    ],
+)
+def test_a_valid_timing_of_the_same_hardware_and_software_is_worth_more_than_a_spoiled_one(
+    record_of: RecordOf, now: float, before: float, where: dict[str, str], what: str
+) -> None:
+    spoiled = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
+    earlier = record_of(1, 0, metrics=QUIET | {"foreign_cpu": before}, provenance=HERE)
+    assert spoiled_beside(spoiled, earlier, [earlier]) == what
+    assert spoiled_beside(dataclasses.replace(spoiled, status=Status.OOM), earlier, [earlier]) == ""
+
+
+def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: RecordOf) -> None:
+    row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4}, provenance=HERE)
+    good = record_of(1, 0, metrics=QUIET, provenance=HERE)
+    assert why_not(good, row, [row]) == ""
+    assert why_not(row, row, [row]) == "others took 40% of the cores' time"
+    assert "other hardware" in why_not(dataclasses.replace(good, provenance={"device_model": "cpu"}), row, [row])

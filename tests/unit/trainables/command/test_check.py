@@ -22,7 +22,7 @@ def test_the_shipped_config_has_the_keys_that_are_read():
     given = config()["trainable"]
     assert set(CommandSettings.__dataclass_fields__) <= set(given)
     assert set(given) - set(CommandSettings.__dataclass_fields__) == {
-        *("_target_", "_check_", "_remarks_", "strategy", "lr", "reference_batch_size", "optimizer")
+        *("_target_", "_check_", "_remarks_", "strategy", "lr", "reference_batch_size", "optimizer", "repetition")
     }
     defaults = CommandSettings(argv="python train.py", metrics=given["metrics"], ok_exit_codes=[0])
     assert {key: getattr(defaults, key) or None for key in defaults.__dataclass_fields__} == {

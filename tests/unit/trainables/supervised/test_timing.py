@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from tests.unit.trainables.ranks import CONFIG, request
+from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables import rank
-from trainables.clock import Clock, Lap
+from trainables.clock import Clock, Lap, Window
 from trainables.context import Context
 from trainables.process_group import Gang
 from trainables.supervised.loop import Epoch
@@ -37,6 +37,25 @@ def test_where_epochs_are_too_short_further_steps_make_a_window() -> None:
     phases, figures = phases_and_figures(window_s=0.0, window_steps=21)
     assert phases.index("warmup") < phases.index("window") and figures["window_steps"] == 21
     assert figures["epoch_s"] == pytest.approx(figures["window_s"] / 21 * 20)
+
+
+@pytest.mark.parametrize(("window_steps", "window_s", "epochs"), [(20, 0.0, 2), (21, 0.0, 1), (20, 60.0, 1)])
+def test_a_repetition_trains_as_far_as_its_window_and_looks_at_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, window_steps: int, window_s: float, epochs: int
+) -> None:
+    if window_s:  # a second epoch of 60 s there is not; a window of so many would take as long
+        monkeypatch.setattr("trainables.supervised.timing.measure_window", lambda *_, **__: Window(seconds=1, steps=9))
+    phases, figures = phases_and_figures(window_s=window_s, window_steps=window_steps, only_timed=True)
+    assert phases.count("training") == epochs and figures["epochs"] == epochs
+    assert ("window" in phases) is (epochs == 1) and figures["samples_per_s"] > 0 and "step_s" in figures
+    assert "accuracy" not in figures
+
+
+def test_where_batches_grow_a_repetition_trains_to_the_end() -> None:
+    grows = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.5}
+    settings = CONFIG["trainable"] | {"only_timed": True}
+    answer = run(request(config={"trainable": settings, "budget": {"epochs": 3}, "schedule": grows}))
+    assert answer["metrics"]["epochs"] == 3 and answer["metrics"]["samples_per_s"] > 0
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,48 @@
+"""The timing of a trial as a part of its row, which may come from another attempt than the rest.
+
+What is of the whole training stays with the training: accuracies, losses, memory, energy, `first_epoch_s`, `train_s`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_OF_THE_WINDOW = frozenset(
+    (
+        *("epoch_s", "samples_per_s", "window_s", "window_steps", "slowest_rank", "mfu", "matrix_flops_per_s"),
+        *("gpu_util", "gpu_util_spread", "cpu_util", "sm_clock_mhz", "throttle_reasons"),
+        *("power_w", "energy_j_per_sample"),
+        *("foreign_cpu", "foreign_cpu_by", "foreign_gpu_processes", "throttled_periods", "swapped_pages"),
+    )
+)
+_OF_A_STEP = "step_"
+_HARDWARE_AND_SOFTWARE = ("device_model", "driver", "cuda", "cudnn", "nccl", "torch")
+
+
+def timing_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The fields of a row, as JSON values, that are its timing."""
+    metrics = {name: value for name, value in _metrics(row).items() if _is_timing(name)}
+    return {name: row[name] for name in ("timing", "provenance") if name in row} | {"metrics": metrics}
+
+
+def with_timing(row: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, Any]:
+    """The row with the timing of another attempt at the same trial."""
+    timing = timing_of(timed)
+    others = {name: value for name, value in _metrics(row).items() if not _is_timing(name)}
+    return {**row, **timing, "metrics": {**others, **timing["metrics"]}}
+
+
+def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+    """Whether hardware and software of these provenances are the same, as far as both tell."""
+    return all(one[name] == other[name] for name in _HARDWARE_AND_SOFTWARE if name in one and name in other)
+
+
+def _is_timing(name: str) -> bool:
+    return name in _OF_THE_WINDOW or name.startswith(_OF_A_STEP)
+
+
+def _metrics(row: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Those of a record that may be of any form."""
+    metrics = row.get("metrics")
+    return metrics if isinstance(metrics, Mapping) else {}

@@ -1,0 +1,80 @@
+"""A timing that something spoiled is repeated without training the whole trial again, also by the next driver."""
+
+import json
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator.journal.line import Record, decode, encode
+from tests.drivers import command
+
+ASKED = (
+    *("sweep=batch_scaling", "backend=inprocess", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[64]"),
+    *("sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]", "model=mlp", "budget.epochs=30", "report.html=false"),
+)
+OF_THE_TRAINING = (
+    "accuracy",
+    "val_accuracy",
+    "loss",
+    "epochs",
+    "steps",
+    "train_s",
+    "first_epoch_s",
+    "wall_s",
+    "attempt",
+)
+
+
+def spoil(journal: Path) -> None:
+    """The journal as if others had used the machine."""
+    records = []
+    for record in map(decode, journal.read_bytes().splitlines()):
+        if record.kind == "finished":
+            metrics = record.value["metrics"] | {"foreign_cpu": 0.5}
+            record = Record(kind=record.kind, value={**record.value, "metrics": metrics})
+        records.append(record)
+    journal.write_bytes(b"".join(encode(record.kind, record.value) + b"\n" for record in records))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dies", ["", "trial.started:1", "journal.written:2"])
+def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(tmp_path: Path, dies: str) -> None:
+    folder = tmp_path / "results/batch_scaling"
+    journal = folder / "journal.jsonl"
+
+    def orchestrate(*more: str, **environment: str) -> int:
+        ended = command.orchestrate(tmp_path, *ASKED, *more, **environment)
+        assert ended.returncode in (0, -9), ended.stdout + ended.stderr
+        return int(ended.returncode)
+
+    def row() -> dict[str, object]:
+        return pd.read_csv(folder / "tables/trials.csv").iloc[0].dropna().to_dict()
+
+    def timed() -> list[dict[str, object]]:
+        lines = map(json.loads, journal.read_text().splitlines())
+        return [line["value"] for line in lines if line["kind"] == "timed"]
+
+    assert orchestrate("rerun_invalid=0") == 0
+    spoil(journal)
+    before = row()
+    curve = (folder / f"trials/{before['trial_id']}/metrics.jsonl").read_bytes()
+    if dies:
+        assert orchestrate(ORCHESTRATOR_CRASH_AT=dies) == -9
+        assert orchestrate("mode=verify") == 0
+        assert orchestrate("mode=report") == 0
+    assert orchestrate() == 0
+    [repetition] = timed()
+    after = row()
+    assert {name: after[name] for name in OF_THE_TRAINING} == {name: before[name] for name in OF_THE_TRAINING}
+    assert (folder / f"trials/{before['trial_id']}/metrics.jsonl").read_bytes() == curve
+    assert repetition["metrics"]["window_s"] >= 2 and "accuracy" not in repetition["metrics"]
+    if repetition["spoiled"]:  # this machine may be busy, too
+        assert not after["timing_valid"] and str(after["note"]).startswith("timed once more, and spoiled again: ")
+    else:
+        assert after["timing_valid"] and after["note"] == "timed once more, alone"
+        assert after["samples_per_s"] == repetition["metrics"]["samples_per_s"] != before["samples_per_s"]
+    assert orchestrate("mode=verify") == 0
+    told = journal.read_bytes()
+    assert orchestrate("mode=report") == orchestrate() == 0
+    assert len(timed()) == 1 and journal.read_bytes().startswith(told) and row() == after
