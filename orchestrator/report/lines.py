@@ -122,7 +122,7 @@ def word(column: str, cells: pd.DataFrame) -> str:
     """A column in a reader's words: without GPUs, `gpus` counts worker processes."""
     on_cpu = "device" in cells and set(cells["device"].dropna()) == {"cpu"}
     found = WORDS.get(column, axis(column))
-    return found.replace("GPUs", "workers").replace("GPU", "worker") if on_cpu else found
+    return found.replace("GPUs", "processes").replace("GPU", "process") if on_cpu else found
 
 
 def named(column: str, value: Any, cells: pd.DataFrame) -> str:

@@ -103,7 +103,7 @@ def _mean(values: Array) -> float:
 
 
 def node_size(trials: pd.DataFrame) -> float | None:
-    """GPUs of a node, or cores where workers stand for GPUs, as the trials' provenance tells; None if it does not."""
+    """GPUs of a node, or cores where processes stand for GPUs, as the trials' provenance tells; None if it does not."""
     on_cpu = bool((trials["device"].dropna() == "cpu").all())
     column = "provenance.cpu_cores" if on_cpu else "provenance.node_gpus"
     found = pd.to_numeric(trials[column], errors="coerce").min() if column in trials else math.nan
@@ -114,10 +114,10 @@ def interconnect(trials: pd.DataFrame, link: Link) -> str:
     """What was measured, in words."""
     if link.gpus_per_node is None:
         return "These trials do not report how many GPUs a node has: set predict.gpus_per_node."
-    workers = "workers" if (trials["device"].dropna() == "cpu").all() else "GPUs"
+    what = "processes" if (trials["device"].dropna() == "cpu").all() else "GPUs"
     most = float(trials.loc[trials["status"] == Status.OK.value, "gpus"].max())
     within = "within one node" if link.nodes(most) == 1 else f"across {link.nodes(most)} nodes"
-    return f"Measured: up to {most:g} {workers} {within} (a node has {link.gpus_per_node:g})."
+    return f"Measured: up to {most:g} {what} {within} (a node has {link.gpus_per_node:g})."
 
 
 def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:

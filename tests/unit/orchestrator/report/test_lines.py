@@ -129,7 +129,7 @@ def test_memory_of_cells_of_one_batch_each_is_bars(cells: pd.DataFrame) -> None:
 def test_without_gpus_workers_are_counted() -> None:
     records = [demo.replaced(record, device="cpu") for record in demo.records()]
     picture = speedup(collect(records, scaling="weak")[1])
-    assert picture.legend[0] == "batch per worker: 32" and picture.x.label == "workers"
+    assert picture.legend[0] == "batch per process: 32" and picture.x.label == "processes"
 
 
 @pytest.mark.parametrize("draw", [speedup, efficiency, accuracy, time_to_target, memory])
