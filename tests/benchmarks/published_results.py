@@ -6,7 +6,7 @@
 
 NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
 a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared; a folder written so is such a one.
-Of several, a cell (all its seeds) is taken from the last that has it, and the claims are judged over all: the folders
+Of several, a cell (all its seeds) is taken from the last that could run it, and the claims are judged over all: the folders
 may be of several machines, which the tables say of GPUs, and people of hosts. Which sweep it is, at which scale, the
 last journal tells. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
 """
@@ -27,6 +27,7 @@ from orchestrator.journal.history import difference, latest
 from orchestrator.journal.journal import replay
 from orchestrator.journal.line import Kind, Record, encode
 from orchestrator.storage.layout import JOURNAL, METRICS, Layout
+from sweeps.status import Status
 from tests.benchmarks import published_pictures
 
 KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
@@ -49,7 +50,8 @@ def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
 
 
 def _is_end(record: Record) -> bool:
-    return record.kind == Kind.FINISHED
+    """Of a trial that could run: what one machine has no room for, another may have measured."""
+    return record.kind == Kind.FINISHED and record.value.get("status") != Status.INFEASIBLE
 
 
 def _cell(record: Record) -> str:
@@ -61,14 +63,19 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
     """The results of all of them as one folder that a report can be made of."""
     journals = [replay(folder / JOURNAL).records for folder in folders]
     into.mkdir(parents=True)
+    taken = journals[0]
     if len(folders) == 1:
         shutil.copyfile(folders[0] / JOURNAL, into / JOURNAL)
     else:
-        (into / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in merged(journals)))
+        taken = merged(journals)
+        (into / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in taken))
         for folder, each in zip(folders[:-1], journals, strict=False):
             for line in difference(latest(each) or {}, latest(journals[-1]) or {}):
                 print(f"{folder} was asked otherwise: {line}")
+    trials = {record.value.get("trial_id") for record in taken}
     for path in (path for folder in folders for path in Layout(folder).trials.glob(f"*/{METRICS}")):
+        if path.parent.name not in trials:
+            continue
         copied = Layout(into).trials / path.parent.name / METRICS
         copied.parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(path, copied)

@@ -47,16 +47,23 @@ def test_of_each_cell_the_last_that_has_it_is_taken_whole():
     assert ends(merged([NEW, OLD])) == ["d0", "a0", "a1", "b0"]
 
 
+def test_a_cell_without_room_on_one_machine_is_taken_from_another_or_from_none():
+    no_room = Record(kind=Kind.FINISHED, value={"trial_id": "n0", "axes": {"gpus": 4, "seed": 0}, "status": "infeasible"})
+    elsewhere = Record(kind=Kind.FINISHED, value={**no_room.value, "trial_id": "m0", "axes": {"gpus": 8, "seed": 0}})
+    assert ends(merged([NEW, [sweep("small"), no_room, elsewhere]])) == ["c0", "d0"]
+
+
 def test_folders_are_gathered_with_their_curves_and_told_what_differs(tmp_path, capsys):
     for name, records in (("old", OLD), ("new", NEW)):
-        curve = tmp_path / name / "trials" / f"of_{name}" / "metrics.jsonl"
-        curve.parent.mkdir(parents=True)
-        curve.write_text("{}\n")
+        for end in ends(records):
+            curve = tmp_path / name / "trials" / end / "metrics.jsonl"
+            curve.parent.mkdir(parents=True)
+            curve.write_text("{}\n")
         (tmp_path / name / JOURNAL).write_bytes(b"".join(encode(r.kind, r.value) + b"\n" for r in records))
     gathered([tmp_path / "old", tmp_path / "new"], tmp_path / "both")
     lines = [json.loads(line) for line in (tmp_path / "both" / JOURNAL).read_text().splitlines()]
     assert [line["kind"] for line in lines].count("finished") == 4
-    assert sorted(path.parent.name for path in tmp_path.glob("both/trials/*/metrics.jsonl")) == ["of_new", "of_old"]
+    assert sorted(path.parent.name for path in tmp_path.glob("both/trials/*/metrics.jsonl")) == ["a0", "a1", "c0", "d0"]
     assert "old was asked otherwise: code: 'old' → 'newer'" in capsys.readouterr().out
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 
 from tests.unit.findings.kept_trials import by_seed, mean, missing, ratio, told
 
-E4, E4_ELSEWHERE = "conv2d", "conv2d_core"
+E4, E4_ELSEWHERE, E4_FOUR = "conv2d", "conv2d_core", "conv2d_four_seeds"
 WHOLE = {"trainable.timed": "whole", "trainable.filter_size": 3, "trainable.channels": 1, "trainable.library": "torch"}
 ON_GPU = {"resources.device": "cuda", "strategy": "data_parallel"}
 
@@ -28,12 +28,16 @@ def conv2d() -> list[str]:
     def untested(size: int, channels: int, timed: str = "compute") -> float:
         return ms(**{"trainable.filter_size": size, "trainable.channels": channels, "trainable.timed": timed})
 
+    spoiled = 3  # the seed beside whose timing other guests of the host took 18% of the cores' time
+    first, again = (calls(column, E4_FOUR).drop(spoiled) for column in ("first_epoch_s", "epoch_s"))
     return [
-        f"SciPy {mean(by_scipy(E4)):.0f} ms (the post: 222), the first call {mean(cold):.0f} ms:"
-        f" {told(ratio(cold, by_scipy(E4)))}",
-        f"the three first calls one took {cold.max():.0f} ms, the others {cold.min():.0f} and {cold.median():.0f}",
-        f"on another host {mean(elsewhere):.0f} ms against {mean(by_scipy(E4_ELSEWHERE)):.0f}",
-        f"warm the GPU takes {mean(warm):.2f} ms: {told(ratio(by_scipy(E4), warm), 0)} as fast as SciPy",
+        f"the first call takes {mean(first):.0f} ms (on V100 it took 14,898), SciPy {mean(by_scipy(E4_FOUR)):.0f}"
+        f" (the post: 222): {told(ratio(first, by_scipy(E4_FOUR)))}",
+        f"On another host {mean(cold):.0f} against {mean(by_scipy(E4)):.0f}, {told(ratio(cold, by_scipy(E4)))}, one of"
+        f" its three first calls taking {cold.max():.0f} ms",
+        f"on a third {mean(elsewhere):.0f} against {mean(by_scipy(E4_ELSEWHERE)):.0f}",
+        f"warm the GPU takes {mean(warm):.2f} ms: {told(ratio(by_scipy(E4), warm), 0)} as fast as SciPy;"
+        f" {told(ratio(by_scipy(E4_FOUR), again), 0)} on the first of these hosts",
         f"warm calls take {mean(warm):.1f} ms on one GPU and {ms(gpus=2):.1f} on two, cold ones {mean(cold):.0f} and"
         f" {ms('first_epoch_s', gpus=2):.0f}",
         f"Copying in takes {ms(trainable__timed='copy_in'):.1f} ms and out {ms(trainable__timed='copy_out'):.1f}, the"
