@@ -48,9 +48,11 @@ def test_of_each_cell_the_last_that_has_it_is_taken_whole():
 
 
 def test_a_cell_without_room_on_one_machine_is_taken_from_another_or_from_none():
-    no_room = Record(kind=Kind.FINISHED, value={"trial_id": "n0", "axes": {"gpus": 4, "seed": 0}, "status": "infeasible"})
-    elsewhere = Record(kind=Kind.FINISHED, value={**no_room.value, "trial_id": "m0", "axes": {"gpus": 8, "seed": 0}})
-    assert ends(merged([NEW, [sweep("small"), no_room, elsewhere]])) == ["c0", "d0"]
+    no_room = [
+        Record(kind=Kind.FINISHED, value={"trial_id": name, "axes": {"gpus": gpus, "seed": 0}, "status": "infeasible"})
+        for name, gpus in (("n0", 4), ("m0", 8))
+    ]
+    assert ends(merged([NEW, [sweep("small"), *no_room]])) == ["c0", "d0"]
 
 
 def test_folders_are_gathered_with_their_curves_and_told_what_differs(tmp_path, capsys):

@@ -107,8 +107,8 @@ def rules() -> list[str]:
         f"{warmed_up} against {told(at_128.mean(), 3, '')}, {above(at_1024[1], at_128)}",
         f"It still loses against 128: {above(at_128, at_1024[2])}",
         f"{minutes[0]} minutes on one H200 in bf16, accuracy {accuracy[0]}",
-        f"at {accuracy[1]}, {accuracy[2]} and {accuracy[3]}: it falls, and does not collapse. {minutes[1]}, {minutes[2]}"
-        f" and {minutes[3]} minutes, {memory[1]}, {memory[2]} and {memory[3]} GB on each",
+        f"at {accuracy[1]}, {accuracy[2]} and {accuracy[3]}: it falls, and does not collapse. {minutes[1]},"
+        f" {minutes[2]} and {minutes[3]} minutes, {memory[1]}, {memory[2]} and {memory[3]} GB on each",
     ]
 
 
