@@ -7,8 +7,8 @@
 NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
 a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared; a folder written so is such a one.
 Of several, a cell (all its seeds) is taken from the last that could run it, and the claims are judged over all: the
-folders may be of several machines, which the tables say of GPUs, and people of hosts. Which sweep it is, at which scale,
-the last journal tells. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
+folders may be of several machines, which the tables say of GPUs, and people of hosts. Which sweep it is and at which
+scale, the last journal tells. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
 """
 
 from __future__ import annotations
