@@ -30,6 +30,9 @@ from sweeps.sweep import STANDARD_AXES
 _OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
 """Axes along which accuracies change gradually, if at all."""
 
+_ROUNDING = 1e-9
+"""Added to the margin: a loss of just the margin is within it, also where 1.0 - 0.99 comes out above 0.01."""
+
 _SEED = 0
 """Seed of the random draws, so that the same frames give the same recommendation."""
 
@@ -142,7 +145,7 @@ class Contenders:
             objective=np.where(candidates[:, None], _by_seed(trials, own, "objective"), np.nan),
             accuracy=_by_seed(trials, own, "val_accuracy"),
             baseline=None if baseline is None else int(rows[:baseline].sum()),
-            margin=terms.margin,
+            margin=terms.margin + _ROUNDING,
             likeness=_likeness(own, terms),
         )
         columns = telling(cells)

@@ -6,6 +6,8 @@ import errno
 import shutil
 from pathlib import Path
 
+from rich.filesize import decimal
+
 _DISK = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO)
 
 _FULL = (errno.ENOSPC, errno.EDQUOT)
@@ -50,4 +52,4 @@ def _free(folder: Path) -> str:
         space = shutil.disk_usage(folder)
     except OSError:
         return str(folder)
-    return f"{folder} has {space.free / 1e9:.3g} of {space.total / 1e9:.3g} GB free"
+    return f"{folder} has {decimal(space.free)} of {decimal(space.total)} free"

@@ -279,3 +279,11 @@ def test_of_cells_that_are_as_fast_those_come_first_that_surely_are(record_of: R
     assert found.reasons[0].endswith(
         "this one is the most accurate of those that are as good as any with 90% probability."
     )
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_a_loss_of_just_the_margin_is_within_it(record_of: RecordOf, seeds: int) -> None:
+    """1.0 - 0.99 is more than 0.01 in floating point, and scripts print accuracies with few digits."""
+    accuracy = {1: 1.0, 2: 0.99}
+    found = decided([record_of(g, s, metrics=measured(100 * g, accuracy[g])) for g in (1, 2) for s in range(seeds)])
+    assert found.cell_id == "2-32-none" and not any("report.margin" in line for line in found.would_change)
