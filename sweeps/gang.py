@@ -5,6 +5,15 @@ from __future__ import annotations
 from sweeps.number import is_number
 from sweeps.trial import Gang
 
+INDEPENDENT = "independent"
+"""The strategy that trains an independent model on every rank, each with its share of the batch."""
+
+UNEQUAL = "ddp_unequal"
+"""The strategy in which ranks take shares of the batch in proportion to their speed."""
+
+STRATEGIES = ("single", "data_parallel", "ddp", UNEQUAL, INDEPENDENT, "own_ranks")
+"""How the ranks of a trial train together; `trainables.step.strategies` does it."""
+
 ONE_PROCESS = ("single", "data_parallel", "own_ranks")
 """Strategies in which a single process drives all GPUs of a trial (`own_ranks`: by starting further processes)."""
 

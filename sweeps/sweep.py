@@ -8,7 +8,7 @@ from typing import Any
 
 from sweeps import batch as batches
 from sweeps.axes import Axes, Point, axes_mistakes, distinct, points, size
-from sweeps.gang import gang
+from sweeps.gang import INDEPENDENT, UNEQUAL, gang
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
 from sweeps.mistakes import MistakesError
@@ -24,9 +24,6 @@ MOST_TRIALS = 100_000
 
 DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
 """The value of a standard axis that a sweep does not have."""
-
-INDEPENDENT = "independent"
-"""The strategy that trains an independent model on every rank, each with its share of the batch."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,7 +165,7 @@ def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
             ranks,
             devices_per_rank=each,
             grad_accum_steps=accumulate,
-            uneven=setup.uneven_batch or setup.strategy == "ddp_unequal",
+            uneven=setup.uneven_batch or setup.strategy == UNEQUAL,
         )
     size = asked["device_batch_size"]
     batch = batches.multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)

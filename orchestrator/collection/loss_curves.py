@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from orchestrator.statistics.curve_distance import Curve
+from sweeps.gang import INDEPENDENT
 from sweeps.status import Status
-from sweeps.sweep import INDEPENDENT
 
 LossCurves = Mapping[str, Mapping[Any, Curve]]
 """By cell and seed."""

@@ -13,6 +13,7 @@ from orchestrator.config.sections import OWN_SECTIONS, value_at
 from orchestrator.decision.recommendation import OBJECTIVES
 from orchestrator.storage import yaml_text
 from sweeps.dotted import flat
+from sweeps.gang import STRATEGIES
 from sweeps.mistakes import unknown
 from sweeps.number import is_endless, is_number, is_whole
 
@@ -78,7 +79,7 @@ OF_REQUEST: Values = {
 """Keys that say what to do, except `mode`."""
 
 OF_SETUP: Values = {
-    "strategy": ("auto", "single", "data_parallel", "ddp", "ddp_unequal", "independent", "own_ranks"),
+    "strategy": ("auto", *STRATEGIES),
     "grad_accum_steps": Number(at_least=1, whole=True),
     "warmup_epochs": Number(at_least=0),
     "budget.epochs": Number(above=0, beside=_OR_NULL),

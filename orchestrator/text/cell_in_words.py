@@ -10,11 +10,10 @@ import pandas as pd
 
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, varying
+from sweeps.gang import INDEPENDENT, UNEQUAL
 from sweeps.lr_rule import RULES
-from sweeps.sweep import INDEPENDENT
 
 _UNSCALED = "none"
-_UNEQUAL = "ddp_unequal"
 
 
 def telling(cells: pd.DataFrame) -> list[str]:
@@ -46,7 +45,7 @@ def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
 
 def _batch(row: Row, device_batch_size: Any) -> str:
     each, whole = figures.fact(device_batch_size), figures.fact(row["global_batch_size"])
-    if row["gpus"] > 1 and row["strategy"] == _UNEQUAL:
+    if row["gpus"] > 1 and row["strategy"] == UNEQUAL:
         return f"a batch of {whole} in unequal shares"
     if row["gpus"] > 1 and row["strategy"] == INDEPENDENT:
         return f"a batch of {each} each (one model per GPU)"

@@ -26,7 +26,7 @@ from ray.job_config import JobConfig
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.backends.on_ray.drain_notice import leaving
-from orchestrator.backends.on_ray.head_probe import check_head
+from orchestrator.backends.on_ray.head import check_head
 from orchestrator.backends.on_ray.import_ahead import PREPARE, preloading
 from orchestrator.backends.on_ray.runtime_env import CODE, stage
 from orchestrator.backends.on_ray.start_ahead import at_once

@@ -23,7 +23,7 @@ from orchestrator.backends.on_ray.controller import GangController, GangTrainabl
 from orchestrator.backends.on_ray.demand import Demand
 from orchestrator.backends.on_ray.early_stop import EarlyStop
 from orchestrator.backends.on_ray.extensions import Extensions
-from orchestrator.backends.on_ray.head_watch import HeadWatch
+from orchestrator.backends.on_ray.head import HeadWatch
 from orchestrator.backends.on_ray.queue import TrialQueue
 from orchestrator.backends.on_ray.relay import Relay
 from orchestrator.backends.on_ray.temporary import environment, handler_kept, patched

@@ -1,9 +1,13 @@
-"""What answers where a cluster's head was expected: told in a line, without Ray's warnings.
+"""What answers where a cluster's head was expected, told in a line; and a head that is gone.
 
 Servers listen on all interfaces, because Ray calls this machine by its address in the network.
 """
 
+import os
+import pty
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -13,8 +17,8 @@ import grpc
 import pytest
 from ray.core.generated.gcs_service_pb2 import GetClusterIdReply, GetClusterIdRequest
 
-from orchestrator.backends.on_ray import head_probe
-from orchestrator.backends.on_ray.head_probe import check_head
+from orchestrator.backends.on_ray import head
+from orchestrator.backends.on_ray.head import check_head
 
 
 @contextmanager
@@ -66,7 +70,7 @@ def server_of(status: grpc.StatusCode | None) -> Iterator[str]:
 
 @pytest.mark.parametrize("says", [None, b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n", b"SSH-2.0-x\r\n"])
 def test_what_is_no_head_is_told_in_a_line(says: bytes | None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_probe, "ANSWER_S", 1.0)
+    monkeypatch.setattr(head, "ANSWER_S", 1.0)
     with listener(says) as address, pytest.raises(ConnectionError, match=r"^no Ray cluster answers at .*:\d+"):
         check_head(address)
 
@@ -77,7 +81,7 @@ def test_another_server_of_the_same_protocol_is_told_too() -> None:
 
 
 def test_a_cluster_that_auto_finds_and_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head_probe, "canonicalize_bootstrap_address", lambda address: "127.0.0.1:1")
+    monkeypatch.setattr(head, "canonicalize_bootstrap_address", lambda address: "127.0.0.1:1")
     with pytest.raises(ConnectionError, match="^no Ray cluster answers at 127.0.0.1:1, which auto stands for$"):
         check_head("auto")
 
@@ -86,3 +90,25 @@ def test_a_cluster_that_auto_finds_and_that_has_ended_is_named(monkeypatch: pyte
 def test_a_head_has_answered_also_where_it_wants_another_token(status: grpc.StatusCode) -> None:
     with server_of(status) as address:
         check_head(address)
+
+
+PROGRAM = """
+import time
+from types import SimpleNamespace
+from orchestrator.backends.on_ray import head
+head.LOOK_EVERY_S, head.PATIENCE_S = 0.01, 0.1
+head.ray.get_runtime_context = lambda: SimpleNamespace(gcs_address="127.0.0.1:1")
+with head.HeadWatch():
+    time.sleep(60)  # as in a call of Ray's
+"""
+
+
+def test_a_lost_head_ends_the_driver_and_the_cursor_comes_back() -> None:
+    """And leaves its terminal as it was."""
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM], stdout=theirs, stderr=subprocess.PIPE, text=True)
+    os.close(theirs)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 1 and "the head of the Ray cluster at 127.0.0.1:1 has not answered" in err
+    assert "\x1b[?25h" in os.read(ours, 1000).decode()
+    os.close(ours)
