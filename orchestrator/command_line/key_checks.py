@@ -1,4 +1,4 @@
-"""Checks the keys of the orchestrator's own sections: a misspelt key in a config file would silently be ignored."""
+"""Checks the keys of the orchestrator's own sections, which would be ignored if misspelt, and the shape of their values."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def key_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def shape_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
-    """Yield a line for every value that should be a section or a list and is not."""
+    """Yield a line for every value that should be a section, a list, or true or false, and is not."""
     for section, shipped in _shipped().items():
         if section in config and section != "defaults":
             yield from _misshapen(config[section], shipped, section)
@@ -45,6 +45,8 @@ def _misshapen(given: Any, shipped: Any, where: str) -> Iterator[str]:
                     yield from _misshapen(given[key], shipped[key], f"{where}.{key}")
     elif isinstance(shipped, list) and not isinstance(given, list):
         yield f"{where} must be a list, not {given!r}; [] is an empty one"
+    elif isinstance(shipped, bool) and not isinstance(given, bool):  # `no` is a word for Hydra, and would count as true
+        yield f"{where} must be true or false, not {given!r}"
 
 
 def _with(shipped: Mapping[str, Any]) -> str:

@@ -41,8 +41,6 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
     yield from _predict(config)
     yield from _claims(config, axes)
-    if not isinstance(value_at(config, "report.html"), bool):
-        yield f"report.html must be true or false, not {value_at(config, 'report.html')!r}"
     if config["backend"] == "inprocess" and value_at(config, "cluster.address"):
         yield "backend=inprocess uses no cluster: remove cluster.address"
     if config["sweep"]["phases"] not in (None, list(PHASES)):

@@ -75,6 +75,7 @@ OF_REQUEST: Values = {
     "predict.latency_s": Number(above=0, beside=_OR_NULL),
     "plan.format": ("table", "json"),
     "objective.best": ("max", "min"),
+    "tracker.wandb.mode": ("offline", "online"),
 }
 """Keys that say what to do, except `mode`."""
 
