@@ -1,4 +1,4 @@
-"""Checks the keys of the orchestrator's own sections, which would be ignored if misspelt, and the shape of their values."""
+"""Checks the keys of the orchestrator's own sections, since misspelt ones would be ignored, and the shape of values."""
 
 from __future__ import annotations
 
