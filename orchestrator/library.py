@@ -6,11 +6,12 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.config.override_text import overrides_of
+from orchestrator.journal.soundness import read_results
 from orchestrator.notebook_pictures import NotebookPictures
 from orchestrator.storage import curve
 from orchestrator.storage.layout import JOURNAL, METRICS, Layout, results_below
@@ -47,11 +48,17 @@ class SweepResults:
         return dict(json.loads(self._existing("recommendation.json").read_text()))
 
     def curves(self) -> pd.DataFrame:
-        """The learning curves of all trials, one row per epoch: `trial_id` and the columns that the trials reported."""
+        """The learning curves of all trials, one row per epoch: `trial_id` and the columns that the trials reported.
+
+        While a finished trial runs again, its curve is that of the attempt that its row is of.
+        """
         import pandas as pd
 
-        paths = sorted(Layout(self.folder).trials.glob(f"*/{METRICS}"))
-        return pd.DataFrame([{"trial_id": path.parent.name, **row} for path in paths for row in curve.read(path)[0]])
+        layout = Layout(self.folder)
+        layout = replace(layout, set_aside=read_results(layout).set_aside)
+        trials = sorted(path.parent.name for path in layout.trials.glob(f"*/{METRICS}"))
+        rows = ((trial_id, row) for trial_id in trials for row in curve.read(layout.metrics(trial_id))[0])
+        return pd.DataFrame([{"trial_id": trial_id, **row} for trial_id, row in rows])
 
     def markdown(self, name: str) -> str:
         """A table as Markdown: `speedup`, `accuracy` or `recommendation`."""

@@ -13,6 +13,7 @@ from orchestrator.journal.journal import Journal, terminal
 from orchestrator.journal.line import Kind
 from orchestrator.journal.outcome import Outcome
 from orchestrator.journal.soundness import read_results
+from orchestrator.library import load_results
 from orchestrator.storage.layout import KEPT, Layout
 from orchestrator.verify.files import of_ended_trials
 from sweeps.status import Status
@@ -82,6 +83,7 @@ def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layo
     journal = Journal.open(layout.journal)
     twice(layout, journal, None)
     assert state(replace(layout, set_aside=read_results(layout).set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
+    assert list(load_results(layout.root).curves()["loss"]) == [3.0, 2.0]
 
 
 @pytest.mark.parametrize("outcome", [OK, FAILED])
