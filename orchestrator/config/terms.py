@@ -33,6 +33,8 @@ class Terms:
     """Whether the sweep excludes combinations of these axes."""
     zips: bool = False
     """Whether any of them advance together."""
+    unfinished: bool = False
+    """Whether planned trials have not run yet."""
     nullable: frozenset[str] = frozenset()
     """Axes with a null value, which frames hold as a missing one."""
 

@@ -81,6 +81,8 @@ class Contenders:
     """How most trials ended, in a sentence, if none is ok; else empty."""
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
+    unfinished: bool
+    """Whether planned trials have not run yet."""
 
     @property
     def chosen(self) -> int | None:
@@ -163,6 +165,7 @@ class Contenders:
             spoiled=spoiled(cells[~kept], trials, columns),
             commonest_end=commonest_end(trials),
             totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
+            unfinished=terms.unfinished,
         )
 
 

@@ -100,7 +100,8 @@ def _untimed(found: Contenders, favourite: int) -> list[str]:
     """Why no timing is valid and how to get one; only then, which cell seems best."""
     cell = found.cells.loc[favourite]
     left_out = [f"Not considered: {'; '.join(found.left_out)}."] if found.left_out else []
-    why, remedy = str(cell["note"]).rstrip("."), remedy_of(Fault(str(cell["timing_fault"])))
+    why, fault = str(cell["note"]).rstrip("."), Fault(str(cell["timing_fault"]))
+    remedy = remedy_of(fault, unfinished=found.unfinished)
     return [
         f"No recommendation yet, because no timing is valid ({why}). To get one, {remedy}.",
         *recommended(found, favourite, "So far the best cell seems to be"),
@@ -113,10 +114,11 @@ def _too_early(found: Contenders, favourite: int) -> list[str]:
     first, *others = found.seem_better
     unit = suited(found.measure.unit, first.objective)
     own = unit.text(math.exp(found.choice.log_objective.point[favourite]))
+    remedy = remedy_of(first.fault, first.cell_id, unfinished=found.unfinished)
     lead = (
         f"No recommendation yet: the best cell seems to be {first.name}, whose {found.measure.name} is"
         f" {unit.text(first.objective)}, compared with {own} for {found.names[favourite]}; but its timing is not valid"
-        f" ({first.note}). To find out, {remedy_of(first.fault, first.cell_id)}."
+        f" ({first.note}). To find out, {remedy}."
     )
     named = [f"{each.name}, {unit.text(each.objective)}" for each in others[:_MOST_NAMED]]
     named += [f"{len(others) - _MOST_NAMED} more"] if len(others) > _MOST_NAMED else []

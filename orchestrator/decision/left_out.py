@@ -35,8 +35,8 @@ class Spoiled:
     """Why its timing is not valid."""
 
 
-def remedy_of(fault: Fault, rerun: str = "all") -> str:
-    """How to get a valid timing; `rerun` is the cell to run again."""
+def remedy_of(fault: Fault, rerun: str = "all", *, unfinished: bool = False) -> str:
+    """How to get a valid timing; `rerun` is the cell to run again, `unfinished` whether planned trials have not run."""
     if fault is Fault.TOO_SHORT:
         return (
             "give the trials a longer budget (budget.epochs, or the length that is set instead), or set"
@@ -46,6 +46,8 @@ def remedy_of(fault: Fault, rerun: str = "all") -> str:
         return "let each trial have its devices to itself (resources.timing=auto)"
     if fault is Fault.SEVERAL_MODELS:
         return "choose one device model (cluster.gpu_type)"
+    if unfinished:
+        return "let the sweep finish: the same command continues it, and then repeats timings that something spoiled"
     return f"run it again (rerun={rerun}), or with further seeds, while nothing else uses the machine"
 
 

@@ -93,6 +93,14 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
     read_from = replace(layout, set_aside=found.set_aside)
-    ending = Ending.of(request, read_from, (), found.ends, driver=found.driver, findings=found.findings)
+    ending = Ending.of(
+        request,
+        read_from,
+        (),
+        found.ends,
+        driver=found.driver,
+        findings=found.findings,
+        unfinished=found.unfinished,
+    )
     ending.show(console)
     return ending.exit_status

@@ -53,6 +53,8 @@ class Known:
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver, as returned by `origin.origin`."""
     findings: Sequence[Finding] = ()
+    unfinished: bool = False
+    """Whether planned trials have not run yet."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,6 +127,7 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     trials, cells = collect_for(request, records)
     steps = _Steps(layout)
     terms = Terms.of(request, cell_axes(list(records)), known.driver.get("arguments"))
+    terms = replace(terms, unfinished=known.unfinished)
     claims = [Claim.of(claim) for claim in request.claims]
     read = steps.at("the curves", lambda: _curves(layout, trials)) if needs_curves(claims) else None
     by_cell = read.by_cell if read else None

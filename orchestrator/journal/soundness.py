@@ -50,6 +50,8 @@ class Results:
     set_aside: frozenset[str]
     """Trials in the middle of a further attempt, as of `Layout.set_aside`."""
     findings: Sequence[Finding]
+    unfinished: bool
+    """Whether the last driver left planned trials without an end, or is still at work."""
 
 
 def read_results(layout: Layout) -> Results:
@@ -64,7 +66,13 @@ def read_results(layout: Layout) -> Results:
         driver=sound[-1] if sound else {},
         set_aside=frozenset(key for key, counts in further_attempts(found.records).items() if not counts),
         findings=findings,
+        unfinished=_is_unfinished(found.records),
     )
+
+
+def _is_unfinished(records: Iterable[Record]) -> bool:
+    last = next((record for record in reversed(list(records)) if record.kind in (Kind.SWEEP, Kind.ENDED)), None)
+    return last is not None and (last.kind == Kind.SWEEP or bool(_get(last.value, "missing")))
 
 
 def _known_trials(records: Iterable[Record]) -> set[str]:

@@ -98,7 +98,8 @@ def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, b
         there = Layout(Path(elsewhere))
         there.tables.mkdir()
         there.trials.symlink_to(layout.trials.absolute())
-        Ending.of(replace(request, html=False), there, (), results.ends, driver=results.driver)
+        quick = replace(request, html=False)
+        Ending.of(quick, there, (), results.ends, driver=results.driver, unfinished=results.unfinished)
         return _contents(there.tables)
 
 

@@ -126,6 +126,16 @@ def test_where_no_timing_is_valid_that_is_said_first_and_then_what_seems_the_bes
     assert "(chosen)" not in recommendation_markdown(found, "demo")
 
 
+def test_before_anything_is_run_again_the_sweep_is_to_be_finished(record_of: RecordOf) -> None:
+    busy = [record_of(2, s, metrics=measured(200, 0.9, foreign_cpu=0.3)) for s in range(3)]
+    valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
+    for records in (busy, [*valid, *busy]):
+        lead = decided(records, unfinished=True).lead
+        assert "let the sweep finish: the same command continues it" in lead and "rerun" not in lead
+    short = [record_of(2, s, metrics=measured(200, 0.9) | SHORT) for s in range(3)]
+    assert "give the trials a longer budget" in decided(short, unfinished=True).lead
+
+
 def test_one_valid_timing_does_not_make_less_of_the_others(record_of: RecordOf) -> None:
     """Whether or not a slow cell's timing is valid, a fast cell without one is what seems the best."""
     fast = [record_of(2, s, timing="shared", metrics=measured(200, 0.9)) for s in range(3)]

@@ -137,6 +137,14 @@ def test_a_journal_without_a_sweep_record_is_used(layout: Layout) -> None:
     assert len(read_results(layout).ends) == 6
 
 
+def test_a_sweep_is_unfinished_until_a_driver_has_left_nothing_out(layout: Layout) -> None:
+    told = [(Kind.SWEEP, {"asked": {}}, True), (Kind.ENDED, {"missing": 2}, True), (Kind.ENDED, {"missing": 0}, False)]
+    for kind, value, unfinished in told:
+        with Journal.open(layout.journal) as journal:
+            journal.append(kind, value)
+        assert read_results(layout).unfinished is unfinished
+
+
 def test_the_folder_of_a_repetition_is_known_by_its_trial(layout: Layout) -> None:
     for stand_in in stand_ins(demo.records()[0].trial_id):
         (layout.trials / stand_in).mkdir()
