@@ -45,9 +45,7 @@ PRECISIONS = {
 
 
 def precision_on(name: str, device: str) -> Precision:
-    """The precision of this name. Raises ValueError where there is none, or the device lacks it."""
-    if name not in PRECISIONS:
-        raise ValueError(f"precision={name!r} is not one of {', '.join(PRECISIONS)}")
+    """The precision of this name, which the settings have checked. Raises ValueError where the device lacks it."""
     on_gpu = torch.device(device).type == "cuda"
     if name == "tf32" and not on_gpu:
         raise ValueError("precision=tf32 is a format of GPUs; the CPU has fp32, bf16, fp16 and fp64")

@@ -6,7 +6,6 @@ from tests.unit.trainables.ranks import CONFIG, request, run
 from trainables import rank
 from trainables.context import Context
 from trainables.step import strategies
-from trainables.step.data_parallel import SLOWER
 from trainables.supervised.training import SupervisedTrial
 
 EXACT = {"trainable": CONFIG["trainable"] | {"precision": "fp64"}}
@@ -27,7 +26,7 @@ def test_what_it_cannot_do(other: dict[str, int], told: str) -> None:
         strategies.prepare(model, Context.alone(device="cuda:0", strategy="data_parallel", **other))
 
 
-@pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [SLOWER])])
+@pytest.mark.parametrize(("gpus", "remarks"), [(1, []), (2, [strategies.SLOWER])])
 def test_more_than_one_gpu_comes_with_a_remark(gpus: int, remarks: list[str]) -> None:
     context = Context.alone(device="cuda:0", strategy="data_parallel", gpus_per_rank=gpus)
     prepared = strategies.prepare(nn.Linear(2, 2), context)
@@ -56,4 +55,4 @@ def test_two_gpus_match_one() -> None:
 @pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS")  # torch's own threads, without a context
 def test_two_gpus_come_with_a_remark() -> None:
     answer = run(request(strategy="data_parallel", device="cuda", gpus_per_rank=2))
-    assert (answer["status"], answer["note"]) == ("ok", SLOWER)
+    assert (answer["status"], answer["note"]) == ("ok", strategies.SLOWER)
