@@ -13,6 +13,7 @@ import pandas as pd
 from orchestrator.collection import summary
 from orchestrator.collection.baseline import Comparison
 from orchestrator.collection.cotenants import cotenants
+from orchestrator.collection.epochs import epochs_trained
 from orchestrator.collection.straggler import stragglers
 from orchestrator.collection.summary import summary_frame
 from orchestrator.config.request import Request
@@ -107,7 +108,8 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
     `device` is the GPU's model, or `cpu`; empty for a trial that ended before it could tell, `cuda` for one that is ok
     and yet does not. `device_model` is also the CPU's. `timing_valid` is empty for a trial that is not ok, and false
-    with a reason in `note` for a timing that does not count. Metrics that are no numbers are empty.
+    with a reason in `note` for a timing that does not count. `epochs` may be a part of one. Metrics that are no numbers
+    are empty.
     """
     axes = axis_columns(records)
     metrics = _metric_columns(records, {*_RESERVED, *axes.values()})
@@ -125,6 +127,8 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     frame = pd.DataFrame(rows, columns=list(columns))
     for column in MEASURED:
         frame[column] = _finite(frame[column])
+    frame["epochs"] = epochs_trained(frame)
+    frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)  # earlier versions told a part's
     frame["co_tenants"] = cotenants(records)
     return _judged(frame, records)
 

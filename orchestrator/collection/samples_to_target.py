@@ -18,8 +18,9 @@ def samples_to_target(trials: pd.DataFrame) -> Array:
     to_target_s, later_s = _numbers(trials, "time_to_target_s"), _later_epoch_s(trials)
     epochs, first_s = _numbers(trials, "epochs"), _numbers(trials, "first_epoch_s")
     with np.errstate(invalid="ignore", divide="ignore"):
-        steady = np.where(epochs > 1, (to_target_s - first_s) / later_s, 0.0)
-        count = np.clip(1 + np.round(steady), 1, epochs)
+        place = 1 + np.where(epochs > 1, np.maximum(0.0, (to_target_s - first_s) / later_s), 0.0)
+        whole = np.minimum(np.round(place), epochs)
+        count = np.where(np.abs(place - epochs) < np.abs(place - whole), epochs, whole)  # the last may be a part of one
         by_epochs = np.where(np.isnan(to_target_s), np.nan, count * _numbers(trials, "samples") / epochs)
         by_rate = to_target_s * _numbers(trials, "samples_per_s")
     return np.where(np.isfinite(by_epochs), by_epochs, by_rate)

@@ -30,6 +30,8 @@ _POWER_QUANTILE = 0.8416
 
 _MOST_SEEDS = 100
 
+_UNDECIDED = "the interval includes values for and against it"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Sides:
@@ -92,7 +94,7 @@ def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
     n, order = len(sides.left), Claimed.parse(claim.expression).order
     tests = _tests(order, claim.margin, sides)
     found = _read(order, tests) if n else INCONCLUSIVE
-    why = _why(claim, sides, epochs) or ("the interval includes values on both sides" if found == INCONCLUSIVE else "")
+    why = _why(claim, sides, epochs) or (_UNDECIDED if found == INCONCLUSIVE else "")
     point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
     return Verdict(
         claim=claim,
@@ -117,11 +119,11 @@ def _why(claim: Claim, sides: Sides, epochs: float) -> str:
     if n < 2:
         return "one seed gives no interval"
     if n < claim.needs_seeds:
-        return f"it needs {claim.needs_seeds} seeds"
+        return f"it needs {claim.needs_seeds} seeds, and has {n}"
     if sides.are_copies:
         return f"all {n} seeds are identical, which says nothing about chance"
     if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
-        had = "the trials do not report theirs" if math.isnan(epochs) else f"the shortest trial had {epochs:g}"
+        had = "the trials do not report theirs" if math.isnan(epochs) else f"the shortest trial had {epochs:.4g}"
         return f"it needs {claim.needs_epochs:g} epochs, and {had}"
     return ""
 

@@ -101,9 +101,9 @@ def _measured(cell: Row, column: Column) -> str:
     text = figures.with_interval(point, lo, hi, figures.number)
     epochs = cell.get("epochs", math.nan)
     if text and column.epochs and not epochs >= column.epochs:
-        if epochs <= 1 and pd.isna(cell["first_epoch_s"]):
+        if epochs < 1:
             return ""  # a few steps of an epoch say nothing of them all
-        text += f" after {epochs:g} of {column.epochs} epochs"
+        text += f" after {epochs:.4g} of {column.epochs} epochs"
     return f"{text} †" if text and cell["timing_valid"] is False and column.column != "accuracy" else text
 
 

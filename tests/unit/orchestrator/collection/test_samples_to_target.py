@@ -33,6 +33,15 @@ def test_of_two_epochs_the_second_is_one_too():
     assert samples_to_target(pd.DataFrame([two])) == pytest.approx([2000])
 
 
+def test_an_epoch_that_was_cut_short_counts_as_far_as_it_went():
+    # Nine epochs and a half, 30 s and 17 s: reached in the last, or at the end of the fourth.
+    short = {"epochs": 9.5, "samples": 9500, "train_s": 47.0}
+    trials = pd.DataFrame([trial(**short, time_to_target_s=47.0), trial(**short, time_to_target_s=36.0)])
+    assert samples_to_target(trials) == pytest.approx([9500, 4000])
+    within_the_first = trial(epochs=0.25, samples=250, first_epoch_s=math.nan, train_s=1.0, time_to_target_s=1.0)
+    assert samples_to_target(pd.DataFrame([within_the_first])) == pytest.approx([250])
+
+
 def test_one_epoch_is_one_epoch_whatever_it_took():
     one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
     assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])

@@ -201,7 +201,7 @@ def test_loss_curves_are_judged_by_what_seeds_of_a_cell_are_apart(record_of: Rec
     assert judged(other, APART).verdict == "confirmed" and judged(other, ALIKE, margin=0.05).verdict == "refuted"
     assert judged(other, APART).left == pytest.approx(np.log(1.5))
     between = judged(with_curves(record_of, {1: 1.0, 2: 1.1}), ALIKE, margin=0.05)
-    assert (between.verdict, between.why) == ("inconclusive", "the interval includes values on both sides")
+    assert (between.verdict, between.why) == ("inconclusive", "the interval includes values for and against it")
     assert between.seeds_to_settle is not None and between.seeds_to_settle > 3
     assert judged(other, APART, needs_epochs=50).why == "it needs 50 epochs, and the shortest trial had 10"
 

@@ -163,7 +163,7 @@ def test_verdicts_by_hand(expression, margin, seeds, verdict):
 def test_few_seeds_or_epochs_are_inconclusive_whatever_they_say():
     plain = [2.0, 3.0, 4.0]
     found = of_difference(claim("a() > 0", needs_seeds=5), plain)
-    assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds", 5)
+    assert (found.verdict, found.why, found.seeds_to_settle) == ("inconclusive", "it needs 5 seeds, and has 3", 5)
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=20)
     assert found.why == "it needs 100 epochs, and the shortest trial had 20"
     found = of_difference(claim("a() > 0", needs_epochs=100), plain, epochs=math.nan)

@@ -76,7 +76,8 @@ def test_a_row_may_want_null_and_figures_of_fewer_epochs_say_so(record_of: Recor
         for slow, epochs, taken in (
             (None, 1, {"train_s": 2.0, "first_epoch_s": 2.0}),
             ("x", 10, {"train_s": 30.0, "first_epoch_s": 4.0}),
-            ("y", 1, {"train_s": 0.1}),  # within its first epoch
+            # A step of its first epoch, which has ten of them.
+            ("y", 1, {"train_s": 0.1, "epoch_s": 1.0, "samples_per_s": 320.0, "samples": 32, "steps": 1}),
         )
     ]
     text = _squeezed(published_markdown(Published.of(table), collect(records, scaling="weak")[1]))
