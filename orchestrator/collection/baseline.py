@@ -60,13 +60,16 @@ class Comparison:
     def references(self, cells: pd.DataFrame) -> pd.Series[Any]:
         """For each cell, the `cell_id` it is compared with in accuracy: alike, but at the reference batch.
 
-        Where a sweep leaves its own rule out there, as one and the same training, the cell of another such rule.
+        Where a sweep leaves its own warm-up or rule out there, the cell of another one that is the same training: rates
+        warm up from the reference rate, so that at the reference batch no warm-up changes anything.
         """
         at_reference = {"global_batch_size": self.reference_batch_size}
         own = baseline_cells(cells, self._alike, at_reference)
+        but_warmup = [each for each in self._alike if each != self.axis_columns.get("warmup_epochs")]
+        of_any_warmup = baseline_cells(cells, but_warmup, at_reference)
         same = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
-        of_any_rule = baseline_cells(same, [each for each in self._alike if each != "lr_rule"], at_reference)
-        return own.fillna(of_any_rule)
+        of_any_rule = baseline_cells(same, [each for each in but_warmup if each != "lr_rule"], at_reference)
+        return own.fillna(of_any_warmup).fillna(of_any_rule)
 
     @property
     def _alike(self) -> list[str]:

@@ -75,6 +75,24 @@ def test_rules_that_are_one_training_at_the_reference_batch_share_the_cell_that_
     assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
 
 
+def test_a_warm_up_that_is_left_out_at_the_reference_batch_shares_the_cell_of_another() -> None:
+    ran = [("none", 32, 0), ("linear", 64, 0), ("linear", 64, 5), ("lars", 32, 0), ("lars", 64, 5), ("lars", 64, 0)]
+    cells = pd.DataFrame(
+        cell(1, batch)
+        | {"cell_id": f"{rule}-{batch}-{warmup}", "lr_rule": rule, "lr_multiplier": 1.0, "sweep": "s"}
+        | {"warmup_epochs": warmup}
+        for rule, batch, warmup in ran
+    )
+    axes = {"warmup_epochs": "warmup_epochs"}
+    found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(cells)
+    assert found.tolist() == ["none-32-0"] * 3 + ["lars-32-0"] * 3
+
+    own = cells[:1].assign(cell_id="linear-32-5", lr_rule="linear", warmup_epochs=5)
+    both = pd.concat([cells, own], ignore_index=True)
+    found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(both)
+    assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"], "its own rule, where that ran"
+
+
 def test_a_cell_of_several_device_models_is_compared_with_none_in_accuracy_either(record_of: RecordOf) -> None:
     records = [record_of(1, s, metrics={"accuracy": 0.9}) for s in range(2)]
     records += [record_of(2, s, metrics={"accuracy": 0.9}, provenance={"device_model": f"GPU {s}"}) for s in range(2)]
