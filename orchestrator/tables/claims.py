@@ -6,9 +6,14 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from orchestrator.decision.claim_expression import Claimed
 from orchestrator.decision.verdict import Verdict
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
+
+_IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
+_TOLERATED = {"<": "+", ">": "−", "=": "±"}
+"""How a margin changes what is claimed."""
 
 
 def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
@@ -18,29 +23,45 @@ def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
 
 def claims_table(found: Sequence[Verdict]) -> TextTable:
     """A row a claim."""
+    compared = _compared(found)
     rows = [
         {
             "claim": verdict.claim.sentence,
             "verdict": f"{verdict.verdict}: {verdict.why}" if verdict.why else verdict.verdict,
-            "left against right": f"{_figure(verdict.left)} against {_figure(verdict.right)}" if verdict.n else "",
-            "left ÷ or − right": figures.with_interval(
+            "measured": _figure(verdict.left) if verdict.n else "",
+            "claimed": _claimed(verdict) if verdict.n else "",
+            compared: figures.with_interval(
                 verdict.point, verdict.lo, verdict.hi, _figure, "×" if verdict.by_ratio else ""
             ),
             "seeds": str(verdict.n)
             + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
-            "said of": verdict.claim.about,
-            "as": verdict.claim.expression + (f" (margin {verdict.claim.margin:g})" if verdict.claim.margin else ""),
+            "about": verdict.claim.about,
+            "expression": verdict.claim.expression,
         }
         for verdict in found
     ]
     table = pd.DataFrame(rows)
     about = (
-        "×: left side of the claim divided by its right side, averaged on logarithms; without ×: left minus right, in"
-        " the unit of the columns. Brackets: 95% intervals, paired by seed. A claim is confirmed if its whole interval"
-        " agrees with it, and refuted if none of it does."
+        "Measured and claimed are the two sides of the expression, means over the seeds; behind them their"
+        f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
+        " and refuted if none of it does."
     )
     return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
 
 
+def _claimed(verdict: Verdict) -> str:
+    """`at least 1.800`, or with a margin `at least 0.9100 − 0.01`: the right side may itself be measured."""
+    order, margin = Claimed.parse(verdict.claim.expression).order, verdict.claim.margin
+    return f"{_IN_WORDS[order]} {_figure(verdict.right)}" + (f" {_TOLERATED[order[0]]} {margin:g}" if margin else "")
+
+
+def _compared(found: Sequence[Verdict]) -> str:
+    """What the sides were compared by: ratios, differences, or either."""
+    if all(verdict.by_ratio for verdict in found if verdict.n):
+        return "ratio"
+    return "ratio (×) or difference" if any(verdict.by_ratio for verdict in found) else "difference"
+
+
 def _figure(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:.4g}"
+    """Four significant digits, but all digits before the decimal point."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:#.4g}"

@@ -52,7 +52,7 @@ def show(
         _show_recommendation(recommendation, console)
     for table in further:
         if table.name == "claims":
-            _show_table(table.title, table.frame, ("as", "said of"), console, file="claims.md")
+            _show_table(table.title, table.frame, ("expression", "about"), console, file="claims.md")
     for line in head(cells, "")[2:]:
         console.print(line, markup=False, style="dim")
     speedup = speedup_frame(cells)

@@ -150,21 +150,39 @@ def test_golden_table(frames: Any) -> None:
     assert told == GOLDEN
 
 
+@pytest.mark.parametrize(
+    ("expression", "margin", "claimed", "compared"),
+    [
+        ("samples_per_s(gpus=2) >= 15 * samples_per_s(gpus=1)", 0, "at least 1,515", "ratio"),
+        ("samples_per_s(gpus=2) <= samples_per_s(gpus=1)", 20, "at most 101.0 + 20", "ratio"),
+        ("accuracy(gpus=2) < 0.95", 0, "less than 0.9500", "difference"),
+        ("accuracy(gpus=2) >= accuracy(gpus=1)", 0.005, "at least 0.9100 − 0.005", "difference"),
+    ],
+)
+def test_what_is_claimed_is_told_in_words(
+    frames: Any, expression: str, margin: float, claimed: str, compared: str
+) -> None:
+    given = {"sentence": "It is so", "expression": expression, "margin": margin}
+    head, _, row = claims_markdown(verdicts([Claim.of(given)], *frames), "demo").splitlines()[-3:]
+    cells = dict(zip(*([each.strip() for each in line.split("|")] for line in (head, row)), strict=True))
+    assert cells["claimed"] == claimed and compared in cells
+
+
 GOLDEN = """\
 # Claims: demo
 
-×: left side of the claim divided by its right side, averaged on logarithms; without ×: left minus right, in the unit \
-of the columns. Brackets: 95% intervals, paired by seed. A claim is confirmed if its whole interval agrees with it, \
-and refuted if none of it does.
+Measured and claimed are the two sides of the expression, means over the seeds; behind them their ratio (×) or\
+ difference with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it, and\
+ refuted if none of it does.
 
-| claim                                    | verdict   | left against right   | left ÷ or − right     | seeds   | said\
- of   | as                                                 |
-|:-----------------------------------------|:----------|:---------------------|:----------------------|:--------|:----\
-------|:---------------------------------------------------|
-| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 1.891 against 1.8    | 1.051× [1.039, 1.063] | 3       | us  \
-      | speedup(gpus=2) > 1.8                              |
-| They lose nothing                        | confirmed | 0.91 against 0.91    | 0 [0, 0]              | 3       |     \
-      | accuracy(gpus=2) == accuracy(gpus=1) (margin 0.01) |
+| claim                                    | verdict   | measured   | claimed                | ratio (×) or\
+ difference   | seeds   | about   | expression                           |
+|:-----------------------------------------|:----------|:-----------|:-----------------------|:---------------\
+-----------|:--------|:--------|:-------------------------------------|
+| Two GPUs are 1.8 times as fast \\| &lt;b> | confirmed | 1.891      | more than 1.800        | 1.051× [1.039, 1.063]\
+     | 3       | us      | speedup(gpus=2) > 1.8                |
+| They lose nothing                        | confirmed | 0.9100     | equal to 0.9100 ± 0.01 | 0.000 [0.000, 0.000]  \
+    | 3       |         | accuracy(gpus=2) == accuracy(gpus=1) |
 """
 
 
@@ -247,8 +265,8 @@ def test_golden_table_of_loss_curves(record_of: RecordOf) -> None:
 
 
 GOLDEN_OF_CURVES = [
-    ["They learn alike", "refuted", "0.4055 against 0.02615", "0.3793 [0.3231, 0.4356]", "3"]
-    + ["loss_distance({gpus: 1}, {gpus: 2}) &lt;= seed_distance({gpus: 1}, {gpus: 2}) (margin 0.05)"],
-    ["They do not", "confirmed", "0.4055 against 0.07615", "0.3293 [0.2731, 0.3856]", "3"]
+    ["They learn alike", "refuted", "0.4055", "at most 0.02615 + 0.05", "0.3793 [0.3231, 0.4356]", "3"]
+    + ["loss_distance({gpus: 1}, {gpus: 2}) &lt;= seed_distance({gpus: 1}, {gpus: 2})"],
+    ["They do not", "confirmed", "0.4055", "more than 0.07615", "0.3293 [0.2731, 0.3856]", "3"]
     + ["loss_distance({gpus: 1}, {gpus: 2}) > seed_distance({gpus: 1}, {gpus: 2}) + 0.05"],
 ]

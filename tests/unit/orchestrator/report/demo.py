@@ -188,7 +188,7 @@ FURTHER = (
         name="claims",
         title="Claims",
         about=["Brackets: 95% intervals."],
-        frame=pd.DataFrame([{"claim": EVIL, "verdict": "refuted", "left ÷ or − right": "-0.2 [-0.3, -0.1]"}]),
+        frame=pd.DataFrame([{"claim": EVIL, "verdict": "refuted", "difference": "-0.2 [-0.3, -0.1]"}]),
     ),
     TextTable(
         name="published",
