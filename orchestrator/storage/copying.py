@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,9 @@ from sweeps.mistakes import MistakesError
 
 EVERY_S = 20.0
 """How often to copy what is new while trials run."""
+
+PATIENCE_S = 120.0
+"""How long the store may take nothing of the last copy: one that hangs must not keep the sweep from its end."""
 
 _UNKNOWN = (-1, -1)
 """State of a file in the store that may differ from the local one."""
@@ -35,7 +39,9 @@ class Copying:
         self._not_copied = {layout.lock.name, layout.owner.name, layout.journal.name}
         self._there: dict[str, tuple[int, int]] = {}
         self._journal_bytes = 0
-        self._failure: OSError | None = None
+        self._moved_s = 0.0
+        """When the store last took something, on a monotonic clock."""
+        self._failure: Exception | None = None
         self._over = threading.Event()
         self._copier = threading.Thread(target=self._copy_now_and_then, daemon=True, name="copying")
 
@@ -51,10 +57,12 @@ class Copying:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._over.set()
-        self._copier.join()
-        self._copy()
-        if self._failure:
-            message = f"{self._uri} is not up to date: {self._failure}; the same command tries again"
+        self._moved_s = time.monotonic()
+        while self._copier.is_alive() and time.monotonic() - self._moved_s < PATIENCE_S:
+            self._copier.join(min(1.0, PATIENCE_S))  # in short, for a signal to be heard meanwhile
+        stuck = f"it has taken nothing for {PATIENCE_S:g} s" if self._copier.is_alive() else ""
+        if failure := stuck or self._failure:
+            message = f"{self._uri} is not up to date: {failure}; the same command tries again"
             self._console.print(message, style="red", markup=False, soft_wrap=True)
 
     def _fetch(self) -> None:
@@ -83,6 +91,7 @@ class Copying:
     def _copy_now_and_then(self) -> None:
         while not self._over.wait(EVERY_S):
             self._copy()
+        self._copy()
 
     def _copy(self) -> None:
         """Copy what is new; the journal last, as it was at the beginning of the copy."""
@@ -96,7 +105,7 @@ class Copying:
             if len(journal) != self._journal_bytes:
                 self._cloud.write(self._layout.journal.name, journal)
                 self._journal_bytes = len(journal)
-        except OSError as error:
+        except Exception as error:  # in a thread of its own: told at the end, whatever it is
             self._failure = error
         else:
             self._failure = None
@@ -110,6 +119,7 @@ class Copying:
         if self._there.get(name) != state:
             self._cloud.put(name, path)
             self._there[name] = state
+            self._moved_s = time.monotonic()
 
     def _is_over(self, name: str) -> bool:
         """Whether this is a checkpoint whose trial has ended; other files missing here are kept in the store."""

@@ -1,6 +1,8 @@
 """Results in a store, which is a folder here: what is copied, what is fetched, and what is refused."""
 
 import os
+import threading
+import time
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -116,6 +118,22 @@ def test_a_store_that_takes_nothing_is_told_and_the_next_copy_has_it(
         pass
     assert "is not up to date: no such bucket; the same command tries again" in machine.told.getvalue()
     assert read(store / "demo") == {"journal.jsonl": "first\n", "report.html": "page"}
+
+
+def test_a_store_that_hangs_does_not_keep_the_sweep_from_its_end(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, hangs = [0.3, 0.3, 0.3], threading.Event()
+    monkeypatch.setattr("orchestrator.storage.copying.PATIENCE_S", 0.6)
+    monkeypatch.setattr(Cloud, "put", lambda *_: time.sleep(slow.pop()) if slow else hangs.wait(60))
+    with machine.copying:
+        for name in ("a", "b", "c"):
+            machine.write(name, "")
+    assert machine.told.getvalue() == "", "slow is not stuck"
+    with machine.again():
+        machine.write("d", "")
+    assert "is not up to date: it has taken nothing for 0.6 s; the same command tries" in machine.told.getvalue()
+    hangs.set()
 
 
 def test_names_that_lead_elsewhere_are_not_fetched(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
