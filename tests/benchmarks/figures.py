@@ -12,10 +12,11 @@ from typing import Any
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """`device`, `host` and `load_average`: without them no figure means anything."""
+    """`device`, `host`, `versions` and `load_average`: without them no figure means anything."""
     return {
         "device": _gpu() if device.startswith("cuda") else "cpu",
-        "host": f"{platform.machine()}, {os.cpu_count()} cores, torch {version('torch')}",
+        "host": f"{platform.machine()}, {os.cpu_count()} cores",
+        "versions": {"python": platform.python_version(), **{name: version(name) for name in ("torch", "ray")}},
         "load_average": os.getloadavg()[0],
     }
 

@@ -11,17 +11,14 @@ at the speeds of the reference: this is printed, and is no measurement.
 from __future__ import annotations
 
 import argparse
-import json
-import os
-import platform
 import time
-from importlib.metadata import version
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
+from tests.benchmarks.figures import machine, tell
 from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 from trainables import inputs, process_group
 from trainables.context import Batch, Context
@@ -129,12 +126,9 @@ def main() -> None:
     rows = [measure(given | {"ranks": ranks}, asked.rounds) for ranks in (1, 2)]
     each = rows[0]["samples_per_s"]["loader"]["fed"] / max(1, asked.workers)
     needed = {name: round(speed / each, 1) for name, speed in GPU_SPEEDS.items()}
-    host = f"{platform.machine()}, {os.cpu_count()} cores, torch {version('torch')}"
     print(table(rows))
     print(f"a worker here loads {each:,.0f} images/s; to feed one H200 it would take, of such workers: {needed}")
-    if asked.out:
-        figures = {"host": host, "given": given, "rows": rows, "workers_for_one_gpu": needed}
-        asked.out.write_text(json.dumps(figures, indent=2) + "\n")
+    tell({**machine(), "given": given, "rows": rows, "workers_for_one_gpu": needed}, asked.out, long="rows")
 
 
 if __name__ == "__main__":

@@ -22,6 +22,7 @@ import io
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -217,12 +218,9 @@ def _arguments() -> argparse.Namespace:
 
 def _gpus() -> int:
     """Asked of another process, so that this one holds no device."""
-    told = subprocess.run(["nvidia-smi", "-L"], capture_output=True, text=True) if _has("nvidia-smi") else None
+    there = shutil.which("nvidia-smi")
+    told = subprocess.run([there, "-L"], capture_output=True, text=True) if there else None
     return len(told.stdout.splitlines()) if told and told.returncode == 0 else 0
-
-
-def _has(program: str) -> bool:
-    return any(os.access(Path(folder) / program, os.X_OK) for folder in os.environ["PATH"].split(os.pathsep))
 
 
 def _is_done(row: dict[str, Any], step: Step, gpus: int) -> bool:

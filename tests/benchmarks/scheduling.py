@@ -14,10 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import heapq
-import json
 import math
-import os
-import platform
 import random
 import time
 from collections import deque
@@ -28,6 +25,7 @@ from typing import Any
 from orchestrator.scheduling.node import Node
 from orchestrator.scheduling.simulation import Stay, lower_bound_s, makespan_s, simulate
 from sweeps.trial import Gang, TrialSpec
+from tests.benchmarks.figures import machine, tell
 from tests.benchmarks.warmth import cold_starts
 from tests.contract.trials import trial
 
@@ -134,12 +132,7 @@ def main() -> None:
     rows = [measure(given.trials, gpus, seed) for gpus in CLUSTERS for seed in range(given.seeds)]
     rows += [measure(given.many, gpus, seed=0) for gpus in CLUSTERS[1:]]
     few = [measure(given.few, gpus, seed) for gpus in CLUSTERS[:2] for seed in range(given.seeds)]
-    about = {"machine": platform.platform(), "python": platform.python_version(), "load_average": os.getloadavg()[0]}
-    given.json.write_text(
-        json.dumps({"about": about, "wanted": [WANTED_RATIO, WANTED_S], "rows": rows, "few": few}, indent=2)
-    )
-    for row in rows + few:
-        print("  ".join(f"{key} {value:.4g}" for key, value in row.items()))
+    tell({**machine(), "wanted": [WANTED_RATIO, WANTED_S], "rows": rows, "few": few}, given.json)
     assert all(row["makespan_over_bound"] <= WANTED_RATIO for row in rows)
 
 

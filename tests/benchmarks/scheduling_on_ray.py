@@ -12,16 +12,13 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import math
 import os
-import platform
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -39,6 +36,7 @@ from orchestrator.journal.outcome import Outcome  # noqa: E402
 from orchestrator.scheduling.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
+from tests.benchmarks.figures import machine, tell  # noqa: E402
 from tests.benchmarks.warmth import cold_starts  # noqa: E402
 from tests.contract.trials import Recorder, trial  # noqa: E402
 
@@ -141,7 +139,7 @@ def main() -> None:
     cold = cold_starts(stays, nodes)
     gpus = sum(node.gpus for node in nodes)
     figures = {
-        "about": {"machine": platform.platform(), "ray": version("ray"), "load_average": os.getloadavg()[0]},
+        **machine(),
         "trials": given.trials,
         "nodes": [vars(node) | {"node_id": ""} for node in nodes],
         "gangs_started": len({each.metrics["pid"] for each in ended}),
@@ -152,8 +150,7 @@ def main() -> None:
         "lost": lost(ends, takes, gpus) | {"order_s": makespan_s(stays) - bound_s},
         "cpu_s": cpu_s(began_cpu_s),
     }
-    given.json.write_text(json.dumps(figures, indent=2))
-    print(figures)
+    tell(figures, given.json)
 
 
 if __name__ == "__main__":

@@ -9,9 +9,7 @@ over the bare program's for the same flags in the same turn. Wanted: at most 1.5
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -19,6 +17,8 @@ import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+
+from tests.benchmarks.figures import machine, tell
 
 ROOT = Path(__file__).parents[2]
 WANTED = 1.5
@@ -70,10 +70,7 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         found = measured(given.turns, folder)
-    for name, each in found.items():
-        print(f"{name}: {each['ratio']:.2f} ({each['lowest']:.2f}–{each['highest']:.2f}) of {each['bare_s']:.2f} s")
-    told = {"python": platform.python_version(), "cores": os.cpu_count(), "wanted": WANTED, "commands": found}
-    given.output.write_text(json.dumps(told, indent=1))
+    tell({**machine(), "wanted": WANTED, "commands": found}, given.output)
 
 
 if __name__ == "__main__":

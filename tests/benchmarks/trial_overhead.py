@@ -12,15 +12,12 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
-import platform
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Mapping
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +28,7 @@ from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
 from orchestrator.journal.outcome import Outcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+from tests.benchmarks.figures import machine, tell
 from tests.contract.trials import Recorder, trial
 
 CPUS = 2
@@ -106,18 +104,6 @@ def torchrun(ranks: int, count: int) -> dict[str, float]:
         return {"trials": count, "overhead_s": (time.monotonic() - started) / count}
 
 
-def about() -> dict[str, Any]:
-    """The hardware and software measured on."""
-    return {
-        "cpu_cores": os.cpu_count(),
-        "machine": platform.platform(),
-        "python": platform.python_version(),
-        "ray": version("ray"),
-        "torch": version("torch"),
-        "load_average": os.getloadavg()[0],
-    }
-
-
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("json", type=Path, help="where the figures go")
@@ -126,7 +112,7 @@ def main() -> None:
     arguments.add_argument("--torchrun-trials", type=int, default=10, help="through torchrun, which is slow")
     given = arguments.parse_args()
     backend = RayBackend(ClusterSpec(dashboard=False, cpus=CPUS))
-    figures: dict[str, Any] = {"about": about()}
+    figures: dict[str, Any] = machine()
     try:
         for ranks in (1, 2):
             figures[f"{ranks} ranks"] = {
@@ -136,12 +122,11 @@ def main() -> None:
             }
     finally:
         backend.close()
-    given.json.write_text(json.dumps(figures, indent=2))
+    tell(figures, given.json)
     show(figures)
 
 
 def show(figures: Mapping[str, Any]) -> None:
-    print(", ".join(f"{key} {value}" for key, value in figures["about"].items()))
     for ranks in ("1 ranks", "2 ranks"):
         own = figures[ranks]["ours"]
         print(f"{ranks}: ours {own['overhead_s']:.3f} s a trial of {own['trials']}, warm {own['warm_overhead_s']:.3f}")
