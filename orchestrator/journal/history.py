@@ -65,10 +65,16 @@ def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str,
 
 
 def difference(before: Mapping[str, Any], now: Mapping[str, Any]) -> list[str]:
-    """A line for each dotted key that changed, such as `config.budget.epochs: 10 → 20`."""
+    """A line for each change, such as `config.budget.epochs: 10 → 20`, with all dotted keys that changed alike.
+
+    Many names in the config may lead to one package, whose hash is then that of each.
+    """
     old, new = dict(flat(before)), dict(flat(now))
-    changed = [key for key in {**old, **new} if old.get(key) != new.get(key)]
-    return [f"{key}: {_shown(old, key)} → {_shown(new, key)}" for key in changed]
+    changes: dict[str, list[str]] = {}
+    for key in {**old, **new}:
+        if old.get(key) != new.get(key):
+            changes.setdefault(f"{_shown(old, key)} → {_shown(new, key)}", []).append(key)
+    return [f"{', '.join(keys)}: {change}" for change, keys in changes.items()]
 
 
 def _shown(values: Mapping[str, Any], key: str) -> str:

@@ -33,6 +33,12 @@ def test_a_fresh_journal_has_no_history():
     assert latest([]) is None and ends_under([], {}) == {}
 
 
+def test_keys_that_changed_alike_share_a_line():
+    before = {"source": {"a:train": "1f", "a:Model": "1f", "b": "3c"}, "epochs": 1}
+    now = {"source": {"a:train": "2e", "a:Model": "2e", "b": "4d"}, "epochs": 1}
+    assert difference(before, now) == ["source.a:train, source.a:Model: '1f' → '2e'", "source.b: '3c' → '4d'"]
+
+
 def test_a_difference_names_keys_and_both_values():
     before = {"config": {"budget": {"epochs": 1}, "gone": 1}, "source": "a"}
     now = {"config": {"budget": {"epochs": 2}}, "source": "a", "new": {}}
