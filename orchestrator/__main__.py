@@ -20,7 +20,7 @@ def main() -> int:
         return 2
     from orchestrator.command_line.output_streams import outlast_readers
     from orchestrator.driver.interrupt import INTERRUPTED, end_at_once
-    from orchestrator.text.last_words import leave
+    from orchestrator.last_words import leave
 
     outlast_readers()
     _hear(end_at_once)  # until a sweep runs there is nothing to clean up

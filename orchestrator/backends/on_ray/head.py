@@ -13,7 +13,7 @@ import time
 import ray
 from ray._private.services import canonicalize_bootstrap_address
 
-from orchestrator.text.last_words import leave, to_stderr
+from orchestrator.last_words import leave, to_stderr
 
 ANSWER_S = 30.0
 """How long a busy head may take, asked before Ray connects."""
