@@ -28,14 +28,13 @@ from typing import Any
 
 import torch
 
-from orchestrator.journal.record import TrialRecord
 from orchestrator.telemetry.figures import figures
 from orchestrator.telemetry.readings import WINDOW
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed
-from sweeps.status import Status
 from tests.benchmarks.figures import machine, tell
 from tests.benchmarks.why_not_linear import Neighbour
+from tests.unit.orchestrator.records import record
 
 SHARES = (1.0, 0.5, 0.25, 0.125)
 """Of all cores, taken by neighbours, in turn."""
@@ -143,19 +142,9 @@ class Bench:
 
 def judged(windows: list[dict[str, Any]]) -> list[str]:
     """The gate's first reason against each window, all of them seen as trials of one device."""
-    records = [_record(str(number), each["metrics"]) for number, each in enumerate(windows)]
+    records = [record(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
     reasons = disturbed(records)
     return ["; ".join(reasons[record.trial_id]) for record in records]
-
-
-def _record(name: str, metrics: dict[str, Any]) -> TrialRecord:
-    texts = dict.fromkeys(("sweep", "note", "device", "strategy", "lr_rule", "finished_at"), "")
-    batch = dict.fromkeys(("global_batch_size", "device_batch_size", "grad_accum_steps"), 1)
-    return TrialRecord(
-        **{**texts, **batch, "trial_id": name, "cell_id": name, "timing": "device", "status": Status.OK},
-        **{"attempt": 1, "axes": {}, "gpus": 1.0, "ranks": 1, "lr_multiplier": 1.0, "lr": 1.0, "seed": 0},
-        **{"wall_s": 1.0, "metrics": metrics, "provenance": {}},
-    )
 
 
 def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:

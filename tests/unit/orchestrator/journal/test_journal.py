@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from orchestrator.journal.journal import Journal, JournalError, replay
 from orchestrator.journal.line import Kind, Record, decode, encode, split
-from orchestrator.journal.record import TrialRecord
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record
 
 VALUES = [{"trial_id": f"t{number}", "attempt": 1, "label": "é|\n\t"} for number in range(4)]
 
@@ -39,34 +39,6 @@ def values(path: Path) -> list[Any]:
     return [record.value for record in found.records]
 
 
-def finished(trial_id: str, status: Status, attempt: int = 1) -> TrialRecord:
-    return TrialRecord(
-        trial_id=trial_id,
-        cell_id="c",
-        sweep="s",
-        attempt=attempt,
-        status=status,
-        note="",
-        axes={"gpus": 2, "seed": 0},
-        gpus=2,
-        ranks=2,
-        device="cpu",
-        strategy="ddp",
-        timing="exclusive",
-        global_batch_size=64,
-        device_batch_size=32,
-        grad_accum_steps=1,
-        lr_rule="none",
-        lr_multiplier=1.0,
-        lr=0.1,
-        seed=0,
-        wall_s=1.5,
-        finished_at="2026-01-01T00:00:00+00:00",
-        metrics={"accuracy": 0.9},
-        provenance={},
-    )
-
-
 def test_a_line_is_json_with_a_checksum_of_the_rest(path: Path) -> None:
     line = fill(path).splitlines()[0]
     assert json.loads(line)["value"] == VALUES[0]
@@ -83,9 +55,9 @@ def test_what_is_acknowledged_is_replayed(path: Path) -> None:
 
 def test_the_last_end_of_a_trial_counts(path: Path) -> None:
     ends = [
-        finished("a", Status.INFEASIBLE),
-        finished("b", Status.OK),
-        finished("a", Status.DIVERGED, attempt=2),
+        record(2, status=Status.INFEASIBLE, trial_id="a"),
+        record(2, trial_id="b"),
+        record(2, status=Status.DIVERGED, trial_id="a", attempt=2),
     ]
     with Journal.open(path) as journal:
         journal.append(Kind.SWEEP, {"config": {}})

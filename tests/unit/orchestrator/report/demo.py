@@ -15,6 +15,7 @@ from orchestrator.journal.record import TrialRecord
 from orchestrator.storage.layout import Layout
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
+from tests.unit.orchestrator.records import record
 
 EVIL = "<script>alert('x')</script> $\\frac{ & \" 'é 漢字"
 
@@ -73,29 +74,21 @@ def _record(sweep: str, gpus: int, batch: int, rule: str, seed: int, evil: str) 
         "window_s": 2.5 if not (gpus == 4 and batch == 32) else 1.1,
         "window_steps": 500,
     } | ({"time_to_target_s": 300_000 / rate} if accuracy > 0.93 else {})
-    return TrialRecord(
+    return record(
+        gpus,
+        seed,
+        status,
+        batch=batch,
+        lr_rule=name,
+        metrics=metrics if status is Status.OK else {},
         trial_id=f"{cell}-{seed}",
         cell_id=cell,
         sweep=sweep,
-        attempt=1,
-        status=status,
         note=f"{note} {evil}".strip() if note else "",
-        axes={"gpus": gpus, "device_batch_size": batch, "lr_rule": name, "seed": seed},
-        gpus=gpus,
         ranks=gpus,
-        device="cuda",
-        strategy="ddp",
-        timing="device",
-        global_batch_size=batch * gpus,
-        device_batch_size=batch,
-        grad_accum_steps=1,
-        lr_rule=name,
-        lr_multiplier=1.0,
         lr=0.1 * kappa,
-        seed=seed,
         wall_s=500_000 / rate + 20,
         finished_at="2026-11-21T12:00:00+00:00",
-        metrics=metrics if status is Status.OK else {},
         provenance=PROVENANCE if status is not Status.INFEASIBLE else {},
     )
 
