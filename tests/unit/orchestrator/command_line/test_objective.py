@@ -3,7 +3,6 @@
 import pytest
 
 from orchestrator.command_line.objective import objective_of
-from orchestrator.storage.layout import Layout
 
 SUMMARY = """\
 cell_id,status,val_accuracy,epoch_s
@@ -15,9 +14,7 @@ d,oom,0.99,1
 
 
 @pytest.fixture
-def layout(tmp_path):
-    layout = Layout(tmp_path)
-    layout.create()
+def layout(layout):
     layout.table("summary.csv").write_text(SUMMARY)
     return layout
 

@@ -1,6 +1,5 @@
 """What a trial finds wrong with the request ends the sweep, as long as no trial has a result."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -29,18 +28,14 @@ def ends(session: Session, name: str, outcome: Outcome) -> None:
     session.finished(trial(name, "quick"), outcome)
 
 
-def test_it_is_told_once_and_the_trial_has_not_ended(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.create()
+def test_it_is_told_once_and_the_trial_has_not_ended(layout: Layout) -> None:
     with Journal.open(layout.journal) as journal, pytest.raises(MistakesError) as caught:
         ends(session(layout, journal), "first", WRONG)
     assert caught.value.mistakes == (f"{NOTE} (see {layout.trace('first')})",)
     assert layout.trace("first").read_text() == "Traceback …" and not terminal(journal.records)
 
 
-def test_after_a_result_it_is_a_trial_that_failed(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.create()
+def test_after_a_result_it_is_a_trial_that_failed(layout: Layout) -> None:
     with Journal.open(layout.journal) as journal:
         ends(session(layout, journal), "first", Outcome(status=Status.OK, wall_s=1.0))
         ends(session(layout, journal), "second", WRONG)

@@ -1,7 +1,5 @@
 """Which trials' devices are drawn, and how what was seen of them becomes lines."""
 
-from pathlib import Path
-
 import pandas as pd
 import pytest
 
@@ -60,9 +58,7 @@ def test_more_devices_than_can_be_told_apart_are_told(cells: pd.DataFrame) -> No
     assert picture.remarks[-1] == f"For cells with more devices, the first {MOST_SERIES} are drawn."
 
 
-def test_samples_are_thinned_to_means_and_the_last_is_among_them(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.create()
+def test_samples_are_thinned_to_means_and_the_last_is_among_them(layout: Layout) -> None:
     layout.trial("a").mkdir()
     times = [float(second) for second in range(1001)]
     rows = {"rank": [0] * 1001, "device": ["gpu0"] * 1001, "time_s": times, "gpu_util": times, "other": times}

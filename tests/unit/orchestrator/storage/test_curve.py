@@ -5,9 +5,7 @@ from orchestrator.storage import curve
 from orchestrator.storage.layout import Layout
 
 
-def test_a_new_attempt_starts_the_curve_anew(tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.create()
+def test_a_new_attempt_starts_the_curve_anew(layout: Layout) -> None:
     path = layout.metrics("t1")
     curve.begin(path)
     curve.extend(path, [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": float("nan")}])

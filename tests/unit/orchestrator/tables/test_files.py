@@ -199,9 +199,7 @@ def test_files_hold_the_frames(records: list[TrialRecord], tmp_path: Path) -> No
     assert layout.table("accuracy.md").read_text() == ACCURACY
 
 
-def test_text_is_no_formula_and_mixed_values_fit_in_parquet(record_of: RecordOf, tmp_path: Path) -> None:
-    layout = Layout(tmp_path)
-    layout.create()
+def test_text_is_no_formula_and_mixed_values_fit_in_parquet(record_of: RecordOf, layout: Layout) -> None:
     records = [
         record_of(1, axes={"=evil": "@SUM(A1)", "width": "auto"}, note="=1+1", metrics={"accuracy": -0.5}),
         record_of(1, axes={"=evil": "fine", "width": 0.5}),
