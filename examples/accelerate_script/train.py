@@ -17,7 +17,7 @@ def training_function(args):
     x, y = torch.tensor(digits.data / 16, dtype=torch.float32), torch.tensor(digits.target)
     test = torch.arange(len(x)) % 5 == 0
     loader = torch.utils.data.DataLoader(
-        torch.utils.data.TensorDataset(x[~test], y[~test]), batch_size=args.batch_size, shuffle=True, drop_last=True
+        torch.utils.data.TensorDataset(x[~test], y[~test]), batch_size=args.batch_size, shuffle=True
     )
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10))
     optimizer = torch.optim.AdamW(model.parameters(), lr=args.lr)

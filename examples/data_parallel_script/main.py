@@ -24,7 +24,7 @@ inputs = torch.tensor(digits.images / 16, dtype=torch.float32)[:, None]
 targets = torch.tensor(digits.target)
 held_out = torch.arange(len(inputs)) % 5 == 0
 train_set = torch.utils.data.TensorDataset(inputs[~held_out], targets[~held_out])
-train_loader = torch.utils.data.DataLoader(train_set, batch_size=args.batch_size, shuffle=True, drop_last=True)
+train_loader = torch.utils.data.DataLoader(train_set, batch_size=args.batch_size, shuffle=True)
 
 print("==> Building model..")
 net = nn.Sequential(

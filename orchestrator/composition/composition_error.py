@@ -67,6 +67,8 @@ def _precedence(override: str, groups: Groups) -> int:
 
 def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
     key, equals, value = override.lstrip("+~").partition("=")
+    if not key:
+        return f"{override!r} has no key: write KEY=VALUE without spaces"
     if not equals and not override.startswith("~"):
         return f"{override!r} is not KEY=VALUE{_lone_word(override, groups)}"
     if key.startswith("sweep/") and not groups.options(key):

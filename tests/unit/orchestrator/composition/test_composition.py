@@ -105,6 +105,7 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
         ("batch_scaling", "'batch_scaling' is not KEY=VALUE (did you mean sweep=batch_scaling?)"),
         ("train.py", "'train.py' is not KEY=VALUE; to run a script of yours: trainable=command"),
         ("64]", "'64]' is not KEY=VALUE; if it belongs to the word before it"),
+        ("=", "'=' has no key: write KEY=VALUE without spaces"),
         (
             "trainable=train.py",
             "unknown trainable in 'trainable=train.py': 'train.py'; valid: command, conv2d_timing, f",
