@@ -99,6 +99,7 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         (),
         found.ends,
         driver=found.driver,
+        asked=found.asked,
         findings=found.findings,
         unfinished=found.unfinished,
     )

@@ -48,20 +48,22 @@ class Ending:
         ends: Mapping[str, TrialRecord],
         *,
         driver: Mapping[str, Any] | None = None,
+        asked: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] = (),
         unfinished: bool = False,
     ) -> Ending:
         """Write the tables and the report for these ends.
 
-        `driver` describes the last driver, as returned by `origin.origin`; `findings` lists known damage; `unfinished`
-        tells, where the plan is not known, that planned trials have not run.
+        `driver` describes the last driver, as returned by `origin.origin`, and `asked` what it was asked to run;
+        `findings` lists known damage; `unfinished` tells, where the plan is not known, that planned trials have not
+        run.
         """
         missing = sum(trial.trial_id not in ends for trial in planned)
         if not ends:
             return Ending(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
         from orchestrator.driver.reporting import Known, report_on
 
-        known = Known(driver=driver or {}, findings=findings, unfinished=unfinished or missing > 0)
+        known = Known(driver=driver or {}, asked=asked or {}, findings=findings, unfinished=unfinished or missing > 0)
         reported = report_on(request, layout, list(ends.values()), known)
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)

@@ -52,6 +52,8 @@ class Known:
 
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver, as returned by `origin.origin`."""
+    asked: Mapping[str, Any] = field(default_factory=dict)
+    """What it was asked to run, as of `setup.asked`."""
     findings: Sequence[Finding] = ()
     unfinished: bool = False
     """Whether planned trials have not run yet."""
@@ -203,7 +205,7 @@ def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Kn
     from orchestrator.report.files import write_report
     from orchestrator.report.report_data import ReportData  # half a second of matplotlib
 
-    data = ReportData(**frames, driver=known.driver, findings=known.findings)
+    data = ReportData(**frames, driver=known.driver, asked=known.asked, findings=known.findings)
     return write_report(data, layout, decision)[0]
 
 

@@ -146,7 +146,8 @@ class SweepRun:
         damages = self.journal.damages
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
         with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
-            ending = Ending.of(self.request, self.layout, planned.trials, ends, driver=self._who, findings=findings)
+            known = {"driver": self._who, "asked": self.asked, "findings": findings}
+            ending = Ending.of(self.request, self.layout, planned.trials, ends, **known)
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": ending.missing})
         reached(Moment.SWEEP_ENDED)

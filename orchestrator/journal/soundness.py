@@ -47,6 +47,8 @@ class Results:
     ends: Mapping[str, TrialRecord]
     driver: Mapping[str, Any]
     """The last driver's provenance; {} if no record has it."""
+    asked: Mapping[str, Any]
+    """What the last driver was asked; {} if no record has it."""
     set_aside: frozenset[str]
     """Trials in the middle of a further attempt, as of `Layout.set_aside`."""
     findings: Sequence[Finding]
@@ -57,13 +59,15 @@ class Results:
 def read_results(layout: Layout) -> Results:
     """The ends under the latest config, by trial id. Changes nothing on disk."""
     found = sound_records(layout.journal)
-    ends, odd = sound_ends(found.records, sound_asked(found.records))
+    asked = sound_asked(found.records)
+    ends, odd = sound_ends(found.records, asked)
     drivers = [_get(record.value, "driver") for record in found.records if record.kind == Kind.SWEEP]
     sound = [driver for driver in drivers if isinstance(driver, Mapping)]
     findings = [*found.findings, *odd, *strangers(layout, _known_trials(found.records))]
     return Results(
         ends=with_earlier(ends, found.records),
         driver=sound[-1] if sound else {},
+        asked=asked,
         set_aside=frozenset(key for key, counts in further_attempts(found.records).items() if not counts),
         findings=findings,
         unfinished=_is_unfinished(found.records),

@@ -75,6 +75,6 @@ def _failed(data: ReportData) -> str:
 
 
 def _machine(data: ReportData) -> str:
-    facts = provenance(data.trials, data.driver)
+    facts = provenance(data.trials, data.driver, data.asked)
     rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in facts]
     return "\n".join(["## Machine, versions and command", "", "| what | value |", "|:--|:--|", *rows])

@@ -21,7 +21,7 @@ from orchestrator.report.memory_picture import memory
 from orchestrator.report.page import Page, Words, rendered
 from orchestrator.report.page_tables import cell_table, failed_table, text_table, trial_table
 from orchestrator.report.picture import Picture
-from orchestrator.report.provenance import provenance
+from orchestrator.report.provenance import provenance, trained
 from orchestrator.report.report_data import ReportData
 from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
 from orchestrator.report.telemetry_rows import Samples, damaged, samples
@@ -72,7 +72,8 @@ def page_of(data: ReportData, pictures: Sequence[Picture]) -> Page:
     """What the page shows."""
     found = data.recommendation
     hidden = ("command", "arguments")
-    facts = provenance(data.trials, {key: value for key, value in data.driver.items() if key not in hidden})
+    driver = {key: value for key, value in data.driver.items() if key not in hidden}
+    facts = provenance(data.trials, driver, data.asked)
     return Page(
         sweep=data.sweep,
         facts=_facts(data),
@@ -107,7 +108,9 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
     on_cpu = " (gpus counts worker processes)" if _on_cpu(cells) else ""
     finished = trials["finished_at"].replace("", None).dropna()
+    training = trained(trials, data.asked, most=60)
     return [
+        *([("training", training)] if training else []),
         ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
         ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
         ("cells", f"{len(cells)}, {_seeds(cells)}"),

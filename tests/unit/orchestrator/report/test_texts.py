@@ -1,6 +1,7 @@
 """Golden LaTeX and Markdown: what other people's papers and repositories take over."""
 
 import pandas as pd
+import pytest
 
 from orchestrator.collection.collector import collect
 from orchestrator.journal.soundness import Finding
@@ -9,7 +10,7 @@ from orchestrator.report.csv_text import csv_bytes
 from orchestrator.report.document import document
 from orchestrator.report.files import pictures_of
 from orchestrator.report.page_tables import cell_table
-from orchestrator.report.provenance import provenance
+from orchestrator.report.provenance import provenance, trained
 from orchestrator.report.report_data import ReportData
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.latex import latex_table
@@ -146,3 +147,29 @@ def test_the_page_marks_timings_that_are_not_valid_and_compares_no_baseline_with
     assert not any("†" in text for row in spoiled[False] for text in row.values())
     baselines = [row for row in rows if row["speed-up"] == "1× (baseline)"]
     assert len(baselines) == 9 and all(row["efficiency"] == "" for row in baselines)
+
+
+@pytest.mark.parametrize(
+    ("config", "axes", "what"),
+    [
+        ({}, [], "mlp on digits, 10 epochs"),
+        ({}, ["model"], "digits, 10 epochs"),
+        ({}, ["budget.epochs"], "mlp on digits"),
+        ({"budget": {"epochs": None, "seconds": 1}}, [], "mlp on digits, 1 second"),
+        ({"trainable": {"_target_": "mine:train"}}, [], "mine:train, 10 epochs"),
+        ({"trainable": {"argv": ["python", "train.py"]}}, [], "python train.py, 10 epochs"),
+    ],
+)
+def test_a_report_says_what_was_trained_and_for_how_long(config: dict, axes: list[str], what: str) -> None:
+    shipped = {
+        "trainable": {"_target_": "trainables.supervised.training:train"},
+        "model": {"name": "mlp"},
+        "data": {"name": "digits"},
+        "budget": {"epochs": 10},
+    }
+    trials = pd.DataFrame(columns=[f"axes.{axis}" for axis in axes])
+    assert trained(trials, {"config": shipped | config}) == what
+
+
+def test_of_a_training_that_no_record_tells_a_report_says_nothing() -> None:
+    assert trained(pd.DataFrame(), {}) == ""
