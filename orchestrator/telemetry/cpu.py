@@ -16,7 +16,7 @@ NOT_OFFERED = (FileNotFoundError, PermissionError, NotADirectoryError)
 """Errors that mean that the kernel does not offer something, or not to this user."""
 
 
-class Process:
+class Usage:
     """The resources used by this process and its workers since construction."""
 
     def __init__(self) -> None:
@@ -86,9 +86,9 @@ class Rapl:
         return {"energy_j": self._total_uj / 1e6}
 
 
-def cpu_tap(process: Process, rapl: Rapl | None = None) -> Tap:
+def cpu_tap(usage: Usage, rapl: Rapl | None = None) -> Tap:
     """The sources available on any machine, and RAPL if given."""
-    sources = [Source(name="/proc", read=process.read)]
+    sources = [Source(name="/proc", read=usage.read)]
     if rapl is not None:
         sources.append(Source(name="RAPL", read=rapl.read))
     return Tap(sources, NOT_OFFERED)

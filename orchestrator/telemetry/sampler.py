@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.telemetry.cpu import Process, Rapl, cores, cpu_tap
+from orchestrator.telemetry.cpu import Rapl, Usage, cores, cpu_tap
 from orchestrator.telemetry.foreign_load import Census, census
 from orchestrator.telemetry.gpu import Gpus
 from orchestrator.telemetry.machine import machine_id
@@ -47,18 +47,18 @@ class Watched:
 
     rank: int
     taps: Mapping[str, Tap]
-    process: Process = field(default_factory=Process)
+    usage: Usage = field(default_factory=Usage)
     gpus: Gpus | None = None
 
     @staticmethod
     def of(request: Mapping[str, Any]) -> Watched:
         """For a rank with this request: its process, and its GPUs or, for rank 0, the processors' energy."""
-        process, rank = Process(), request["rank"]
+        usage, rank = Usage(), request["rank"]
         if request["device"] == "cpu":
             rapl = Rapl() if rank == 0 else None
-            return Watched(rank=rank, taps={"cpu": cpu_tap(process, rapl)}, process=process)
+            return Watched(rank=rank, taps={"cpu": cpu_tap(usage, rapl)}, usage=usage)
         gpus = Gpus(max(1, int(request["gpus_per_rank"])), os.environ.get("CUDA_VISIBLE_DEVICES"))
-        return Watched(rank=rank, taps={"cpu": cpu_tap(process), **gpus.taps}, process=process, gpus=gpus)
+        return Watched(rank=rank, taps={"cpu": cpu_tap(usage), **gpus.taps}, usage=usage, gpus=gpus)
 
 
 class Sampler:
@@ -76,7 +76,7 @@ class Sampler:
         self._now = now
         self._series = {device: Series() for device in self._taps}
         self._phases: list[tuple[float, str]] = []
-        self._foreign_load = TimedForeignLoad(count, watched.process)
+        self._foreign_load = TimedForeignLoad(count, watched.usage)
         self._failure, self._ticks, self._last, self._counted = "", 0, -math.inf, -math.inf
         self._ends, self._lock = threading.Event(), threading.Lock()
         self._thread = threading.Thread(target=self._run, name="telemetry", daemon=True)

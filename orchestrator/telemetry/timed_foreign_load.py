@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 
-from orchestrator.telemetry.cpu import Process, cores
+from orchestrator.telemetry.cpu import Usage, cores
 from orchestrator.telemetry.foreign_load import Census, Owners, family, foreign_load
 from orchestrator.telemetry.readings import TRAINING, WINDOW
 
@@ -21,9 +21,9 @@ LOOK_EVERY_S = 1.0
 class TimedForeignLoad:
     """Takes censuses around the timed part of a trial: a window, or else the training epochs from the second on."""
 
-    def __init__(self, count: Callable[[float], Census], process: Process) -> None:
-        """`count` takes a census; `process.children` is set to the workers that it finds."""
-        self._count, self._process = count, process
+    def __init__(self, count: Callable[[float], Census], usage: Usage) -> None:
+        """`count` takes a census; `usage.children` is set to the workers that it finds."""
+        self._count, self._usage = count, usage
         self._epochs, self._cost_s = 0, 0.0
         self._first: Census | None = None
         self._last: Census | None = None
@@ -71,5 +71,5 @@ class TimedForeignLoad:
         found = self._count(time_s)
         self._cost_s = time.perf_counter() - started
         own = os.getpid()
-        self._process.children = sorted(family(found.processes, Owners(roots=[own])) - {own})
+        self._usage.children = sorted(family(found.processes, Owners(roots=[own])) - {own})
         return found

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.telemetry.cpu import Process, Rapl, cpu_tap
+from orchestrator.telemetry.cpu import Rapl, Usage, cpu_tap
 
 
 def zone(root: Path, name: str, energy_uj: int, limit: int | None = None) -> Path:
@@ -31,7 +31,7 @@ def test_packages_are_added_and_wrap_around(tmp_path: Path) -> None:
 
 
 def test_without_counters_or_permission_the_column_is_empty(tmp_path: Path) -> None:
-    assert "energy_j" not in cpu_tap(Process(), Rapl(tmp_path)).read()
+    assert "energy_j" not in cpu_tap(Usage(), Rapl(tmp_path)).read()
 
 
 BUSY = """
@@ -59,34 +59,34 @@ def has_computed(worker: subprocess.Popen[bytes]) -> None:
 
 
 def test_a_process_counts_with_its_workers() -> None:
-    process = Process()
-    before = process.read()
+    usage = Usage()
+    before = usage.read()
     with busy_worker() as worker:
-        process.children = [worker.pid, 2**22 + 1]
+        usage.children = [worker.pid, 2**22 + 1]
         has_computed(worker)
-        alive = process.read()
-    ended = process.read()
+        alive = usage.read()
+    ended = usage.read()
     assert 0.22 <= alive["cpu_s"] - before["cpu_s"] < 2
     assert alive["rss_gb"] - before["rss_gb"] > 2**26 / 2**30 > ended["rss_gb"] - before["rss_gb"]
     assert 0 <= ended["cpu_s"] - alive["cpu_s"] < 0.2
-    assert os.getpid() not in process.children
+    assert os.getpid() not in usage.children
 
 
 def test_what_an_older_worker_had_done_is_not_counted() -> None:
     with busy_worker() as worker:
         has_computed(worker)
-        process = Process()
-        before = process.read()["cpu_s"]
-        process.children = [worker.pid]
-        assert process.read()["cpu_s"] - before < 0.2
-    assert 0 <= process.read()["cpu_s"] - before < 0.2
+        usage = Usage()
+        before = usage.read()["cpu_s"]
+        usage.children = [worker.pid]
+        assert usage.read()["cpu_s"] - before < 0.2
+    assert 0 <= usage.read()["cpu_s"] - before < 0.2
 
 
 def test_what_ends_as_nobodys_child_takes_nothing_away() -> None:
-    process = Process()
+    usage = Usage()
     with busy_worker() as worker:
-        process.children = [worker.pid]
+        usage.children = [worker.pid]
         has_computed(worker)
-        before = process.read()["cpu_s"]
-        process.children = []
-        assert 0 <= process.read()["cpu_s"] - before < 0.2
+        before = usage.read()["cpu_s"]
+        usage.children = []
+        assert 0 <= usage.read()["cpu_s"] - before < 0.2

@@ -11,11 +11,10 @@ from typing import Any
 import psutil
 import pytest
 
-from orchestrator.telemetry.cpu import Process, cpu_tap
+from orchestrator.telemetry.cpu import Usage, cpu_tap
 from orchestrator.telemetry.device import Device
 from orchestrator.telemetry.figures import timed
-from orchestrator.telemetry.foreign_load import Census
-from orchestrator.telemetry.foreign_load import Process as Listed
+from orchestrator.telemetry.foreign_load import Census, Process
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
 from orchestrator.telemetry.tap import Source, Tap
 
@@ -34,7 +33,7 @@ class Stage:
 
     def census(self, time_s: float) -> Census:
         self.counted += 1
-        listed = {os.getpid(): Listed(parent=1, cpu_s=self.now_s, name="rank")}
+        listed = {os.getpid(): Process(parent=1, cpu_s=self.now_s, name="rank")}
         return Census(
             time_s=time_s, busy_s=1.5 * self.now_s, steal_s=0, processes=listed, throttled=None, swapped_pages=0
         )
@@ -163,9 +162,9 @@ ITS_WORKER = "import time; block = bytearray(2**26); print(flush=True); time.sle
 
 def test_the_memory_of_a_commands_workers_counts() -> None:
     """Of a child, and of its child; such a trial names no phases."""
-    process = Process()
-    process.children = own = sorted(each.pid for each in psutil.Process().children(recursive=True))  # of other tests
-    with Sampler(Sampling(hz=20), Watched(rank=0, taps={"cpu": cpu_tap(process)}, process=process)) as sampler:
+    usage = Usage()
+    usage.children = own = sorted(each.pid for each in psutil.Process().children(recursive=True))  # of other tests
+    with Sampler(Sampling(hz=20), Watched(rank=0, taps={"cpu": cpu_tap(usage)}, usage=usage)) as sampler:
         column = sampler.readings().series["cpu"]["rss_gb"]
         started = [sys.executable, "-c", WORKER, ITS_WORKER]
         with subprocess.Popen(started, start_new_session=True, stdout=subprocess.PIPE) as command:
@@ -174,7 +173,7 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
                 deadline = time.monotonic() + 60
                 while max(column) - column[0] < 1.5 * 2**26 / 2**30 and time.monotonic() < deadline:
                     time.sleep(0.02)
-                found = set(process.children) - set(own)
+                found = set(usage.children) - set(own)
             finally:
                 os.killpg(command.pid, signal.SIGKILL)
     assert len(found) == 2
@@ -183,12 +182,12 @@ def test_the_memory_of_a_commands_workers_counts() -> None:
 
 def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
     """Workers are first looked for where the timed part begins."""
-    process = Process()
+    usage = Usage()
     busy = "import time\nwhile time.process_time() < 0.25: pass\nprint(flush=True)\ntime.sleep(60)"
     worker = subprocess.Popen([sys.executable, "-c", busy], stdout=subprocess.PIPE)
     try:
         assert worker.stdout is not None and worker.stdout.readline()
-        with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": cpu_tap(process)}, process=process)) as sampler:
+        with Sampler(Sampling(hz=0), Watched(rank=0, taps={"cpu": cpu_tap(usage)}, usage=usage)) as sampler:
             sampler.observe("window")
             time.sleep(0.1)
             sampler.observe("")
@@ -196,7 +195,7 @@ def test_what_loaders_did_before_a_window_is_not_the_windows() -> None:
         worker.kill()
         worker.communicate()
     readings = sampler.readings()
-    assert worker.pid in process.children
+    assert worker.pid in usage.children
     grown_s = readings.series["cpu"]["cpu_s"][-1] - readings.series["cpu"]["cpu_s"][0]
     assert grown_s > 0.2  # of the trial, but not of its window
     assert Device(readings.series["cpu"]).growth("cpu_s", timed(readings)) < 0.15
