@@ -133,8 +133,8 @@ class Display:
         table = Table(title=self._counts(), title_justify="left")
         table.add_column("trial")
         # Labels end in, say, the seed, which a narrow screen would cut off.
-        table.add_column("running", overflow="fold")
-        for heading in ("epoch", "loss", "val accuracy", "s"):
+        table.add_column("axes", overflow="fold")
+        for heading in ("epoch", "loss", "val accuracy", "seconds"):
             table.add_column(heading)
         for trial, began in self._running.values():
             row = self._latest.get(trial.trial_id, {})
