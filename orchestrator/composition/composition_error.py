@@ -89,7 +89,8 @@ def _explained(override: str, error: Exception, fitting: Sequence[str], groups: 
             return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
         adds = f"; +{key}=… adds one" if _may_be_added(key, known) else ""
         return f"{override!r}: there is no key {key!r}{_nearest(key, known)}{adds}"
-    return f"{override!r}: {one_line(error)}{_quoting(override, error)}"
+    written = override.removeprefix("++")  # which labels and environment variables are given (`overrides`)
+    return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
 
 
 def _may_be_added(key: str, known: Sequence[str]) -> bool:

@@ -99,6 +99,7 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
             "resources must be a section with device, gpus_per_worker, cpus_per_worker, timing, not None",
         ),
         ("cluster.labels=null", "cluster.labels must be a section, not None"),
+        ("cluster.labels={spot}", "'cluster.labels={spot}': no viable alternative at input"),
         ("cluster.dashboard=no", "cluster.dashboard must be true or false, not 'no'"),
         ("tracker.mlflow.enabled=maybe", "tracker.mlflow.enabled must be true or false, not 'maybe'"),
         ("tracker.wandb.mode=offlin", "unknown tracker.wandb.mode 'offlin' (did you mean 'offline'?)"),
