@@ -15,19 +15,18 @@ PROBE, REPETITION = "probe", "repetition"
 
 def probe_of(trial: TrialSpec) -> TrialSpec | None:
     """A trial that only measures how fast this one is and whether it fits; None if its trainable defines none."""
-    return _in_place_of(trial, PROBE)
+    changes = _settings(trial).get(PROBE)
+    return _in_place_of(trial, PROBE, changes) if changes else None
 
 
-def repetition_of(trial: TrialSpec) -> TrialSpec | None:
-    """A trial that only times this one again, alone on its nodes; None if only the whole trial can do that.
+def repetition_of(trial: TrialSpec) -> TrialSpec:
+    """A trial that times this one again, alone on its nodes: as far as its window, where the trainable says how.
 
-    Such are trials whose trainable does not say how, and those with a target accuracy: the time to it is one of the
-    whole training.
+    With a target accuracy the whole training is repeated, because the time to it is one of the whole training.
     """
-    if _settings(trial).get("target_accuracy") is not None:
-        return None
-    shorter = _in_place_of(trial, REPETITION)
-    return shorter and replace(shorter, timing="exclusive", repeats=True)
+    shorter = _settings(trial).get(REPETITION) if _settings(trial).get("target_accuracy") is None else None
+    repeats = "window" if shorter else "whole"
+    return replace(_in_place_of(trial, REPETITION, shorter or {}), timing="exclusive", repeats=repeats)
 
 
 def stand_ins(trial_id: str) -> list[str]:
@@ -35,10 +34,7 @@ def stand_ins(trial_id: str) -> list[str]:
     return [digest([trial_id, key]) for key in (PROBE, REPETITION)]
 
 
-def _in_place_of(trial: TrialSpec, key: str) -> TrialSpec | None:
-    changes: Mapping[str, Mapping[str, Any]] = _settings(trial).get(key) or {}
-    if not changes:
-        return None
+def _in_place_of(trial: TrialSpec, key: str, changes: Mapping[str, Mapping[str, Any]]) -> TrialSpec:
     shorter = {section: {**(trial.config.get(section) or {}), **values} for section, values in changes.items()}
     return replace(
         trial,

@@ -100,8 +100,8 @@ class TrialSpec:
     """The resolved config sections a trainable may read; JSON values only."""
     probes: str = ""
     """The id of the trial whose speed this one measures; empty for a trial of its own."""
-    repeats: bool = False
-    """Whether that trial has ended, and the timing of this one may take the place of its own."""
+    repeats: str = ""
+    """`whole` or `window`: how much of that trial, which has ended, this one repeats to time it again; else empty."""
 
     @property
     def label(self) -> str:

@@ -1,8 +1,7 @@
 """Keeps the files of a finished trial that runs again for as long as its previous row stays valid.
 
-Otherwise that row would get the curve of an attempt that does not count: one interrupted, or not replacing an ok
-row (`standing`). Every step is idempotent, so if a driver is killed in between, the next one can repair things;
-until then `Layout.set_aside` has reports read the kept files.
+Otherwise that row would get the curve of an attempt that was interrupted. Every step is idempotent, so if a driver is
+killed in between, the next one can repair things; until then `Layout.set_aside` has reports read the kept files.
 """
 
 from __future__ import annotations

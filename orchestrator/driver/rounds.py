@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, Protocol
 
 from orchestrator.config.request import Request, Search
@@ -165,7 +164,7 @@ def once_more(
     spoiled = [trial for trial in ran if disturbances.get(trial.trial_id) or _keeps_a_timing(trial, ends)]
     left = most - sum(trial.trial_id in repeated for trial in ran)
     again = [trial for trial in spoiled if trial.trial_id not in repeated]
-    return [repetition_of(trial) or replace(trial, timing="exclusive") for trial in again[: max(0, left)]]
+    return list(map(repetition_of, again[: max(0, left)]))
 
 
 def _keeps_a_timing(trial: TrialSpec, ends: Mapping[str, TrialRecord]) -> bool:

@@ -60,7 +60,6 @@ class Session:
         self._ended = set(ends)
         self._has_result = any(end.status is Status.OK for end in ends.values())
         self._left_out = {key: (end.status, end.note) for key, end in ends.items() if end.skipped_by}
-        self._spoiled: set[str] = set()
         self.settle()
 
     def settle(self) -> None:
@@ -148,11 +147,7 @@ class Session:
         self._display.skipped(new)
 
     def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
-        """Something spoiled a timing, and these trials repeat it, alone: journal which of them run as a whole."""
-        whole = [trial.trial_id for trial in trials if not trial.repeats]
-        if whole:
-            self._write(Kind.SPOILED, {"trial_ids": whole})
-            self._spoiled |= set(whole)
+        """Something spoiled timings, and these trials repeat them, alone."""
         self._display.once_more(trials)
 
     def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> MistakesError:
@@ -179,7 +174,7 @@ class Session:
         """Journal the timing, and whether it counts. One that was lost with its node is taken again."""
         row = self._rows[trial.probes]
         timed = {
-            **{"trial_id": trial.trial_id, "times": trial.probes, "wall_s": outcome.wall_s},
+            **{"trial_id": trial.trial_id, "times": trial.probes, "repeats": trial.repeats, "wall_s": outcome.wall_s},
             **{"status": outcome.status.value, "note": outcome.note, "spoiled": ""},
             **{"gpus": trial.gpus, "gpus_held": trial.gpus_held, "timing": trial.timing},
             **{"metrics": dict(outcome.metrics), "provenance": dict(outcome.provenance)},
@@ -193,6 +188,7 @@ class Session:
             self._attempts.another(trial)
             self._display.tried_again(trial, outcome)
         else:
+            self._folders.drop_checkpoint(trial)
             self._display.finished(trial, outcome)
 
     def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
@@ -202,10 +198,7 @@ class Session:
         if earlier := self._rows.get(trial.trial_id):
             record = replace(record, spoiled=spoiled_beside(record, earlier, self._rows.values()))
         folder = self._layout.trial(trial.trial_id)
-        if trial.trial_id in self._spoiled and outcome.status is not Status.OK:
-            kept_files.bring_back(folder)
         self._write(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
-        self._spoiled.discard(trial.trial_id)
         kept_files.drop(folder)
         self._ended.add(trial.trial_id)
         self._attempts.over(trial)

@@ -33,13 +33,13 @@ class Kind(StrEnum):
     FINISHED = "finished"
     """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name."""
     TIMED = "timed"
-    """`{trial_id, times, status, note, spoiled, wall_s, gpus, gpus_held, timing, metrics, provenance}`: a repetition
-    ended, which only timed the trial `times` again; `spoiled` tells why that timing does not count, either."""
+    """`{trial_id, times, repeats, status, note, spoiled, wall_s, gpus, gpus_held, timing, metrics, provenance}`: a
+    repetition ended, which timed the trial `times` again; `spoiled` tells why that timing does not count, either."""
     PROBED = "probed"
     """`{trial_id, probes, speed, size, gpus, status, note, wall_s, samples_per_s, epoch_s, reserved_memory_gb,
     device_memory_gb}`: a short trial ended."""
     SPOILED = "spoiled"
-    """`{trial_ids}`: something spoiled the timing of these finished trials, and they run once more as a whole."""
+    """`{trial_ids}`, of earlier versions: these trials, whose timing something spoiled, ran once more as a whole."""
     ENDED = "ended"
     """`{missing}`: the tables were written, and this many planned trials have no end."""
 

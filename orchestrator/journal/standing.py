@@ -1,11 +1,10 @@
 """Which end of a trial is valid ("stands") if a journal has several, and which timing.
 
-It is the last one, with two exceptions. A trial that was ok and ran once more only because something had spoiled its
-timing stays ok, however that further attempt ended. And a trial with a result keeps it if it was asked for again but
-left out, because of a budget or lack of room.
+It is the last one, but a trial with a result keeps it if it was asked for again and left out, because of a budget or
+lack of room. A repetition gives a row another timing, unless something spoiled that, too. And where something spoiled
+the timing of a rerun, the row keeps the earlier one, if that was valid. The row says all of this.
 
-A repetition that only timed a trial gives its row another timing, unless it was spoiled, too. And where something
-spoiled the timing of a rerun, the row keeps the earlier one, if that was valid. The row says all of this.
+In journals of earlier versions a repetition was a further attempt: a trial that was ok stays so, however that ended.
 """
 
 from __future__ import annotations
@@ -74,44 +73,33 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def repeated(records: Iterable[Record]) -> set[str]:
-    """The trials that have run or were timed once more since they were asked for, whatever came of it."""
+    """The trials that were timed once more since they were asked for, whatever came of it."""
     found: set[str] = set()
-    once_more: set[str] = set()
     for record in records:
-        if record.kind == Kind.SWEEP:
-            once_more = set()
-        elif record.kind == Kind.SPOILED:
-            once_more |= set(record.value["trial_ids"])
-        elif record.kind == Kind.TIMED:
+        if record.kind == Kind.TIMED:
             found.add(record.value["times"])
         elif record.kind == Kind.FINISHED:
-            trial_id = record.value["trial_id"]
-            (found.add if trial_id in once_more else found.discard)(trial_id)
+            found.discard(record.value["trial_id"])
     return found
 
 
 def further_attempts(records: Iterable[Record]) -> dict[str, bool]:
     """For each trial that was started again after an end: whether its files are now those of the further attempt.
 
-    They are not while that attempt runs, if it was cut off, or if it failed and only repeated a spoiled timing: the
-    valid end is then an earlier one, and its files belong to it.
+    They are not while that attempt runs, or if it was cut off: the valid end is then an earlier one, and its files
+    belong to it.
     """
     ended: set[str] = set()
-    spoiled: set[str] = set()
     found: dict[str, bool] = {}
     for record in records:
         value = record.value if isinstance(record.value, Mapping) else {}
         trial_id = str(value.get("trial_id"))
-        if record.kind == Kind.SWEEP:
-            spoiled = set()
-        elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
-            spoiled |= {str(each) for each in value["trial_ids"]}
-        elif record.kind == Kind.STARTED and trial_id in ended:
+        if record.kind == Kind.STARTED and trial_id in ended:
             found[trial_id] = False
         elif record.kind == Kind.FINISHED:
             ended.add(trial_id)
             if trial_id in found:
-                found[trial_id] = value.get("status") == Status.OK.value or trial_id not in spoiled
+                found[trial_id] = True
     return found
 
 

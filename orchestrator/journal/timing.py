@@ -1,7 +1,4 @@
-"""The timing of a trial as a part of its row, which may come from another attempt than the rest.
-
-What is of the whole training stays with the training: accuracies, losses, memory, energy, `first_epoch_s`, `train_s`.
-"""
+"""The timing of a trial as a part of its row, which may come from another attempt than the rest."""
 
 from __future__ import annotations
 
@@ -17,19 +14,21 @@ _OF_THE_WINDOW = frozenset(
     )
 )
 _OF_A_STEP = "step_"
+_OF_THE_TRAINING = frozenset(("first_epoch_s", "train_s", "time_to_target_s", "energy_j", "energy_source"))
+"""Which a repetition that ends with its window cannot measure."""
 _HARDWARE_AND_SOFTWARE = ("device_model", "driver", "cuda", "cudnn", "nccl", "torch")
 
 
 def timing_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a row, as JSON values, that are its timing."""
-    metrics = {name: value for name, value in _metrics(row).items() if _is_timing(name)}
+    """The fields of a row or a repetition, as JSON values, that are its timing."""
+    metrics = {name: value for name, value in _metrics(row).items() if _is_timing(name, row)}
     return {name: row[name] for name in ("timing", "provenance") if name in row} | {"metrics": metrics}
 
 
 def with_timing(row: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, Any]:
     """The row with the timing of another attempt at the same trial."""
     timing = timing_of(timed)
-    others = {name: value for name, value in _metrics(row).items() if not _is_timing(name)}
+    others = {name: value for name, value in _metrics(row).items() if not _is_timing(name, timed)}
     return {**row, **timing, "metrics": {**others, **timing["metrics"]}}
 
 
@@ -38,8 +37,9 @@ def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
     return all(one[name] == other[name] for name in _HARDWARE_AND_SOFTWARE if name in one and name in other)
 
 
-def _is_timing(name: str) -> bool:
-    return name in _OF_THE_WINDOW or name.startswith(_OF_A_STEP)
+def _is_timing(name: str, timed: Mapping[str, Any]) -> bool:
+    whole = timed.get("repeats") != "window"
+    return name in _OF_THE_WINDOW or name.startswith(_OF_A_STEP) or (whole and name in _OF_THE_TRAINING)
 
 
 def _metrics(row: Mapping[str, Any]) -> Mapping[str, Any]:

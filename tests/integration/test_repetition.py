@@ -13,17 +13,7 @@ ASKED = (
     *("sweep=batch_scaling", "backend=inprocess", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[64]"),
     *("sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]", "model=mlp", "budget.epochs=30", "report.html=false"),
 )
-OF_THE_TRAINING = (
-    "accuracy",
-    "val_accuracy",
-    "loss",
-    "epochs",
-    "steps",
-    "train_s",
-    "first_epoch_s",
-    "wall_s",
-    "attempt",
-)
+KEPT = ("accuracy", "val_accuracy", "loss", "epochs", "steps", "wall_s", "attempt")
 
 
 def spoil(journal: Path) -> None:
@@ -38,13 +28,17 @@ def spoil(journal: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dies", ["", "trial.started:1", "journal.written:2"])
-def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(tmp_path: Path, dies: str) -> None:
+@pytest.mark.parametrize(
+    ("dies", "target"), [("", "null"), ("trial.started:1", "null"), ("journal.written:2", "null"), ("", "0.5")]
+)
+def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
+    tmp_path: Path, dies: str, target: str
+) -> None:
     folder = tmp_path / "results/batch_scaling"
     journal = folder / "journal.jsonl"
 
     def orchestrate(*more: str, **environment: str) -> int:
-        ended = command.orchestrate(tmp_path, *ASKED, *more, **environment)
+        ended = command.orchestrate(tmp_path, *ASKED, f"trainable.target_accuracy={target}", *more, **environment)
         assert ended.returncode in (0, -9), ended.stdout + ended.stderr
         return int(ended.returncode)
 
@@ -66,7 +60,9 @@ def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
     assert orchestrate() == 0
     [repetition] = timed()
     after = row()
-    assert {name: after[name] for name in OF_THE_TRAINING} == {name: before[name] for name in OF_THE_TRAINING}
+    assert {name: after[name] for name in KEPT} == {name: before[name] for name in KEPT}
+    whole = target != "null" and not repetition["spoiled"]
+    assert [after[name] != before[name] for name in ("first_epoch_s", "train_s")] == [whole, whole]
     assert (folder / f"trials/{before['trial_id']}/metrics.jsonl").read_bytes() == curve
     assert repetition["metrics"]["window_s"] >= 2 and "accuracy" not in repetition["metrics"]
     if repetition["spoiled"]:  # this machine may be busy, too

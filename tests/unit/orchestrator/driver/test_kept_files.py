@@ -1,4 +1,4 @@
-"""A further attempt at a spoiled trial, through the session, with the files that a back end leaves."""
+"""A further attempt at a finished trial, through the session, with the files that a back end leaves."""
 
 from dataclasses import replace
 from typing import Any
@@ -50,7 +50,7 @@ def state(layout: Layout) -> tuple[list[float], str]:
 def twice(layout: Layout, journal: Journal, outcome: Outcome | None) -> Session:
     taken_up = session(layout, journal)
     attempt(taken_up, layout, [3.0, 2.0], OK)
-    taken_up.found_spoiled([TRIAL])
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": "all"})
     attempt(taken_up, layout, [9.0], outcome)
     return taken_up
 
@@ -59,15 +59,6 @@ def test_one_that_is_ok_takes_the_place_of_the_first(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     twice(layout, journal, OK)
     assert state(layout) == ([9.0], "of [9.0]")
-    assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.records)) == []
-
-
-def test_one_that_fails_leaves_curve_and_telemetry_of_the_row_that_stands(layout: Layout) -> None:
-    journal = Journal.open(layout.journal)
-    twice(layout, journal, FAILED)
-    assert terminal(journal.records)["t"].status is Status.OK
-    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
-    assert "9.0" in (layout.trial("t") / FURTHER / "metrics.jsonl").read_text()
     assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.records)) == []
 
 

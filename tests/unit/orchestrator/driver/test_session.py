@@ -196,7 +196,7 @@ def row(layout: Layout) -> TrialRecord:
     return terminal(replay(layout.journal).records)["t"]
 
 
-REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats=True)
+REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
 
 
 def repeat(taken_up: Session, outcome: Outcome) -> None:
