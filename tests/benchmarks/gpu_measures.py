@@ -46,7 +46,7 @@ class Host:
         requests = [request(rank=rank, config=config, **place, **asked) for rank in range(count)]
         for each in requests:
             each["lr"] |= {"warmup_from": each["lr"]["value"], "warmup_epochs": 0.0}
-        answers = ranks.call(run, [(each,) for each in requests])
+        answers = ranks.call(run, *[(each,) for each in requests])
         return next((answer for answer in answers if answer["status"] != "ok"), answers[0])
 
 
@@ -244,7 +244,7 @@ def unequal(host: Host) -> dict[str, Any]:
                 )
                 for slow in (1, 0)  # the second process is the slow one: alone it is rank 0 of its own
             ]
-            alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, [(each,) for each in apart])]
+            alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, *[(each,) for each in apart])]
             pair = {
                 name: host.trial(ranks, count=2, shares=(share, share), strategy=name, config=settings(1))["metrics"]
                 for name in ("ddp", "ddp_unequal")

@@ -21,18 +21,14 @@ import json
 import math
 import os
 import sys
-import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from multiprocessing import get_context
-from multiprocessing.connection import Connection
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from tests.benchmarks.yardstick import Case
-from tests.unit.trainables.ranks import rendezvous, request, run
+from tests.unit.trainables.ranks import Processes, rendezvous, request, run
 
 SETTINGS: dict[str, dict[str, Any]] = {
     "naive": {"precision": "fp32"},
@@ -74,57 +70,13 @@ def wanted(yardstick: Case, gpus: int) -> float:
     return 0.98 if gpus == 2 else 0.97
 
 
-class Ranks:
-    """Processes with one GPU each, which call functions together."""
+class Ranks(Processes):
+    """Processes with one GPU each."""
 
     def __init__(self, count: int, device: str) -> None:
-        spawn, visible = get_context("spawn"), os.environ.get("CUDA_VISIBLE_DEVICES")
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
         own = visible.split(",") if visible else [str(gpu) for gpu in range(count)]
-        self._ends: list[Connection] = []
-        for rank in range(count):
-            here, there = spawn.Pipe()
-            with _environment(CUDA_VISIBLE_DEVICES=own[rank] if device == "cuda" else ""):
-                spawn.Process(target=_serve, args=(there,)).start()  # daemons could have no loaders' workers
-            self._ends.append(here)
-
-    def close(self) -> None:
-        """End the processes."""
-        for end in self._ends:
-            end.send(None)
-
-    def call(self, function: Callable[..., Any], arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """`function(*arguments[i])` in process i. Raises RuntimeError with the text of what any of them raised."""
-        for end, own in zip(self._ends, arguments, strict=False):
-            end.send((function, own))
-        answers = [end.recv() for end, _ in zip(self._ends, arguments, strict=False)]
-        if errors := [error for _, error in answers if error]:
-            raise RuntimeError(errors[0])
-        return [answer for answer, _ in answers]
-
-
-def _serve(end: Connection) -> None:
-    with suppress(EOFError):  # the process that asks is gone
-        _answer(end)
-
-
-def _answer(end: Connection) -> None:
-    while (call := end.recv()) is not None:
-        function, arguments = call
-        try:
-            end.send((function(*arguments), ""))
-        except Exception:
-            end.send((None, traceback.format_exc()))
-
-
-@contextmanager
-def _environment(**values: str) -> Iterator[None]:
-    before = dict(os.environ)
-    os.environ.update(values)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+        super().__init__(count, [{"CUDA_VISIBLE_DEVICES": each if device == "cuda" else ""} for each in own[:count]])
 
 
 def plain(text: str, device: str) -> list[float]:
@@ -164,7 +116,7 @@ def asked(case: Case, rank: int, count: int, given: argparse.Namespace, meeting:
 def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) -> dict[str, Any]:
     """Our trial's figures; `status` and `note` say what became of it."""
     meeting = rendezvous() if count > 1 else None
-    answers = ranks.call(run, [(asked(case, rank, count, given, meeting),) for rank in range(count)])
+    answers = ranks.call(run, *[(asked(case, rank, count, given, meeting),) for rank in range(count)])
     answer = next((each for each in answers if each["status"] != "ok"), answers[0])
     metrics = answer["metrics"]
     if answer["status"] != "ok":
@@ -180,7 +132,7 @@ def measured(case: Case, ranks: Ranks, count: int, given: argparse.Namespace) ->
 
 def apart(case: Case, ranks: Ranks, given: argparse.Namespace) -> list[float]:
     """Samples/s of each GPU where all are at work and none waits for another: what is lost even so is no exchange's."""
-    answers = ranks.call(run, [(asked(case, 0, 1, given, None),) for _ in range(given.gpus)])
+    answers = ranks.call(run, *[(asked(case, 0, 1, given, None),) for _ in range(given.gpus)])
     return [answer["metrics"].get("samples_per_s", math.nan) for answer in answers]
 
 
@@ -191,7 +143,7 @@ def compare(text: str, ranks: Ranks, given: argparse.Namespace) -> dict[str, Any
     case = dataclasses.replace(plain_case, kind=own or plain_case.kind)
     row: dict[str, Any] = {"case": text, "gpus": given.gpus, "wanted": wanted(plain_case, given.gpus)}
     if given.gpus == 1:
-        row["windows"] = ranks.call(plain, [(plain_text, given.device)])[0]
+        row["windows"] = ranks.call(plain, (plain_text, given.device))[0]
         row["baseline"] = median(row["windows"])
     else:
         row["alone"] = measured(case, ranks, 1, given)

@@ -91,7 +91,7 @@ class Pair:
     def step_s(self, kind: str, count: int) -> tuple[float, float]:
         """Wall seconds of the slower rank's step, and CPU seconds of the mean one's."""
         if kind == "alone":
-            return self._processes.call_first(step_s, kind, count)[0]  # type: ignore[no-any-return]
+            return self._processes.call(step_s, (kind, count))[0]  # type: ignore[no-any-return]
         found = self._processes.call(step_s, (kind, count), (kind, count))
         return max(wall for wall, _ in found), sum(cpu for _, cpu in found) / 2
 

@@ -194,10 +194,10 @@ class Pair:
         asked = [request(rank=rank, shares=shares, config=CONFIGS[self._device], **place) for rank in range(2)]
         given = [(each, cause, self._delay_s, core) for each, core in zip(asked, self._cores, strict=True)]
         if cause != NEIGHBOUR or not self._neighbour:
-            found = self._ranks.call(trial, given)
+            found = self._ranks.call(trial, *given)
         else:
             with self._neighbour.at_work():
-                found = self._ranks.call(trial, given)
+                found = self._ranks.call(trial, *given)
         own: dict[str, float] = found[0]
         return own
 

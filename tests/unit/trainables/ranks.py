@@ -1,11 +1,13 @@
 """Requests to ranks, and real processes to send them to."""
 
 import multiprocessing
+import os
 import random
 import socket
-from collections.abc import Callable, Sequence
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -72,34 +74,32 @@ def rendezvous() -> str:
 class Processes:
     """Several processes that call functions together, each with arguments of its own."""
 
-    def __init__(self, count: int) -> None:
-        fresh = multiprocessing.get_context("forkserver")
-        slow_to_import = ["trainables.supervised.training", "trainables.inputs.loader_inputs"]  # torch, torchvision
-        fresh.set_forkserver_preload(slow_to_import)
+    def __init__(self, count: int, environments: Sequence[dict[str, str]] = ()) -> None:
+        """With `environments` each is a new process with those variables; else all come from one that has torch."""
+        fresh = multiprocessing.get_context("spawn" if environments else "forkserver")
+        if not environments:
+            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loader_inputs"]  # torch, torchvision
+            fresh.set_forkserver_preload(slow_to_import)
         self._ends, self._members = [], []
-        for _ in range(count):
+        for index in range(count):
             here, there = fresh.Pipe()
             self._ends.append(here)
             self._members.append(fresh.Process(target=_serve, args=(there,)))
-        for member in self._members:
-            member.start()
+            with _environment(environments[index] if environments else {}):
+                self._members[-1].start()
 
     def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
-        """`function(*arguments[i])` in process i; raises what one of them raised, as text."""
-        assert len(arguments) == len(self._ends)
-        return self._call(self._ends, function, *arguments)
+        """`function(*arguments[i])` in process i, while those idle for which there are none.
 
-    def call_first(self, function: Callable[..., Any], *own: Any) -> list[Any]:
-        """`[function(*own)]` in process 0, while the others idle."""
-        return self._call(self._ends[:1], function, own)
-
-    def _call(self, ends: list[Connection], function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
+        RuntimeError with the trace of what one of them raised.
+        """
+        ends = self._ends[: len(arguments)]
         for end, own in zip(ends, arguments, strict=True):
             end.send((function, own))
         with ThreadPoolExecutor(len(ends)) as pool:
             answers = list(pool.map(Connection.recv, ends))
-        errors = [error for _, error in answers if error]
-        assert not errors, errors
+        if errors := [error for _, error in answers if error]:
+            raise RuntimeError("\n".join(errors))
         return [answer for answer, _ in answers]
 
     def close(self) -> None:
@@ -109,13 +109,25 @@ class Processes:
             member.join()
 
 
+@contextmanager
+def _environment(further: dict[str, str]) -> Iterator[None]:
+    before = dict(os.environ)
+    os.environ.update(further)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
 def _serve(end: Connection) -> None:
-    while (call := end.recv()) is not None:
-        function, arguments = call
-        try:
-            end.send((function(*arguments), ""))
-        except Exception as error:
-            end.send((None, repr(error)))
+    with suppress(EOFError):  # whoever asks is gone
+        while (call := end.recv()) is not None:
+            function, arguments = call
+            try:
+                end.send((function(*arguments), ""))
+            except Exception:
+                end.send((None, traceback.format_exc()))
 
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:

@@ -30,7 +30,7 @@ def test_a_rank_of_a_pair_that_parted_trains_alone_as_in_a_new_process(pair: Pro
         meeting = {"gang_id": f"pair {turn}", "rendezvous": rendezvous()}
         seen.append([without_times(answer) for answer in pair.call(run, *((each | meeting,) for each in together))])
         pair.call(process_group.leave, (), ())
-        (first,) = pair.call_first(run, alone)
+        (first,) = pair.call(run, (alone,))
         seen.append(without_times(first))
     assert [answer["status"] for answer in (*seen[0], seen[1])] == ["ok"] * 3
     assert seen[0] == seen[2] and seen[1] == seen[3]
