@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import torch
 from torch import nn
 
 from trainables import process_group
@@ -18,13 +19,14 @@ def watching(
     reference_batch_size: int | None = 16,
     wanted: bool = False,
     visible: bool = True,
+    model: nn.Module | None = None,
 ) -> tuple[NoiseWatch, Context]:
     """Of a step of 64 samples, in so many passes of one rank."""
     batch = Batch(global_batch_size=64, grad_accum_steps=passes, shares=(64 // passes,))
     context = Context.alone(batch=batch)
     context.lr = LearningRate(rule=rule, value=0.1, warmup_from=0.1, reference_batch_size=reference_batch_size)
     gang = process_group.join(context)
-    return NoiseWatch(nn.Linear(2, 2), context, gang, wanted=wanted, visible=visible), context
+    return NoiseWatch(model or nn.Linear(2, 2), context, gang, wanted=wanted, visible=visible), context
 
 
 def of(signal: float, noise: float) -> dict[str, Any]:
@@ -55,6 +57,17 @@ def test_the_noise_scale_is_noise_over_signal_and_leaves_the_pace_alone() -> Non
     assert watch.state() == of(2.0, 64.0), "an earlier attempt that had not watched tells nothing"
 
 
+def test_the_gradients_of_an_optimizer_are_looked_at_where_they_are_watched() -> None:
+    for wanted in (False, True):
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        watch, _ = watching(wanted=wanted, model=model)
+        watch.watch(optimizer)
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        assert watch.state().get("steps") == (1 if wanted else None)
+
+
 def test_adascale_s_gain_by_hand() -> None:
     """κ = 4; σ² at 16 samples is 64/16 = 4 and μ² = 2: r = (4 + 2) / (4/4 + 2) = 2, half of κ."""
     watch, _ = watching("adascale")
@@ -79,7 +92,7 @@ def test_the_pace_waits_for_no_measurement_that_is_under_way() -> None:
 @pytest.mark.parametrize(
     ("rule", "reference", "wanted", "remarks"),
     [
-        ("adascale", 16, False, [ALONE]),
+        ("adascale", 32, False, [ALONE]),
         ("adascale", 64, False, []),  # at the reference batch it has nothing to gain
         ("adascale", 128, False, []),
         ("none", 16, True, []),

@@ -137,6 +137,8 @@ def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> N
     parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
     assert split.undivided(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
     assert gang.own_s == [0.02]
+    five = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=Ranks((0.05, 0.03, 0.01, 0.02, 0.04)))  # type: ignore[arg-type]
+    assert five.undivided(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
 
 
 def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behind() -> None:
@@ -148,6 +150,13 @@ def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behin
     expected |= {"step_communication_s": 0.05, "step_imbalance_s": 0.09, "slowest_rank": 3}
     assert found == pytest.approx(expected)
     assert gang.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
+
+
+def test_of_five_ranks_the_one_in_the_middle_is_told() -> None:
+    paces = (0.14, 0.10, 0.12, 0.11, 0.13)
+    found = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).together(Window(seconds=1.5, steps=10), nullcontext())
+    assert found["step_data_s"] == pytest.approx(0.12) and found["step_imbalance_s"] == pytest.approx(0.02)
+    assert found["slowest_rank"] == 0
 
 
 def test_steps_without_exchange_that_take_longer_than_the_window_s_show_no_exchange() -> None:
