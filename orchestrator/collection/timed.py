@@ -45,6 +45,11 @@ def counts(trials: pd.DataFrame) -> pd.Series[Any]:
     return ok & (valid | ~valid.groupby(trials["cell_id"]).transform("any"))
 
 
+def timed_by_one_process(cells: pd.DataFrame) -> pd.Series[bool]:
+    """For each cell of a summary whether one process timed all of several seeds: intervals do not cover its luck."""
+    return (cells["n_processes"].eq(1) & cells["n_timed"].gt(1)).fillna(False).astype(bool)
+
+
 def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
     """The trials, ok ones whose timing does not count without it: what was measured over time is NaN there.
 

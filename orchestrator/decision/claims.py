@@ -12,7 +12,7 @@ import pandas as pd
 
 from orchestrator.collection.by_seed import by_seed
 from orchestrator.collection.loss_curves import LossCurves
-from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound
+from orchestrator.collection.timed import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
 from orchestrator.decision.claim import Claim
 from orchestrator.decision.claim_expression import OF_CURVES, Claimed, ExpressionError
 from orchestrator.decision.verdict import INCONCLUSIVE, Sides, Verdict, judge
@@ -52,7 +52,7 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
     by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
     sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance)
-    found = judge(claim, sides, values.fewest_epochs)
+    found = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
     if values.is_doubtful and found.verdict != INCONCLUSIVE:
         return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")
     return found
@@ -71,7 +71,9 @@ class _Values:
         self._seeds = sorted(self._ok["seed"].unique())
         self.fewest_epochs = math.inf
         self.is_doubtful = False
-        """Whether any timing looked up so far is invalid."""
+        """Whether any timing looked up so far is invalid …"""
+        self.of_one_process = False
+        """… or of a cell that one process timed."""
 
     def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
         if column in OF_CURVES:
@@ -142,7 +144,7 @@ class _Values:
     def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
         looked_at = self._look_at(cell_ids)
         if is_timed(column):
-            self.is_doubtful |= bool(
-                (is_invalid(self._cells["timing_valid"]) & self._cells["cell_id"].isin(cell_ids)).any()
-            )
+            cells = self._cells[self._cells["cell_id"].isin(cell_ids)]
+            self.is_doubtful |= bool(is_invalid(cells["timing_valid"]).any())
+            self.of_one_process |= bool(timed_by_one_process(cells).any())
         return by_seed(cell_ids, looked_at, column, self._seeds)

@@ -85,6 +85,8 @@ class Verdict:
     hi: float = math.nan
     n: int = 0
     """Seeds that all cells of the claim have."""
+    one_process: bool = False
+    """Whether one process timed all seeds of a cell, so that the interval does not cover how processes differ."""
     seeds_to_settle: int | None = None
     """Total seeds to settle it; None if settled, if no practical number suffices, or if fewer than two say nothing."""
 

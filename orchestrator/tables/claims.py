@@ -15,6 +15,11 @@ _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at leas
 _TOLERATED = {"<": "+", ">": "−", "=": "±"}
 """How a margin changes what is claimed."""
 
+_ONE_PROCESS = (
+    "In one process: it timed all seeds of a cell. Processes differ in speed by chance, which the interval does not"
+    " include then: it is too narrow, and the verdict too sure (workers=per_seed uses other processes for each seed)."
+)
+
 
 def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
     """A row a claim."""
@@ -33,7 +38,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
             compared: figures.with_interval(
                 verdict.point, verdict.lo, verdict.hi, _figure, "×" if verdict.by_ratio else ""
             ),
-            "seeds": str(verdict.n)
+            "seeds": f"{verdict.n}{' in one process' if verdict.one_process and verdict.n else ''}"
             + (f"; {verdict.seeds_to_settle} would settle it" if verdict.seeds_to_settle else ""),
             "about": verdict.claim.about,
             "expression": verdict.claim.expression,
@@ -46,7 +51,12 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
         " and refuted if none of it does."
     )
-    return TextTable(name="claims", title="Claims", about=[about], frame=table.loc[:, (table != "").any()])
+    return TextTable(
+        name="claims",
+        title="Claims",
+        about=[about, *([_ONE_PROCESS] if any(verdict.one_process for verdict in found) else [])],
+        frame=table.loc[:, (table != "").any()],
+    )
 
 
 def _claimed(verdict: Verdict) -> str:

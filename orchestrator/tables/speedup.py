@@ -11,7 +11,7 @@ import pandas as pd
 from orchestrator.collection.baseline import FIXED_SIDE
 from orchestrator.collection.launches import launch_bound
 from orchestrator.collection.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
-from orchestrator.collection.timed import is_invalid
+from orchestrator.collection.timed import is_invalid, timed_by_one_process
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, status, varying
 from sweeps.status import Status
@@ -26,8 +26,8 @@ _NOT_PAIRED = (
     " (docs/results/statistics.md)."
 )
 _ONE_PROCESS = (
-    "one process timed all seeds. Processes differ in speed by chance, which the intervals do not include then"
-    " (workers=per_seed uses other processes for each seed)."
+    "one process timed all seeds. Processes differ in speed by chance, which the intervals do not include then:"
+    " they are too narrow (workers=per_seed uses other processes for each seed)."
 )
 _LAUNCHES = (
     "mostly for kernel launches, in which processes differ by up to half: workers=per_seed with three seeds or more"
@@ -75,7 +75,7 @@ def speedup_markdown(cells: pd.DataFrame) -> str:
 
 def one_process(cells: pd.DataFrame) -> list[str]:
     """A sentence if intervals over seeds do not cover how processes differ."""
-    count = int(((cells["n_processes"] == 1) & (cells["n_timed"] > 1)).sum())
+    count = int(timed_by_one_process(cells).sum())
     return [f"In {figures.counted(count, 'cell', 'cells')} {_ONE_PROCESS}"] if count else []
 
 

@@ -9,8 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from orchestrator.collection.collector import collect
+from orchestrator.journal.record import TrialRecord
+from sweeps.status import Status
 from tests.simulation import worlds, yardstick
-from tests.simulation.worlds import CLEAN, CONTAMINATED
+from tests.simulation.worlds import CLEAN, CONTAMINATED, Noise
 
 
 @pytest.fixture
@@ -23,6 +26,57 @@ def test_the_simulator_shares_no_code_with_the_estimators():
     names = {a.name for node in ast.walk(tree) if isinstance(node, ast.Import) for a in node.names}
     names |= {node.module for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     assert names == {"__future__", "dataclasses", "numpy"}
+
+
+SWEEPS, SPEEDUP, ACCURACY, LOST = 400, 1.7, 0.9, 0.004
+
+
+def records(noise, seeds, generator):
+    """Of many sweeps, each with a cell on one GPU at the reference batch, and one on two."""
+    logs, accuracies = (noise.draw(generator, SWEEPS, 2, seeds) for _ in range(2))
+    for sweep, two, seed in np.ndindex(logs.shape):
+        speed = 1000 * SPEEDUP**two * np.exp(logs[sweep, two, seed])
+        accuracy = ACCURACY - LOST * two + accuracies[sweep, two, seed] / 5
+        asked = {"gpus": 1 + two, "device_batch_size": 32, "lr_rule": "none", "seed": seed}
+        cell = {"cell_id": f"{sweep} {two}", "sweep": str(sweep), "axes": asked, "seed": seed}
+        given = {"gpus": 1 + two, "ranks": 1 + two, "global_batch_size": 32 * (1 + two), "device_batch_size": 32}
+        yield TrialRecord(
+            trial_id=f"{sweep} {two} {seed}",
+            attempt=1,
+            status=Status.OK,
+            note="",
+            device="cuda",
+            strategy="ddp",
+            timing="device",
+            grad_accum_steps=1,
+            lr_rule="none",
+            lr_multiplier=1.0,
+            lr=0.1,
+            wall_s=10.0,
+            finished_at="2026-01-01T00:00:00+00:00",
+            metrics={"samples_per_s": speed, "accuracy": accuracy},
+            provenance={"device_model": "H200"},
+            **cell,
+            **given,
+        )
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+def test_intervals_in_summary_csv_cover_the_truth(seeds, generator):
+    """From the journal's records to the table's columns; three standard errors of 400 sweeps are 3.3%."""
+    cells = collect(list(records(CLEAN, seeds, generator)), scaling="weak", reference_batch_size=32)[1]
+    cells = cells[cells["gpus"] == 2]
+    truth = {"speedup": SPEEDUP, "efficiency": SPEEDUP / 2, "accuracy": ACCURACY - LOST, "accuracy_difference": -LOST}
+    for column, true in truth.items():
+        covered = ((cells[f"{column}_lo"] <= true) & (true <= cells[f"{column}_hi"])).mean()
+        assert len(cells) == SWEEPS and 0.915 <= covered <= 0.985, (column, covered)
+
+
+def test_of_a_process_that_times_all_seeds_no_interval_knows_the_luck(generator):
+    """As docs/numbers.md says; with a process for each seed it is a part of what seeds vary by."""
+    kept, fresh = (Noise(process=0.1, kept=kept) for kept in (True, False))
+    assert yardstick.interval_coverage(kept, 3, 4000, generator)["paired ratio"] < 0.4
+    assert 0.93 <= yardstick.interval_coverage(fresh, 3, 4000, generator)["paired ratio"] <= 0.97
 
 
 @pytest.mark.parametrize("seeds", [3, 5, 10])

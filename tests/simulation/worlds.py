@@ -28,6 +28,10 @@ class Noise:
     """Share of the trials that something slowed down, symmetrically: ± five standard deviations."""
     spread: float = 0.0
     """Standard deviation of the logarithm of `own`'s deviation from cell to cell: cells that vary unlike."""
+    process: float = 0.0
+    """Standard deviation of the luck of a process, which times one cell …"""
+    kept: bool = False
+    """… with all of its seeds; else with one of them."""
 
     def draw(self, generator: np.random.Generator, sims: int, cells: int, seeds: int) -> np.ndarray:
         """Shape (sims, cells, seeds)."""
@@ -47,7 +51,8 @@ class Noise:
             own = own + hit * 5 * generator.choice([-1.0, 1.0], shape)
         own = own * np.exp(self.spread * generator.standard_normal((sims, 1, cells)))
         shared = self.seed * generator.standard_normal((sims, seeds, 1))
-        return np.swapaxes(shared + self.own * own, 1, 2)
+        luck = generator.standard_normal((sims, 1 if self.kept else seeds, cells)) if self.process else 0.0
+        return np.swapaxes(shared + self.own * own + self.process * luck, 1, 2)
 
 
 CLEAN = Noise()
@@ -57,6 +62,12 @@ CONTAMINATED = {
     "10% stragglers at ± 5 sd": Noise(straggling=0.1),
     "cells vary unlike (sd × e^±0.7)": Noise(spread=0.7),
 }
+PROCESSES = {
+    f"{luck:.1%}, {'one process for all seeds' if kept else 'a process for each seed'}": Noise(process=luck, kept=kept)
+    for luck in (0.026, 0.1)
+    for kept in (True, False)
+}
+"""Luck of processes as it was measured: on two CPU cores, and on GPUs that wait for launches (docs/numbers.md)."""
 
 
 def usl(gpus: np.ndarray, gamma: float, alpha: float, beta: float) -> np.ndarray:

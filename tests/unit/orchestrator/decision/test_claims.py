@@ -141,6 +141,28 @@ def test_cells_that_are_not_there_leave_a_claim_inconclusive(frames: Any, expres
     assert (found.verdict, found.why) == ("inconclusive", why)
 
 
+def test_a_claim_about_speed_that_rests_on_one_process_says_so(record_of: RecordOf) -> None:
+    def told(processes: dict[int, str], expression: str) -> str:
+        records = [
+            record_of(
+                gpus,
+                seed,
+                metrics={"samples_per_s": 100.0 * gpus + seed, "accuracy": 0.9 + seed / 100},
+                provenance={"process": f"{gpus} {processes[gpus][seed]}"},
+            )
+            for gpus in (1, 2)
+            for seed in range(3)
+        ]
+        found = verdicts([Claim.of({"sentence": "So", "expression": expression})], *collect(records, scaling="weak"))
+        return claims_markdown(found, "demo")
+
+    one, each = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
+    assert "| 3 in one process | " in told(one, "speedup(gpus=2) > 1.5")
+    assert "In one process: it timed all seeds of a cell." in told({1: "aaa", 2: "abc"}, "speedup(gpus=2) > 1.5")
+    for unmarked in (told(each, "speedup(gpus=2) > 1.5"), told(one, "accuracy(gpus=2) > .8")):
+        assert "one process" not in unmarked and "confirmed" in unmarked
+
+
 def test_golden_table(frames: Any) -> None:
     claims = [
         {"sentence": "Two GPUs are 1.8 times as fast | <b>", "expression": "speedup(gpus=2) > 1.8", "about": "us"},
