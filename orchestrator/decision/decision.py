@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import replace
 
 import pandas as pd
 
@@ -34,30 +34,35 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
             provisional=False,
         )
     found = Contenders.of(trials, cells, terms)
-    chosen, baseline = found.chosen, found.contest.baseline
-    unbeaten = front(found)
-    common: dict[str, Any] = {
-        "objective": terms.objective,
-        "measure": found.measure.name,
-        "margin": terms.margin,
-        "baseline_cell_id": None if baseline is None else str(found.cells["cell_id"][baseline]),
-        "front": unbeaten,
-        "gpu_counts": gpu_counts(found),
-        "counted": counted(found),
-        "cost_unit": found.totals["cost"].unit,
-        "left_out": tuple(found.left_out),
-        "shortlist": shortlist(found, unbeaten, terms),
-    }
+    chosen, baseline, unbeaten = found.chosen, found.contest.baseline, front(found)
     lead, *further = nothing(found) if chosen is None else recommended(found, chosen)
-    common |= {"lead": lead, "further": tuple(further)}
-    if chosen is None:
-        return Recommendation(provisional=True, **common)
+    outcome = Recommendation(
+        objective=terms.objective,
+        measure=found.measure.name,
+        margin=terms.margin,
+        baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
+        lead=lead,
+        further=tuple(further),
+        provisional=True,
+        front=unbeaten,
+        gpu_counts=gpu_counts(found),
+        counted=counted(found),
+        cost_unit=found.totals["cost"].unit,
+        left_out=tuple(found.left_out),
+        shortlist=shortlist(found, unbeaten, terms),
+    )
+    return outcome if chosen is None else _with_reasons(outcome, found, chosen, terms)
+
+
+def _with_reasons(outcome: Recommendation, found: Contenders, chosen: int, terms: Terms) -> Recommendation:
+    """Adds the chosen cell, why it is that one, how certain this is, and what would make it more certain."""
     doubtful = doubts(found, chosen)
     asked, needed = further_seeds(found, chosen)
-    return Recommendation(
+    return replace(
+        outcome,
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
-        provisional=bool(doubtful) or baseline is None,
+        provisional=bool(doubtful) or found.contest.baseline is None,
         doubts=tuple(doubtful),
         p_best=found.p_best(chosen),
         p_within_margin=float(found.choice.p_within[chosen]),
@@ -66,5 +71,4 @@ def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequ
         would_change=(*would_change(found, chosen), *unsettled(found, chosen)),
         more_seeds=tuple(more_seeds(found, asked, needed)),
         commands=tuple(commands(found, asked, needed, terms)),
-        **common,
     )
