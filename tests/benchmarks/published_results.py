@@ -46,7 +46,7 @@ def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
     for place, each in enumerate(journals):
         trials = {record.value["trial_id"] for record in each if _is_end(record) and source[_cell(record)] == place}
         taken += [record for record in each if record.value.get("trial_id") in trials]
-    return taken
+    return taken + [record for record in journals[-1] if record.kind == Kind.ENDED][-1:]
 
 
 def _is_end(record: Record) -> bool:

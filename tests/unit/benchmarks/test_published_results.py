@@ -33,6 +33,7 @@ def trial(name, seed, **axes):
 
 OLD = [sweep("old"), *trial("a0", 0, gpus=1), *trial("a1", 1, gpus=1), *trial("b0", 0, gpus=2)]
 NEW = [sweep("new"), *trial("c0", 0, gpus=2), *trial("d0", 0, gpus=4), sweep("newer")]
+ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
 
 
 def ends(records):
@@ -45,6 +46,7 @@ def test_of_each_cell_the_last_that_has_it_is_taken_whole():
     assert [record.value for record in found if record.kind == Kind.SWEEP] == [{"asked": {"code": "newer"}}]
     assert sum(record.kind == Kind.STARTED for record in found) == 4
     assert ends(merged([NEW, OLD])) == ["d0", "a0", "a1", "b0"]
+    assert merged([[*OLD, ENDED], NEW])[-1].kind == Kind.FINISHED and merged([OLD, [*NEW, ENDED]])[-1] == ENDED
 
 
 def test_a_cell_without_room_on_one_machine_is_taken_from_another_or_from_none():
