@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 _WHOLE = 1e-6
-"""By how much, as a part of it, a computed number of steps may differ from a whole one."""
+"""By how much a computed number of steps may differ from a whole one: more than rounding of a billion steps."""
 
 
 def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
@@ -23,5 +23,5 @@ def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
     with np.errstate(invalid="ignore", divide="ignore"):
         in_an_epoch = trials["epoch_s"] * trials["samples_per_s"] * steps / trials["samples"]
         whole = in_an_epoch.round()
-        exact = (whole >= 1) & ((in_an_epoch - whole).abs() <= _WHOLE * whole)
+        exact = (whole > 0) & ((in_an_epoch - whole).abs() < _WHOLE)
         return begun.where(~exact, np.minimum(begun, steps / whole))

@@ -34,6 +34,8 @@ def test_models_trained_side_by_side_share_no_steps():
 def test_what_was_measured_apart_from_each_other_does_not_correct_what_was_reported():
     # A command's own rate: 390.2 steps an epoch would be no whole number of them.
     assert epochs_of(of_steps(3900, 10, samples_per_s=64.03 * 128)) == [10]
+    long = {"epoch_s": 1e6 / 64, "samples_per_s": 64 * 128 * 1.0000003}  # a third of a step off, of a million
+    assert epochs_of(of_steps(9_990_000, 10) | long) == [10]
     assert epochs_of(of_steps(100, 1, epoch_s=math.nan), of_steps(100, 1) | {"samples": 0.0}) == [1, 1]
     assert math.isnan(epochs_of(of_steps(100, math.nan))[0])
 
