@@ -96,7 +96,7 @@ def lamb(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
     """η(κ) = η·√κ with warm-up, and a layer-wise trust ratio on top of it.
 
     You et al. 2019, "Large batch optimization for deep learning: training BERT in 76 minutes", section 4. Replaces
-    place of Adam or AdamW.
+    Adam or AdamW.
     """
     return Scaled(lr=lr * math.sqrt(kappa), warmup=True, optimizer={"name": "lamb"})
 
