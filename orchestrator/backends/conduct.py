@@ -25,8 +25,8 @@ class EarlyStopping:
 class Conduct:
     """Settings of a back end for all attempts."""
 
-    workers: str = "warm"
-    """Which trials a gang's processes serve, one after another. warm: all; per_seed: those of one seed; fresh: one."""
+    workers: str = "per_seed"
+    """Which trials a gang's processes serve, one after another. per_seed: those of one seed; warm: all; fresh: one."""
     start_ahead: bool = False
     """Whether processes may start before their gang's GPUs are free, where that spoils no timing."""
     limits: Limits = NO_LIMITS

@@ -23,7 +23,7 @@ PART_S = 10.0
 class WorkerGroup:
     """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
 
-    def __init__(self, workers: str = "warm") -> None:
+    def __init__(self, workers: str) -> None:
         """`workers`: see `Conduct.workers`."""
         self._workers = workers
         self._seed: int | None = None
