@@ -68,7 +68,7 @@ def batch_vs_tpu() -> list[str]:
         f" {told(mean(pace(1024, 1, **bf16) / pace(1024, 1)), 1)}",
         f"{seconds[128]:.0f} s at batch 128, {seconds[1024]:.0f} s at 1024",
         f"make {thousand(four)} images/s together, {four / alone:.1f} times what one makes there alone"
-        f" ({thousand(alone)}); but *one* with captured steps makes {thousand(captured)}",
+        f" ({thousand(alone)}). But *one* with captured steps makes {thousand(captured)}",
         f"make {thousand(four_captured)} images/s together, what one makes alone there"
         f" ({thousand(captured_elsewhere)})",
     ]
@@ -102,7 +102,7 @@ def rules() -> list[str]:
         f" warm-up at {warmed_up}, {gains[1]} above it",
         f"{root} against {told(linear.mean(), 3, '')}, {gains[2]}; at 2048 {at_2048[2]} against {at_2048[3]}",
         f"{told(linear.mean(), 3, '')} against {told(at_128.mean(), 3, '')}: {above(at_128, linear)} lost",
-        f"at an unchanged one 1024 is not shown to lose against 128 ({above(at_1024[0], at_128)}",
+        f"At an unchanged one, 1024 is not shown to lose against 128 ({above(at_1024[0], at_128)}",
         f"Single trials at 2048: {', '.join(at_2048[:2])}, and {at_2048[3]} without warm-up",
         f"{warmed_up} against {told(at_128.mean(), 3, '')}, {above(at_1024[1], at_128)}",
         f"It still loses against 128: {above(at_128, at_1024[2])}",
@@ -153,7 +153,7 @@ def placements() -> list[str]:
         f"{gain('cnn10', 'bf16', 128, 'data_parallel')} at 128, {gain('cnn10', 'bf16', 2048, 'data_parallel')} at"
         f" 2,048, {gain('cnn10', 'bf16', 4096, 'data_parallel')} at 4,096,"
         f" {gain('cnn10', 'bf16', 8192, 'data_parallel')} at 8,192, where DDP gives {gain('cnn10', 'bf16', 8192)}",
-        f"in tf32 {' against '.join(both['tf32'])}, in bf16 {' against '.join(both['bf16'])} (in fp32"
+        f"in tf32 {' s against '.join(both['tf32'])}, in bf16 {' against '.join(both['bf16'])} (in fp32"
         f" {' against '.join(both['fp32'])})",
         f"DDP takes {on_two[0]} s in fp32, {on_two[1]} in tf32, {on_two[2]} in bf16: {gains[0]}, {gains[1]} and"
         f" {gains[2]}; at 2,048 in bf16 {gain('wrn28_10', 'bf16', 2048)}",

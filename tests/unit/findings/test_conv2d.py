@@ -31,14 +31,14 @@ def conv2d() -> list[str]:
     spoiled = 3  # the seed beside whose timing other guests of the host took 18% of the cores' time
     first, again = (calls(column, E4_FOUR).drop(spoiled) for column in ("first_epoch_s", "epoch_s"))
     return [
-        f"the first call takes {mean(first):.0f} ms (on V100 it took 14,898), SciPy {mean(by_scipy(E4_FOUR)):.0f}"
+        f"The first call takes {mean(first):.0f} ms (on V100 it took 14,898), SciPy {mean(by_scipy(E4_FOUR)):.0f}"
         f" (the post: 222): {told(ratio(first, by_scipy(E4_FOUR)))}",
         f"On another host {mean(cold):.0f} against {mean(by_scipy(E4)):.0f}, {told(ratio(cold, by_scipy(E4)))}, one of"
         f" its three first calls taking {cold.max():.0f} ms",
         f"on a third {mean(elsewhere):.0f} against {mean(by_scipy(E4_ELSEWHERE)):.0f}",
-        f"warm the GPU takes {mean(warm):.2f} ms: {told(ratio(by_scipy(E4), warm), 0)} as fast as SciPy;"
+        f"Warm the GPU takes {mean(warm):.2f} ms: {told(ratio(by_scipy(E4), warm), 0)} as fast as SciPy;"
         f" {told(ratio(by_scipy(E4_FOUR), again), 0)} on the first of these hosts",
-        f"warm calls take {mean(warm):.1f} ms on one GPU and {ms(gpus=2):.1f} on two, cold ones {mean(cold):.0f} and"
+        f"Warm calls take {mean(warm):.1f} ms on one GPU and {ms(gpus=2):.1f} on two, cold ones {mean(cold):.0f} and"
         f" {ms('first_epoch_s', gpus=2):.0f}",
         f"Copying in takes {ms(trainable__timed='copy_in'):.1f} ms and out {ms(trainable__timed='copy_out'):.1f}, the"
         f" convolution {told(compute, 2, '')}",

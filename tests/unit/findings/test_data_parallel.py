@@ -87,9 +87,9 @@ def loss_curves() -> list[str]:
     lower = ends(1, 256, "linear") - ends(1, 256, "none")
     accuracies = [each["metrics"]["accuracy"] for each in trials(E3_CURVES)]
     return [
-        f"after epoch 20 they are {late.min():.0f} to {late.max():.0f}% apart, and end at"
+        f"After epoch 20 they are {late.min():.0f} to {late.max():.0f}% apart, and end at"
         f" {told(ends(1, 128, 'none').mean(), sign='')} and {told(ends(2, 256, 'linear').mean(), sign='')}",
-        f"over all 50 epochs {told(interval(apart(base, two)), 1, '%')}, {early:.0f}% of that from the"
+        f"Over all 50 epochs it is {told(interval(apart(base, two)), 1, '%')}, {early:.0f}% of that from the"
         f" first ten. Seeds of one cell are {by_chance(base, two):.1f}% apart",
         f"{told(interval(apart(base, unscaled)), 1, '%')} apart, ending at {told(ends(1, 256, 'none').mean(), 3, '')}",
         f"{min(distances):.1f} to {max(distances):.1f}% apart, where seeds differ by {min(chances):.1f} to"
@@ -97,7 +97,7 @@ def loss_curves() -> list[str]:
         f"the training loss is {told(ends(1, 256, 'linear').mean(), 3, '')} at rate .2,"
         f" {told(ends(1, 256, 'sqrt').mean(), 3, '')} at √2 × .1, and {told(ends(1, 256, 'none').mean(), 3, '')} at .1:"
         f" {told(interval(lower), 3, '')} lower",
-        f"test accuracies ({told(min(accuracies), sign='')} to {told(max(accuracies), sign='')}, three",
+        f"Test accuracies ({told(min(accuracies), sign='')} to {told(max(accuracies), sign='')}, three",
     ]
 
 

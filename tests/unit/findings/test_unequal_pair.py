@@ -37,15 +37,16 @@ def unequal_pair() -> list[str]:
     equal_512_before = by_seed(E0, global_batch_size=1024, strategy="ddp", **UNEQUAL)
     slow_512_before = by_seed(E0, global_batch_size=512, **SLOW_ALONE)
     return [
-        f"{told(gains(E0))} of one GPU under DDP, {told(gains(E0, 'data_parallel'))} when driven from one process",
+        f"{told(gains(E0))} of one GPU under DDP, and at {told(gains(E0, 'data_parallel'))} when driven from one"
+        " process",
         f"{told(gains(E0_ELSEWHERE))} and {told(gains(E0_ELSEWHERE, 'data_parallel'))}",
         f"{told(gains(E0, batch=1024), sign='')} times what one does; on the other host"
         f" {told(gains(E0_ELSEWHERE, batch=1024), sign='')}",
         f"{told(ratio(equal, 2 * slow), sign='')} of twice the slow card's pace,"
-        f" {100 * mean(equal / (slow + other)):.0f}% of the two speeds' sum",
-        f"{told(ratio(equal_512, 2 * slow_512), sign='')} of twice the slow card's |",
+        f" which is {100 * mean(equal / (slow + other)):.0f}% of the two speeds' sum",
+        f"{told(ratio(equal_512, 2 * slow_512), sign='')} of twice the slow card's pace |",
         f"{told(ratio(shared, slow + other), 1, '%', 100)} over four seeds: {told(ratio(shared, equal), sign='')} times"
-        f" what equal shares give; on another host {told(of_sum_elsewhere, 1, '%', 100)} over three",
+        f" what equal shares give. On another host {told(of_sum_elsewhere, 1, '%', 100)} over three",
         f"where launches count, {told(ratio(shared_512, slow_512 + other_512), 0, '%', 100)}",
         f"{told(ratio(equal_before, 2 * slow_before), sign='')} of twice the slow card's pace"
         f" ({told(ratio(equal_512_before, 2 * slow_512_before), sign='')} at 512), and proportional ones"
@@ -78,12 +79,13 @@ def second_gpu() -> list[str]:
         f" test accuracy of {100 * accuracy:.1f}%",
         f"at {told(by_batch[128])}, {told(by_batch[512])}, {told(by_batch[1024])}, {told(by_batch[2048])} and"
         f" {told(by_batch[8192])} of one with batches of 128, 512, 1,024, 2,048 and 8,192",
-        f"still {told(driven[0])} at 2,048, and {told(driven[1])} at 4,096",
-        f"with 512 each two make {told(gain(E0_GRID, 1024, each=512, **FAST), sign='')} times what one does, with 4,096"
-        f" each {told(gain(E0_GRID, 8192, each=4096, **FAST), sign='')}",
-        f"an epoch takes {told(ratio(epoch, epoch_of_one), 3, sign='')} of the time",
+        f"still reaches only {told(driven[0])} of one GPU at 2,048, and {told(driven[1])} at 4,096",
+        f"with 512 each, two make {told(gain(E0_GRID, 1024, each=512, **FAST), sign='')} times what one does, with"
+        f" 4,096 each {told(gain(E0_GRID, 8192, each=4096, **FAST), sign='')}",
+        f"An epoch takes {told(ratio(epoch, epoch_of_one), 3, sign='')} of the time",
         f"batch 8 two GPUs are {told(gain(E0_UNET, 8))} as fast as one, at 128 {told(gain(E0_UNET, 128))};"
-        f" DataParallel {told(gain(E0_UNET, 8, 'data_parallel'))} and {told(gain(E0_UNET, 128, 'data_parallel'))}",
+        " DataParallel reaches"
+        f" {told(gain(E0_UNET, 8, 'data_parallel'))} and {told(gain(E0_UNET, 128, 'data_parallel'))}",
         f"every batch up to 128 fits ({memory:.0f} GB at most)",
     ]
 
