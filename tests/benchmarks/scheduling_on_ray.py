@@ -29,6 +29,7 @@ import psutil  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from orchestrator.backends.agenda import Agenda  # noqa: E402
+from orchestrator.backends.conduct import Conduct
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec  # noqa: E402
 from orchestrator.journal.durations import Durations  # noqa: E402
@@ -122,7 +123,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
         cluster.add_node(**each)
-    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False))
+    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), conduct=Conduct(workers="warm"))
     ends = Ends()
     try:
         nodes = backend.nodes()

@@ -69,8 +69,8 @@ sweep:
 trusted_modules: [traced_training]
 """
 
-SMALL = ("sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0,1,2,3]")
-"""Four trials of one cell."""
+SMALL = ("sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0,1,2,3]", "workers=warm")
+"""Four trials of one cell, by the same processes."""
 
 Started = Forked | subprocess.Popen[str]
 
