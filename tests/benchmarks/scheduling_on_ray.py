@@ -29,7 +29,7 @@ import psutil  # noqa: E402
 from ray.cluster_utils import Cluster  # noqa: E402
 
 from orchestrator.backends.agenda import Agenda  # noqa: E402
-from orchestrator.backends.conduct import Conduct
+from orchestrator.backends.conduct import Conduct  # noqa: E402
 from orchestrator.backends.on_ray.backend import RayBackend  # noqa: E402
 from orchestrator.backends.on_ray.cluster_spec import ClusterSpec  # noqa: E402
 from orchestrator.journal.durations import Durations  # noqa: E402
