@@ -152,8 +152,8 @@ def learning_rate(
     if fits is not None and kind not in fits:
         rules = [name for name, each in RULES.items() if each.optimizers is None or kind in each.optimizers]
         raise ValueError(
-            f"lr_rule={rule} assumes one of the optimizers {', '.join(fits)}, not {optimizer['name']},"
-            f" for which there are: {', '.join(rules)}"
+            f"lr_rule={rule} is for the optimizers {', '.join(fits)}, not for {optimizer['name']},"
+            f" which can use: {', '.join(rules)}"
         )
     scaled = RULES[rule].scale(reference, global_batch_size / reference_batch_size, optimizer)
     return LearningRate(

@@ -52,7 +52,7 @@ def form_mistakes(given: Any) -> Iterator[str]:
         return
     for each in _listed(given):
         if isinstance(each, str) and each in WORDS:
-            yield f"rerun: {each} names no trial, and stands by itself: rerun={each}"
+            yield f"rerun: {each} must stand alone, not in a list: rerun={each}"
         elif not _may_name(each):
             close = nearest(each, WORDS) if isinstance(each, str) else ""
             yield f"rerun must be {_FORMS}; not {each!r}{close}"

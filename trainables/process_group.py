@@ -67,7 +67,7 @@ class Gang:
             if mine is not None:
                 raise mine  # also where the device is in no state to tell the others
         if fails:
-            raise ConnectionAbortedError("connection closed: another rank failed in work of its own")
+            raise ConnectionAbortedError("connection closed: another rank failed first")
         return made
 
     def scatter(self, parts: list[torch.Tensor] | None, mine: torch.Tensor) -> torch.Tensor:

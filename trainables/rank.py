@@ -97,8 +97,8 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     for name in ("accuracy", "val_accuracy"):
         value = metrics.get(name)
         if isinstance(value, int | float) and value > 1:
-            percent = ": percent want scale: 0.01 (of a command), or dividing" if value <= 100 else ""
-            context.remark(f"{name}={value:g} is no share of 1, which tables and report.margin take it for{percent}")
+            percent = ": for percentages, set scale: 0.01 (commands), or divide by 100" if value <= 100 else ""
+            context.remark(f"{name}={value:g} is not between 0 and 1, as tables and report.margin expect{percent}")
     return metrics
 
 

@@ -34,8 +34,8 @@ REMEDIES = {
     "lost_rest": "nothing that the loop's clocks see: profile a step",
 }
 UNDIVIDED = (
-    "a captured step (trainable.cuda_graph=on) tells only waiting for data from all the rest: a trial of this cell with"
-    " trainable.cuda_graph=off tells what it was"
+    "a captured step (trainable.cuda_graph=on) shows only how long it waits for data: a trial of this cell with"
+    " trainable.cuda_graph=off shows the other parts"
 )
 """In place of a remedy, if the parts of a step are not known."""
 

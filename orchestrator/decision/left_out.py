@@ -47,7 +47,7 @@ def remedy_of(fault: Fault, rerun: str = "all", *, unfinished: bool = False) -> 
     if fault is Fault.SEVERAL_MODELS:
         return "choose one device model (cluster.gpu_type)"
     if unfinished:
-        return "let the sweep finish: the same command continues it, and then repeats timings that something spoiled"
+        return "let the sweep finish: the same command continues it, and then repeats spoiled timings"
     return f"run it again (rerun={rerun}), or with further seeds, while nothing else uses the machine"
 
 

@@ -47,7 +47,7 @@ def run(
     try:
         layout.create()
     except OSError as error:
-        raise MistakesError([f"results_dir={request.results_dir} cannot be made: {error.strerror}"]) from error
+        raise MistakesError([f"results_dir={request.results_dir} cannot be created: {error.strerror}"]) from error
     with (
         DirectoryLock(layout, made=made),
         _copying(request, layout, console),

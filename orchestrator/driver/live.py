@@ -91,7 +91,7 @@ class Display:
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
         which = counted(len(trials), "trial", "trials")
-        self._console.print(f"something spoiled the timing of {which}: it is repeated, alone")
+        self._console.print(f"spoiled timings: repeating {which}, alone")
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, Outcome]]) -> None:
         """Trials will not be started: print a line for each reason, but do not count them."""
@@ -114,7 +114,7 @@ class Display:
         elif not self._idle_said and time.monotonic() - self._idle_since > IDLE_S:
             self._idle_said = True
             who = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
-            reason = f"{who} for processes that start slowly, or for room that others use"
+            reason = f"{who} for processes that start slowly, or for resources that others use"
             self._console.print(f"nothing has started for {IDLE_S} s: {reason}", soft_wrap=not self._live)
         if self._live:
             self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)

@@ -91,7 +91,7 @@ class Journal:
         truncated to the previous record, if that is still possible, and this journal refuses all further records.
         """
         if self._refusal:
-            raise JournalError(errno.EBADF, f"the journal takes no more records: {self._refusal}", str(self._path))
+            raise JournalError(errno.EBADF, f"the journal accepts no more records: {self._refusal}", str(self._path))
         line = encode(kind, value)
         try:
             _write(self._file, line + b"\n")

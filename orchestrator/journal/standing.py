@@ -46,10 +46,10 @@ class Standing:
     def _ended(self, trial_id: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
         before = self._results.get(trial_id)
         if before and trial_id in self._once_more and not _is_ok(value):
-            word = "not run once more:" if _never_ran(value) else "run once more, which ended as"
+            word = "not repeated:" if _never_ran(value) else "a repetition ended as"
             return _noted(before, f"{word} {_end_of(value)}")
         if before and _never_ran(value):
-            return _noted(before, f"not run again when asked for: {_end_of(value)}")
+            return _noted(before, f"not run again, although requested: {_end_of(value)}")
         if value.get("status") not in _RESULTS:
             self._results.pop(trial_id, None)
             return value
@@ -60,11 +60,11 @@ class Standing:
     def _timed(self, trial_id: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
         row = self._results[trial_id]
         if not _is_ok(value):
-            return _noted(row, f"timed once more, which ended as {_end_of(value)}")
+            return _noted(row, f"a repetition of its timing ended as {_end_of(value)}")
         if value.get("spoiled"):
-            return _noted(row, f"timed once more, and spoiled again: {value['spoiled']}")
+            return _noted(row, f"timed again, and spoiled again: {value['spoiled']}")
         self._results[trial_id] = {**with_timing(row, value), "spoiled": ""}
-        return _noted(self._results[trial_id], "timed once more, alone")
+        return _noted(self._results[trial_id], "timed again, alone")
 
 
 def standing(records: Iterable[Record]) -> Iterator[Record]:

@@ -60,7 +60,7 @@ class Copying:
         self._moved_s = time.monotonic()
         while self._copier.is_alive() and time.monotonic() - self._moved_s < PATIENCE_S:
             self._copier.join(min(1.0, PATIENCE_S))  # in short, for a signal to be heard meanwhile
-        stuck = f"it has taken nothing for {PATIENCE_S:g} s" if self._copier.is_alive() else ""
+        stuck = f"it has accepted no data for {PATIENCE_S:g} s" if self._copier.is_alive() else ""
         if failure := stuck or self._failure:
             message = f"{self._uri} is not up to date: {failure}; the same command tries again"
             self._console.print(message, style="red", markup=False, soft_wrap=True)

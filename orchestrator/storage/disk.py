@@ -15,8 +15,8 @@ _FULL = (errno.ENOSPC, errno.EDQUOT)
 _TO_DO = {
     errno.ENOSPC: "free some space there, or move the results to a larger disk",
     errno.EDQUOT: "free some of your quota there, or move the results to another disk",
-    errno.EROFS: "the file system takes no writes: mount it for writing, or move the results elsewhere",
-    errno.EIO: "the disk fails: look at the system's log, free the disk of what else uses it, or move the results",
+    errno.EROFS: "the file system is read-only: remount it for writing, or move the results elsewhere",
+    errno.EIO: "the disk reports errors: look at the system's log, and move the results to another disk",
     errno.EMFILE: "this process has too many files open: raise the limit (ulimit -n)",
     errno.ENFILE: "the machine has too many files open",
 }

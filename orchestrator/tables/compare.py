@@ -83,7 +83,7 @@ def comparison_markdown(this: Frames, other: Frames, *, names: tuple[str, str], 
     if questions:
         more = [f"… and {len(questions) - _MOST_QUESTIONS} more"] if len(questions) > _MOST_QUESTIONS else []
         listed = [f"- {plain(each)}" for each in [*questions[:_MOST_QUESTIONS], *more]]
-        lines += ["They were not asked the same (other → this):", "", *listed, ""]
+        lines += ["Their configurations differ (other → this):", "", *listed, ""]
     lines += [about, ""]
     lines += [markdown(table.iloc[order]), ""] if len(table) else []
     for side, where in (("left_only", names[0]), ("right_only", names[1])):

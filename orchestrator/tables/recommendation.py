@@ -29,7 +29,9 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     if found.more_seeds:
         how = f"(the aim is {SURE:.0%}; finished trials do not run again)"
         lines += [f"Further seeds would make the choice more certain {how}:", ""]
-        lines += [*(f"- {figures.plain(more.name)}: {more.seeds} more" for more in found.more_seeds), ""]
+        for more in found.more_seeds:
+            lines.append(f"- {figures.plain(more.name)}: {figures.counted(more.seeds, 'more seed', 'more seeds')}")
+        lines.append("")
         lines += [line for command in found.commands for line in (f"      {command}", "")]
     return "\n".join([*lines, *_table(front_table(found))])
 

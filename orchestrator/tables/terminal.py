@@ -19,6 +19,7 @@ from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.tables.trade_offs import gpu_count_table
+from orchestrator.text.figures import counted
 from orchestrator.text.not_ok import not_ok
 from orchestrator.text.rows import head, name, varying
 from orchestrator.text.table import TextTable
@@ -93,7 +94,7 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
     if found.more_seeds:
         console.print(_item("•", "Further seeds would make the choice more certain:"))
     for more in found.more_seeds:
-        console.print(Text(_plain(f"    - {more.name}: {more.seeds} more")))
+        console.print(Text(_plain(f"    - {more.name}: {counted(more.seeds, 'more seed', 'more seeds')}")))
     for command in found.commands:
         console.print(Text(_plain(f"    {command}")), soft_wrap=True)
     console.print()

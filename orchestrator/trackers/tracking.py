@@ -164,4 +164,4 @@ class TrackedListener:
                 what(tracker)
             except Exception as error:  # a tracker's failure must not end the sweep
                 del self._trackers[name]
-                _log.warning("tracker %s is left out from here on: %s: %s", name, type(error).__name__, error)
+                _log.warning("tracker %s is disabled from here on: %s: %s", name, type(error).__name__, error)

@@ -85,7 +85,9 @@ def read(records: Iterable[Record]) -> Reading:
         try:
             reading.take(number, record)
         except (KeyError, TypeError, ValueError) as error:
-            reading.violations.append(f"journal record {number}: a {record.kind} without sense ({error!r})")
+            reading.violations.append(
+                f"journal record {number}: a {record.kind} record that makes no sense ({error!r})"
+            )
     return reading
 
 

@@ -84,7 +84,7 @@ def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapp
         + (f", planned without one: {len(missing)} of {len(planned)}" if same and planned else ""),
     ]
     if owner:
-        remarks.append(f"a driver is at work: process {owner.pid} on host {owner.host}")
+        remarks.append(f"a driver is running: process {owner.pid} on host {owner.host}")
     if not same:
         remarks.append(
             "the journal is of another configuration or other code than this command's: the plan was not checked"

@@ -27,7 +27,7 @@ def test_what_somebody_points_at_runs_again_and_nothing_else(place):
     after = pd.read_csv(place.results / "tables/trials.csv")
     assert status == 0 and len(place.ran()) == len(first), err
     assert set(after.status) == {"ok"}
-    assert after.note.str.contains("not run again when asked for: skipped").sum() == 1 + (first.seed == 1).sum()
+    assert after.note.str.contains("not run again, although requested: skipped").sum() == 1 + (first.seed == 1).sum()
     status, out, err = place.run(*narrow, f"rerun=[{one.trial_id[:6]},{{seed:1}}]")
     after = pd.read_csv(place.results / "tables/trials.csv").set_index("trial_id")
     assert status == 0 and one.trial_id[:8] in out, err

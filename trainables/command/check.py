@@ -199,4 +199,4 @@ def _patterns(key: str, patterns: Iterable[str]) -> Iterator[str]:
         try:
             re.compile(pattern)
         except re.error as error:
-            yield f"trainable.{key}: {pattern!r} is no regular expression: {error}"
+            yield f"trainable.{key}: {pattern!r} is not a regular expression: {error}"

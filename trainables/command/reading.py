@@ -101,4 +101,4 @@ def _compiled(subject: str, pattern: Any) -> re.Pattern[str]:
     try:
         return re.compile(str(pattern))
     except re.error as error:
-        raise ValueError(f"{subject}={pattern!r} is no regular expression: {error}") from error
+        raise ValueError(f"{subject}={pattern!r} is not a regular expression: {error}") from error

@@ -47,8 +47,9 @@ class StepTimes:
         if self._numbered or not self._steps or passed_s < _MANY * self._seconds:
             return ""
         return (
-            f"step_s was told {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of training:"
-            " if not every step is told, trainable.step_pattern='step ([0-9]+)' reads which; those between then count"
+            f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
+            " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
+            " between then count"
         )
 
 

@@ -35,7 +35,7 @@ def words(argv: str | Sequence[Any]) -> list[str]:
     try:
         return shlex.split(argv)
     except ValueError as error:
-        raise TemplateError(f"{argv!r} is no command line: {error}") from error
+        raise TemplateError(f"{argv!r} is not a command line: {error}") from error
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:

@@ -72,16 +72,20 @@ def train(config: Mapping[str, Any], context: Context) -> None:
 def _remark(metrics: CommandMetrics, context: Context) -> None:
     """A pattern with a slip reads nothing, and looks like a command that does not tell."""
     for column in metrics.unread():
-        context.remark(f"no line of the output fits trainable.metrics.{column}")
+        context.remark(f"no line of the output matches trainable.metrics.{column}")
     if metrics.found_nothing:
-        context.remark(f"no figure is found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics")
+        context.remark(
+            f"no figure was found in the output: see trials/{context.trial_id}/stdout.log, trainable.metrics"
+        )
     if metrics.between_lines:
-        context.remark("no line tells a time: epoch_s is the time between epochs' lines, evaluation included")
+        context.remark("no line reports a time: epoch_s is the time between epochs' lines, including evaluation")
     if told := metrics.remark_on_steps:
         context.remark(told)
     figures = metrics.figures()
     if not set(SPEEDS) & set(figures) and not metrics.found_nothing:
-        context.remark("nothing tells how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern")
+        context.remark(
+            "nothing reports how long an epoch takes: see trainable.metrics.epoch_s, trainable.epoch_pattern"
+        )
     if "epoch_s" in figures and "samples_per_s" not in figures:
         context.remark("without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up")
 

@@ -94,4 +94,4 @@ def _correlate(channel: np.ndarray, kernel: np.ndarray) -> np.ndarray:
 
 def _require_no_copy(timed: str) -> None:
     if timed not in ("whole", "compute"):
-        raise ValueError(f"trainable.timed={timed} is a way to a GPU and back: on a CPU there are whole and compute")
+        raise ValueError(f"trainable.timed={timed} times copies to and from a GPU: on a CPU, use whole or compute")

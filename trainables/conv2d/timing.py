@@ -73,7 +73,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
     """
     settings = Settings.of(config["trainable"])
     if torch.cuda.is_initialized():
-        context.remark("first_epoch_s is no cold call: this process has used its GPU before; set workers=fresh")
+        context.remark("first_epoch_s is not a cold call: this process has used its GPU before; set workers=fresh")
     images, weight = _made_up(settings, context)
     clock = DevicesClock(context.devices)
     with context.phase("training"):

@@ -46,7 +46,7 @@ class Npz:
 def _arrays(path: Path) -> dict[str, np.ndarray]:
     with path.open("rb") as stream:
         if not zipfile.is_zipfile(stream):
-            raise ValueError("it is no .npz archive, or is cut short")
+            raise ValueError("it is not an .npz archive, or is truncated")
         stream.seek(0)
         with np.load(stream, allow_pickle=False) as archive:
             missing = [key for key in ARRAYS if key not in archive]

@@ -46,7 +46,7 @@ def convert_batch_norm(module: nn.Module, kind: str) -> nn.Module:
     if kind == "replica":
         return module
     if not any(isinstance(child, nn.BatchNorm2d) for child in module.modules()):
-        raise ValueError(f"batch_norm {kind!r} asks for batch norm, and the model has none")
+        raise ValueError(f"batch_norm {kind!r} asks for batch norm, but the model has none")
     if ghost:
         return _with_ghosts(module, int(size))
     synchronised: nn.Module = nn.SyncBatchNorm.convert_sync_batchnorm(module)

@@ -56,7 +56,9 @@ class GradientNoise:
         self._parameters, self._batch, self._gang = list(model.parameters()), batch, gang
         self._sizes = parts(batch)
         if len(self._sizes) < 2:
-            raise ValueError("gradient noise shows between ranks or accumulation steps, and this trial has one of each")
+            raise ValueError(
+                "gradient noise is measured between ranks or accumulation steps, but this trial has one of each"
+            )
         share, accumulate, ranks = batch.shares[gang.rank], batch.grad_accum_steps, gang.world_size
         # Scaled losses of the parts add up to the mean over the step, or do so when averaged over the ranks.
         own = share * accumulate * ranks if ranks > 1 else share

@@ -53,7 +53,7 @@ class Growth:
         """Why no batch can grow under the config's `budget` section; empty where it can, or none is to."""
         if not self.milestones or budget.get("steps") is None:
             return ""
-        return "budget.steps says nothing of samples where schedule=increase_batch: set epochs or samples"
+        return "schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"
 
     def times(self, progress: float, global_batch_size: int) -> int:
         """How many times the trial's own batch a step takes at this share of the training."""

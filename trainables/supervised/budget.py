@@ -26,7 +26,7 @@ class Budget:
         """From the one of epochs, samples, steps and seconds that is set; at least one step. Raises ValueError."""
         given = {kind: config[kind] for kind in KINDS if config.get(kind) is not None}
         if len(given) != 1:
-            raise ValueError(f"budget: exactly one of {', '.join(KINDS)} is to be set, not {given or 'none'}")
+            raise ValueError(f"budget: exactly one of {', '.join(KINDS)} must be set, not {given or 'none'}")
         [(kind, amount)] = given.items()
         if not amount > 0:
             raise ValueError(f"budget.{kind}={amount} is not above 0")

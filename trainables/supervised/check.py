@@ -34,7 +34,7 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     except ValueError as error:
         yield str(error)
     except TypeError as error:
-        yield f"trainable: a value is of another type than it should be: {error}"
+        yield f"trainable: a value has the wrong type: {error}"
     yield from _names(config)
     yield from _own_keys(config)
     yield from _labels(config.get("model") or {}, config.get("data") or {})
@@ -99,10 +99,10 @@ def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
     of_pixels = source == "segmentation" or bool(data.get("dense"))
     if name in OF_PIXELS and not of_pixels:
         remedy = "data=segmentation, or data=synthetic data.dense=true"
-        yield f"model {name!r} answers for every pixel, and data {source!r} has one label an image: take {remedy}"
+        yield f"model {name!r} predicts a label for every pixel, but data {source!r} has one per image: use {remedy}"
     if name not in OF_PIXELS and of_pixels:
-        remedy = f"take model={' or '.join(OF_PIXELS)}"
-        yield f"model {name!r} answers once an image, and data {source!r} has a label for every pixel: {remedy}"
+        remedy = f"use model={' or '.join(OF_PIXELS)}"
+        yield f"model {name!r} predicts one label per image, but data {source!r} has one for every pixel: {remedy}"
 
 
 def _try_out(schedule: Mapping[str, Any]) -> None:

@@ -31,7 +31,7 @@ def as_misfit(model: nn.Module, name: str, input_shape: tuple[int, int, int]) ->
             raise
         shape = "×".join(map(str, input_shape))
         raise MisfitError(
-            f"model {name!r} does not take the data's images, N×C×H×W = N×{shape} of floats: build it by the"
+            f"model {name!r} does not take the data's images, N×C×H×W = N×{shape} of floats: build it from the"
             f" input_shape that it is given, or choose other data ({why})"
         ) from error
 

@@ -124,7 +124,7 @@ class Replica:
                 f" {len(self._workload.split.train)} training samples: set schedule.most"
             )
         if self._growth.milestones and (self._settings.noise_scale or self._context.lr.rule == "adascale"):
-            raise ValueError("schedule=increase_batch fits neither noise_scale=true nor lr_rule=adascale")
+            raise ValueError("schedule=increase_batch cannot be combined with noise_scale=true or lr_rule=adascale")
 
     def _build_model(self) -> nn.Module:
         workload = self._workload

@@ -135,7 +135,9 @@ def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
             if _TOO_LATE not in str(error):
                 break
     message = " ".join(str(failure).split())
-    raise NotStartedError(f"Ray could not be started here: {message} (a busy machine may do it later)") from failure
+    raise NotStartedError(
+        f"Ray could not be started here: {message} (if the machine is busy, try again later)"
+    ) from failure
 
 
 @contextmanager

@@ -25,7 +25,7 @@ def test_a_folder_that_cannot_even_be_looked_for_is_told_in_a_line(tmp_path, mon
     monkeypatch.chdir(tmp_path)
     too_long = "x" * 300
     assert main(["sweep=batch_scaling", "trainable=noop", "backend=inprocess", f"results_dir={too_long}"]) == 2
-    assert capsys.readouterr().err == f"results_dir={too_long}/batch_scaling cannot be made: File name too long\n"
+    assert capsys.readouterr().err == f"results_dir={too_long}/batch_scaling cannot be created: File name too long\n"
 
 
 def test_mistakes_of_a_multirun_that_is_one_sweep_are_told_as_they_are(capsys):

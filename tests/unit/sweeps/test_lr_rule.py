@@ -71,7 +71,7 @@ def test_adam_sqrt_needs_the_settings_that_it_changes(missing):
     ],
 )
 def test_a_rule_refuses_optimizers_its_argument_does_not_hold_for(rule, optimizer):
-    with pytest.raises(ValueError, match=f"lr_rule={rule} assumes one of the optimizers .*, not {optimizer}"):
+    with pytest.raises(ValueError, match=f"lr_rule={rule} is for the optimizers .*, not for {optimizer}"):
         rate(rule, 256, {**ADAM, "name": optimizer})
 
 
@@ -79,7 +79,7 @@ def test_a_rule_refuses_optimizers_its_argument_does_not_hold_for(rule, optimize
 def test_an_optimizer_of_ones_own_may_have_the_rules_that_assume_little(rule, times):
     own = {"name": "mypackage.optim:Mine"}
     assert rate(rule, 256, own).value == pytest.approx(0.1 * times)
-    with pytest.raises(ValueError, match="lr_rule=lars assumes"):
+    with pytest.raises(ValueError, match="lr_rule=lars is for"):
         rate("lars", 256, own)
 
 

@@ -75,5 +75,5 @@ def test_what_can_be_no_name_is_told_once(given):
 
 
 def test_a_word_beside_ids_is_told_to_stand_by_itself():
-    assert mistakes(["failed", "xyz"])[0] == "rerun: failed names no trial, and stands by itself: rerun=failed"
+    assert mistakes(["failed", "xyz"])[0] == "rerun: failed must stand alone, not in a list: rerun=failed"
     assert len(mistakes(["failed", "xyz"])) == 2

@@ -114,8 +114,8 @@ def test_everything_that_is_wrong_is_told_at_once():
         "gpus must be a number above 0, not 0",
         "device_batch_size must be a whole number of at least 1, not 0",
         "unknown lr_rule 'linaer' (did you mean 'linear'?); valid: none, linear, sqrt, adam_sqrt, lars, lamb, adascale",
-        "lr_rule=adam_sqrt assumes one of the optimizers adam, adamw, not sgd,"
-        " for which there are: none, linear, sqrt, lars, adascale",
+        "lr_rule=adam_sqrt is for the optimizers adam, adamw, not for sgd,"
+        " which can use: none, linear, sqrt, lars, adascale",
     ]
 
 

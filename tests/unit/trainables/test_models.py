@@ -109,7 +109,7 @@ def test_the_seed_decides_the_weights() -> None:
         ({"name": "math:pi"}, CIFAR, r"model 'math:pi' is a float, not a function or class"),
         ({"name": f"{__name__}:no_module"}, CIFAR, r"made something of type str, not a torch\.nn\.Module"),
         ({"name": "cnn10", "batch_norm": "ghost:0"}, CIFAR, r"'ghost:0' is not one of replica, sync, ghost:SIZE"),
-        ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"'sync' asks for batch norm, and the model has none"),
+        ({"name": "small_cnn", "batch_norm": "sync"}, CIFAR, r"'sync' asks for batch norm, but the model has none"),
     ],
 )
 def test_what_does_not_fit_is_told_in_one_line(

@@ -103,5 +103,5 @@ def test_figures_that_a_trainable_returns_count_as_told() -> None:
 
 def test_an_accuracy_in_percent_is_remarked() -> None:
     answer = run(request("tests.unit.trainables.polluters:report_percent"))
-    assert answer["status"] == "ok" and answer["note"].startswith("val_accuracy=92.5 is no share of 1")
+    assert answer["status"] == "ok" and answer["note"].startswith("val_accuracy=92.5 is not between 0 and 1")
     assert "scale: 0.01" in answer["note"]

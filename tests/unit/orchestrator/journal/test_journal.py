@@ -158,7 +158,7 @@ def test_a_full_disk_is_no_acknowledgement(
             journal.append(Kind.STARTED, {"trial_id": "lost"})
     assert caught.value.errno == errno.ENOSPC
     assert path.read_bytes() == before
-    with pytest.raises(JournalError, match="takes no more records"):
+    with pytest.raises(JournalError, match="accepts no more records"):
         journal.append(Kind.STARTED, {"trial_id": "late"})
     assert [record.value for record in journal.records] == VALUES
     journal.close()

@@ -39,12 +39,12 @@ def test_else_the_ok_row_is_kept_and_says_so(record_of):
         ok = end(record_of, Status.OK, metrics={"samples_per_s": 1.0}, note="two cores busy")
         found = read([SWEEP, ok, SPOILED, end(record_of, status, 2, note="why")])
         assert (found.status, found.attempt, found.metrics) == (Status.OK, 1, {"samples_per_s": 1.0})
-        assert found.note == f"two cores busy; run once more, which ended as {status.value}: why"
+        assert found.note == f"two cores busy; a repetition ended as {status.value}: why"
 
 
 def test_a_spoiled_trial_that_a_budget_kept_from_running_once_more_is_not_said_to_have_run(record_of):
     found = read([SWEEP, end(record_of, Status.OK), SPOILED, end(record_of, Status.SKIPPED, wall_s=0.0, note="why")])
-    assert (found.status, found.note) == (Status.OK, "not run once more: skipped: why")
+    assert (found.status, found.note) == (Status.OK, "not repeated: skipped: why")
 
 
 def test_whoever_asks_for_a_rerun_gets_its_end(record_of):
@@ -69,7 +69,7 @@ def test_a_result_stays_one_where_the_trial_was_asked_for_again_and_left_out(rec
         again = end(record_of, left_out, wall_s=0.0, note="why")
         found = read([SWEEP, oom, SWEEP, again, SWEEP, end(record_of, left_out, wall_s=0.0)])
         assert (found.status, found.attempt) == (Status.OOM, 1)
-        assert found.note == f"too large; not run again when asked for: {left_out.value}"
+        assert found.note == f"too large; not run again, although requested: {left_out.value}"
         assert read([SWEEP, oom, SWEEP, again]).note.endswith(f"{left_out.value}: why")
         assert read([SWEEP, end(record_of, Status.FAILED), SWEEP, again]).status is left_out
 
@@ -94,7 +94,7 @@ def test_a_repetition_that_only_times_gives_its_row_that_timing_and_nothing_else
     ok = end(record_of, Status.OK, metrics=FIRST, note="a remark", wall_s=100.0, provenance={"host": "a"})
     found = read([SWEEP, ok, timed()])
     assert found.metrics == MERGED and (found.timing, found.provenance) == ("exclusive", {"host": "b"})
-    assert (found.attempt, found.wall_s, found.note) == (1, 100.0, "a remark; timed once more, alone")
+    assert (found.attempt, found.wall_s, found.note) == (1, 100.0, "a remark; timed again, alone")
     assert read([SWEEP, ok, SWEEP, timed(), SWEEP]) == found, "whichever driver took it"
     assert read([SWEEP, ok, timed(repeats="whole")]).metrics == MERGED | {"train_s": 5.0}
 
@@ -104,9 +104,9 @@ def test_one_that_failed_or_was_spoiled_leaves_the_row_as_it_was_and_is_told(rec
     spoiled, failed = timed(spoiled="others took 12%"), timed(Status.FAILED, note="no port")
     found = read([SWEEP, ok, spoiled])
     assert (found.metrics, found.timing) == (FIRST, "device")
-    assert found.note == "timed once more, and spoiled again: others took 12%"
-    assert read([SWEEP, ok, failed]).note == "timed once more, which ended as failed: no port"
-    assert read([SWEEP, ok, failed, timed()]).note == "timed once more, alone", "it was lost with its node"
+    assert found.note == "timed again, and spoiled again: others took 12%"
+    assert read([SWEEP, ok, failed]).note == "a repetition of its timing ended as failed: no port"
+    assert read([SWEEP, ok, failed, timed()]).note == "timed again, alone", "it was lost with its node"
 
 
 def test_a_rerun_with_a_spoiled_timing_keeps_the_earlier_one(record_of):
@@ -118,9 +118,9 @@ def test_a_rerun_with_a_spoiled_timing_keeps_the_earlier_one(record_of):
     told = "the timing is an earlier attempt's: this one's was spoiled (tar took 40%)"
     assert (found.note, found.spoiled) == (f"a remark; {told}", "tar took 40%")
     again = read([SWEEP, before, SWEEP, rerun, timed(spoiled="all busy")])
-    assert again.metrics == kept and again.note == f"{found.note}; timed once more, and spoiled again: all busy"
+    assert again.metrics == kept and again.note == f"{found.note}; timed again, and spoiled again: all busy"
     well = read([SWEEP, before, SWEEP, rerun, timed(metrics={"samples_per_s": 3.0})])
-    assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; timed once more, alone")
+    assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; timed again, alone")
     assert well.spoiled == ""
     assert read([SWEEP, before, SWEEP, rerun, SWEEP, end(record_of, Status.OK, 3, metrics=FIRST)]).metrics == FIRST
 

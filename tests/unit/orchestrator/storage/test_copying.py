@@ -132,7 +132,7 @@ def test_a_store_that_hangs_does_not_keep_the_sweep_from_its_end(
     assert machine.told.getvalue() == "", "slow is not stuck"
     with machine.again():
         machine.write("d", "")
-    assert "is not up to date: it has taken nothing for 0.6 s; the same command tries" in machine.told.getvalue()
+    assert "is not up to date: it has accepted no data for 0.6 s; the same command tries" in machine.told.getvalue()
     hangs.set()
 
 

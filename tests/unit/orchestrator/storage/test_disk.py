@@ -29,7 +29,7 @@ def test_the_disk_is_at_fault_for_its_own_errors_and_for_whatever_keeps_results_
     ("code", "then"),
     [
         (errno.ENOSPC, "{} has 524.3 kB of 1.0 MB free: free some space there"),
-        (errno.EROFS, "the file system takes no writes"),
+        (errno.EROFS, "the file system is read-only"),
         (errno.EACCES, "look at the permissions"),
     ],
 )

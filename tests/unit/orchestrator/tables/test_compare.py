@@ -82,15 +82,15 @@ def test_nothing_in_common(record_of: RecordOf) -> None:
     assert "No cell is in both." in told and "Only in a: 1 cell." in told
 
 
-def test_in_what_they_were_asked_differently_is_told_before_the_cells(record_of: RecordOf) -> None:
+def test_how_their_configurations_differ_is_said_before_the_cells(record_of: RecordOf) -> None:
     this = collect([record_of(1, 0)], scaling="weak")
     asked = ["config.budget.epochs: 10 → 20", *(f"config.model.x{n}: 1 → 2" for n in range(13))]
     told = comparison_markdown(this, this, names=("a", "b"), questions=asked)
-    lines = told.partition("not asked the same (other → this):\n\n")[2].partition("\n\n")[0].splitlines()
+    lines = told.partition("configurations differ (other → this):\n\n")[2].partition("\n\n")[0].splitlines()
     assert lines[0] == "- config.budget.epochs: 10 → 20" and lines[-1] == "- … and 2 more" and len(lines) == 13
-    assert told.index("not asked") < told.index("1 cell is in both")
+    assert told.index("differ (other") < told.index("1 cell is in both")
     assert " more" not in comparison_markdown(this, this, names=("a", "b"), questions=asked[:12])
-    assert "not asked" not in comparison_markdown(this, this, names=("a", "b"))
+    assert "differ (other" not in comparison_markdown(this, this, names=("a", "b"))
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Any) -> None:

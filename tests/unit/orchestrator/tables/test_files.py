@@ -150,7 +150,7 @@ def test_the_largest_loss_stands_beside_the_efficiency_and_what_helps_below(reco
     text = speedup_markdown(summary)
     assert "| exchanging gradients (20%) " in text and "| the rest (15%) " in text
     assert "- exchanging gradients: a larger batch per device" in text
-    assert "- a captured step (trainable.cuda_graph=on) tells only waiting for data" in text
+    assert "- a captured step (trainable.cuda_graph=on) shows only how long it waits for data" in text
 
 
 def test_rows_are_in_the_order_of_numbers_and_name_what_varies(record_of: RecordOf) -> None:

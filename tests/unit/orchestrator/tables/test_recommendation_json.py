@@ -122,7 +122,7 @@ def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: Recor
         assert all(f"- {line}" in text for line in [*found["reasons"], *found["undecided"]["would_change"]])
         assert all(warning in found["sentence"] for warning in found["warnings"])
         assert bool(found["warnings"]) is found["provisional"] is ("Provisional: " in text)
-        assert all(f"- {each['name']}: {each['seeds']} more" in text for each in found["undecided"]["more_seeds"])
+        assert all(f"- {each['name']}: {each['seeds']} more seed" in text for each in found["undecided"]["more_seeds"])
         assert all(command in text for command in found["undecided"]["commands"])
         best, within = found["probability"]["best"], found["probability"]["within_margin"]
         for what, chance in (("of the best", best), (" validation accuracy is within the margin", within)):

@@ -67,7 +67,7 @@ def test_a_tracker_that_fails_costs_neither_the_sweep_nor_the_others(moment, cap
         session = play(broken, sound)
     assert session.outcomes["one"].status is Status.OK
     assert len(sound.told) == 5 and moment not in [what for what, *_ in broken.told]
-    assert caplog.messages == ["tracker tracker0 is left out from here on: ConnectionError: no server"]
+    assert caplog.messages == ["tracker tracker0 is disabled from here on: ConnectionError: no server"]
 
 
 def test_a_run_has_the_trials_numbers_its_config_and_its_tags():

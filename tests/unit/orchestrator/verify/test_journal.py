@@ -55,7 +55,7 @@ def test_what_drivers_write_is_in_order(records: list[Record]) -> None:
         ([sweep(), finished()], "attempt 1 ended as finished, and had not been started"),
         ([sweep(), started(), started(3)], "attempt 3 follows attempt 1"),
         ([sweep(), started(), retried(), finished()], "attempt 1 ended as finished, and had not been started"),
-        ([sweep(), Record(kind=Kind.FINISHED, value={})], "record 2: a finished without sense"),
+        ([sweep(), Record(kind=Kind.FINISHED, value={})], "record 2: a finished record that makes no sense"),
         ([sweep(), started(), finished(1, "grand")], "'grand' is not a valid Status"),
     ],
 )

@@ -145,7 +145,7 @@ def test_what_is_no_number_is_passed_over(line):
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ("loss (", "is no regular expression"),
+        ("loss (", "is not a regular expression"),
         ({"regex": "x", "json": "y"}, "takes null, a regular expression"),
         ({"rgx": "x"}, "takes null, a regular expression"),
         ({"take": "best"}, "'best' is not one of last, first, max"),

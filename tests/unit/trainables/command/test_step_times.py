@@ -52,8 +52,8 @@ def test_where_no_number_is_told_a_line_is_a_step_and_what_would_tell_is_said():
     found = reader.figures()
     assert (found["window_steps"], found["window_s"]) == (30, pytest.approx(3.0))
     assert reader.remark_on_steps == (
-        "step_s was told 31 times in 30.0 s, and counts as 3 s of training: if not every step is told,"
-        " trainable.step_pattern='step ([0-9]+)' reads which; those between then count"
+        "step_s was reported 31 times in 30.0 s, and counts as 3 s of training: if only some steps are reported,"
+        " trainable.step_pattern='step ([0-9]+)' reads which; all between then count"
     )
 
 

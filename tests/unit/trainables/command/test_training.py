@@ -224,11 +224,11 @@ def test_what_was_not_found_in_the_output_is_remarked(tmp_path: Path) -> None:
     argv = [*PYTHON, "train.py", "{gpus}"]
     slip = run(tmp_path, argv, metrics={"epoch_s": "Epoch time: (.+)", "accuracy": "Acc (.+)"})
     assert slip.remarks == [
-        "no line of the output fits trainable.metrics.accuracy",
+        "no line of the output matches trainable.metrics.accuracy",
         "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up",
     ]
     mute = run(tmp_path, argv, metrics={"epoch_s": None})
-    assert mute.remarks == ["no figure is found in the output: see trials/alone/stdout.log, trainable.metrics"]
+    assert mute.remarks == ["no figure was found in the output: see trials/alone/stdout.log, trainable.metrics"]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
         ({"schedule": SCHEDULE | {"gamma": 0.3}}, "schedule.gamma=0.3 multiplies no batch by a whole number"),
         ({"schedule": SCHEDULE | {"through": "time"}}, "schedule.through='time' is not one of batch, accumulation"),
         ({"schedule": SCHEDULE}, "comes to a batch of 6400, more than the 1293 training samples: set schedule.most"),
-        ({"schedule": SCHEDULE | {"most": 700}}, "budget.steps says nothing of samples"),
+        ({"schedule": SCHEDULE | {"most": 700}}, "schedule=increase_batch needs budget.epochs or budget.samples"),
         ({"schedule": SCHEDULE | {"milestones": [2]}, "budget": {"epochs": 1}}, "milestones [2] are not shares"),
     ],
 )

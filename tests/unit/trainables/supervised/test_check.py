@@ -18,7 +18,7 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"schedule": GROWS, "budget": {"epochs": 1, "steps": None}}, []),
         ({"trainable": {"compile": "fast"}}, ["trainable.compile='fast' is not one of off, default, max-autotune"]),
         ({"trainable": {"precision": "fp61"}}, ["trainable.precision='fp61' is not one of fp32, tf32, bf16"]),
-        ({"trainable": {"val_fraction": "much"}}, ["another type than it should be: '<=' not supported"]),
+        ({"trainable": {"val_fraction": "much"}}, ["a value has the wrong type: '<=' not supported"]),
         ({"trainable": {"target_accuracy": 93}}, ["trainable.target_accuracy=93 is not a share of 1"]),
         ({"schedule": GROWS | {"gamma": 0.3}}, ["schedule: schedule.gamma=0.3 multiplies no batch by a whole number"]),
         ({"schedule": {"name": "step", "milestones": [0.5, 80]}}, ["schedule: milestones [80] are not shares"]),
@@ -34,11 +34,11 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"model": {"name": "mypackage.models:build"}}, []),
         (
             {"model": {"name": "conv2d"}, "data": {"name": "digits"}},
-            ["model 'conv2d' answers for every pixel, and data 'd"],
+            ["model 'conv2d' predicts a label for every pixel, but data 'd"],
         ),
         (
             {"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}},
-            ["answers once an image, and data 'syn"],
+            ["predicts one label per image, but data 'syn"],
         ),
         ({"model": {"name": "unet"}, "data": {"name": "synthetic", "dense": True}}, []),
         ({"model": {"name": "unet"}, "data": {"name": "mypackage.data:Mine"}}, []),
@@ -58,7 +58,7 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
             {"trainable": CONFIG["trainable"] | {"loader": {"workers": -1, "prefetch": 0}}},
             ["trainable.loader.workers must be a whole number of at least 0", "trainable.loader.prefetch must be"],
         ),
-        ({"schedule": GROWS}, ["budget.steps says nothing of samples where schedule=increase_batch"]),
+        ({"schedule": GROWS}, ["schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"]),
     ],
 )
 def test_mistakes_are_told(sections: dict[str, Any], told: list[str]) -> None:
