@@ -12,6 +12,7 @@ from orchestrator.config.trust import UNSET
 from sweeps.axes import Axes
 from sweeps.lr_rule import RULES
 from sweeps.mistakes import unknown
+from sweeps.probe import PROBE, REPETITION
 
 
 def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
@@ -35,6 +36,7 @@ def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> It
     """Yield a line for each mistake in what a trial is; with `runs_checks`, also those the trainable's code finds."""
     yield from value_mistakes(config, OF_SETUP)
     yield from _budget(config)
+    yield from _stand_ins(config)
     target = value_at(config, "trainable._target_")
     if target == UNSET:
         yield "trainable._target_ is not set: give package.module:function"
@@ -77,6 +79,13 @@ def _budget(config: Mapping[str, Any]) -> Iterator[str]:
     if "budget" in config and len(budget) != 1:
         given = ", ".join(f"{key}={value}" for key, value in budget.items()) or "none"
         yield f"budget: give exactly one of epochs, samples, steps, seconds (the others null), not {given}"
+
+
+def _stand_ins(config: Mapping[str, Any]) -> Iterator[str]:
+    for key in (PROBE, REPETITION):
+        changes = value_at(config, f"trainable.{key}") or {}
+        if not isinstance(changes, Mapping) or not all(isinstance(each, Mapping) for each in changes.values()):
+            yield f"trainable.{key} must say by section what is different, {{budget: {{epochs: 2}}}}, not {changes!r}"
 
 
 def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:

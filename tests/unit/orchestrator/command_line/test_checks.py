@@ -77,6 +77,14 @@ def test_a_request_in_order():
         ("sweep.exclude", ["gpus"], "sweep.exclude must list combinations like {gpus: 2, lr_rule: linear}, not 'gpus'"),
         ("sweep.zip", ["gpus"], "sweep.zip must list groups of axes like [gpus, global_batch_size], not 'gpus'"),
         ("trainable._target_", "a.b.train", "trainable._target_ must be package.module:function, not 'a.b.train'"),
+        (
+            *("trainable.repetition", {"budget": 2}),
+            "trainable.repetition must say by section what is different, {budget: {epochs: 2}}, not {'budget': 2}",
+        ),
+        (
+            *("trainable.probe", "short"),
+            "trainable.probe must say by section what is different, {budget: {epochs: 2}}, not 'short'",
+        ),
         ("trainable._ignores_", "lr_rule", "trainable._ignores_ must be a list of axes, not 'lr_rule'"),
         ("trainable._check_", "math:nope", "trainable._check_='math:nope': module 'math' has no attribute 'nope'"),
         ("trainable._remarks_", "math:nope", "trainable._remarks_='math:nope': module 'math' has no attribute 'nope'"),
