@@ -14,7 +14,7 @@ from orchestrator.plan import search as searching
 from orchestrator.plan.memory_share import MemoryShares
 from orchestrator.plan.plan import Plan
 from orchestrator.plan.prospects import Prospects
-from orchestrator.telemetry.timing_gate import disturbed
+from orchestrator.telemetry.timing_gate import Fault, judged
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
@@ -160,8 +160,8 @@ def once_more(
     better for it.
     """
     most = max(1, int(share * len(ran))) if share > 0 else 0
-    disturbances = disturbed(list(ends.values()))
-    spoiled = [trial for trial in ran if disturbances.get(trial.trial_id) or _keeps_a_timing(trial, ends)]
+    faults = {key: found.fault for key, found in judged(list(ends.values())).items()}
+    spoiled = [each for each in ran if faults.get(each.trial_id) is Fault.DISTURBED or _keeps_a_timing(each, ends)]
     left = most - sum(trial.trial_id in repeated for trial in ran)
     again = [trial for trial in spoiled if trial.trial_id not in repeated]
     return list(map(repetition_of, again[: max(0, left)]))

@@ -181,9 +181,9 @@ class Session:
         }
         if outcome.status is Status.OK:
             timed |= timing_of(timed)
-            timed["spoiled"] = why_not(row.timed_by(timed), row, self._rows.values())
+            timed["spoiled"] = why_not(timed, row, self._rows.values())
         again = self._attempts.failed(trial, outcome) is not None
-        self._write(Kind.TIMED, self._secrets.value(timed))
+        self._write(Kind.TIMED, self._secrets.value(timed | {"again": again}))
         if again:
             self._attempts.another(trial)
             self._display.tried_again(trial, outcome)

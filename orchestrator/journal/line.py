@@ -33,8 +33,9 @@ class Kind(StrEnum):
     FINISHED = "finished"
     """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name."""
     TIMED = "timed"
-    """`{trial_id, times, repeats, status, note, spoiled, wall_s, gpus, gpus_held, timing, metrics, provenance}`: a
-    repetition ended, which timed the trial `times` again; `spoiled` tells why that timing does not count, either."""
+    """`{trial_id, times, repeats, status, note, spoiled, again, wall_s, gpus, gpus_held, timing, metrics, provenance}`:
+    a repetition ended, which timed the trial `times` again; `spoiled` tells why that timing does not count, either,
+    `again` whether another follows, because this one failed, as with a lost node."""
     PROBED = "probed"
     """`{trial_id, probes, speed, size, gpus, status, note, wall_s, samples_per_s, epoch_s, reserved_memory_gb,
     device_memory_gb}`: a short trial ended."""

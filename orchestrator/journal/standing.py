@@ -24,6 +24,8 @@ class Standing:
     def __init__(self) -> None:
         self._results: dict[str, Mapping[str, Any]] = {}
         """By trial, its valid end with the timing that counts, without the notes on how it came to be."""
+        self._trained: dict[str, Mapping[str, Any]] = {}
+        """By trial, the same end with its own timing."""
         self._once_more: set[str] = set()
 
     def take(self, record: Record) -> Record:
@@ -53,8 +55,9 @@ class Standing:
         if value.get("status") not in _RESULTS:
             self._results.pop(trial_id, None)
             return value
+        self._trained[trial_id] = {**value, "spoiled": ""}
         keeps = before and _is_ok(before) and _is_ok(value) and value.get("spoiled")
-        self._results[trial_id] = with_timing(value, before) if before and keeps else {**value, "spoiled": ""}
+        self._results[trial_id] = with_timing(value, before) if before and keeps else self._trained[trial_id]
         return _noted(self._results[trial_id]) if keeps else value
 
     def _timed(self, trial_id: str, value: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -62,8 +65,8 @@ class Standing:
         if not _is_ok(value):
             return _noted(row, f"a repetition of its timing ended as {_end_of(value)}")
         if value.get("spoiled"):
-            return _noted(row, f"timed again, and spoiled again: {value['spoiled']}")
-        self._results[trial_id] = {**with_timing(row, value), "spoiled": ""}
+            return _noted(row, f"timed again, in vain: {value['spoiled']}")
+        self._results[trial_id] = with_timing(self._trained[trial_id], value)
         return _noted(self._results[trial_id], "timed again, alone")
 
 
@@ -73,10 +76,10 @@ def standing(records: Iterable[Record]) -> Iterator[Record]:
 
 
 def repeated(records: Iterable[Record]) -> set[str]:
-    """The trials that were timed once more since they were asked for, whatever came of it."""
+    """The trials that were timed once more since they were asked for, whatever came of it, unless it was to follow."""
     found: set[str] = set()
     for record in records:
-        if record.kind == Kind.TIMED:
+        if record.kind == Kind.TIMED and not record.value.get("again"):
             found.add(record.value["times"])
         elif record.kind == Kind.FINISHED:
             found.discard(record.value["trial_id"])

@@ -8,6 +8,7 @@ from typing import Any
 _OF_THE_WINDOW = frozenset(
     (
         *("epoch_s", "samples_per_s", "window_s", "window_steps", "slowest_rank", "mfu", "matrix_flops_per_s"),
+        *("shares", "rank_samples_per_s", "micro_batch_size"),
         *("gpu_util", "gpu_util_spread", "cpu_util", "sm_clock_mhz", "throttle_reasons"),
         *("power_w", "energy_j_per_sample"),
         *("foreign_cpu", "foreign_cpu_by", "foreign_gpu_processes", "throttled_periods", "swapped_pages"),
@@ -16,6 +17,7 @@ _OF_THE_WINDOW = frozenset(
 _OF_A_STEP = "step_"
 _OF_THE_TRAINING = frozenset(("first_epoch_s", "train_s", "time_to_target_s", "energy_j", "energy_source"))
 """Which a repetition that ends with its window cannot measure."""
+_SPEEDS = ("samples_per_s", "epoch_s", "window_s")
 _HARDWARE_AND_SOFTWARE = ("device_model", "driver", "cuda", "cudnn", "nccl", "torch")
 
 
@@ -30,6 +32,13 @@ def with_timing(row: Mapping[str, Any], timed: Mapping[str, Any]) -> dict[str, A
     timing = timing_of(timed)
     others = {name: value for name, value in _metrics(row).items() if not _is_timing(name, timed)}
     return {**row, **timing, "metrics": {**others, **timing["metrics"]}}
+
+
+def not_timed(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
+    """What the row's speed rests on and this other attempt did not measure; without a rate it rests on `train_s`."""
+    of_row, found = _metrics(row), timing_of(timed)["metrics"]
+    needed = [name for name in _SPEEDS if name in of_row] or ["train_s"]
+    return [name for name in needed if name not in found]
 
 
 def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

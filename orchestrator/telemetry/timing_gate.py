@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.journal.outcome import figure
 from orchestrator.journal.record import TrialRecord
-from orchestrator.journal.timing import comparable
+from orchestrator.journal.timing import comparable, not_timed
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 
@@ -76,11 +76,14 @@ def spoiled_beside(record: TrialRecord, earlier: TrialRecord, others: Iterable[T
     return "; ".join(now.reasons) if now.fault is Fault.DISTURBED else ""
 
 
-def why_not(timed: TrialRecord, row: TrialRecord, others: Iterable[TrialRecord]) -> str:
-    """Why this timing cannot take the place of that of the trial's row; empty if it can."""
-    if not comparable(timed.provenance, row.provenance):
+def why_not(timed: Mapping[str, Any], row: TrialRecord, others: Iterable[TrialRecord]) -> str:
+    """Why this repetition's timing cannot take the place of that of the trial's row; empty if it can."""
+    if not comparable(timed["provenance"], row.provenance):
         return "it ran on other hardware, or with other software"
-    found = judged([timed, *(each for each in others if each.trial_id != timed.trial_id)])[timed.trial_id]
+    if missing := not_timed(row.to_json(), timed):
+        return f"it did not measure {', '.join(missing)}"
+    rest = (each for each in others if each.trial_id != row.trial_id)
+    found = judged([row.timed_by(timed), *rest])[row.trial_id]
     return "; ".join(found.reasons) if found.fault else ""
 
 

@@ -225,7 +225,7 @@ def test_a_repetition_that_is_spoiled_too_says_by_what(layout: Layout) -> None:
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, timed(2.0, foreign_cpu=0.12))
     assert row(layout).metrics["samples_per_s"] == 1.0
-    assert row(layout).note == "timed again, and spoiled again: others took 12% of the cores' time"
+    assert row(layout).note == "timed again, in vain: others took 12% of the cores' time"
 
 
 def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) -> None:

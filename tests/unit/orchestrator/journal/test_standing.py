@@ -104,7 +104,7 @@ def test_one_that_failed_or_was_spoiled_leaves_the_row_as_it_was_and_is_told(rec
     spoiled, failed = timed(spoiled="others took 12%"), timed(Status.FAILED, note="no port")
     found = read([SWEEP, ok, spoiled])
     assert (found.metrics, found.timing) == (FIRST, "device")
-    assert found.note == "timed again, and spoiled again: others took 12%"
+    assert found.note == "timed again, in vain: others took 12%"
     assert read([SWEEP, ok, failed]).note == "a repetition of its timing ended as failed: no port"
     assert read([SWEEP, ok, failed, timed()]).note == "timed again, alone", "it was lost with its node"
 
@@ -118,10 +118,10 @@ def test_a_rerun_with_a_spoiled_timing_keeps_the_earlier_one(record_of):
     told = "the timing is an earlier attempt's: this one's was spoiled (tar took 40%)"
     assert (found.note, found.spoiled) == (f"a remark; {told}", "tar took 40%")
     again = read([SWEEP, before, SWEEP, rerun, timed(spoiled="all busy")])
-    assert again.metrics == kept and again.note == f"{found.note}; timed again, and spoiled again: all busy"
+    assert again.metrics == kept and again.note == f"{found.note}; timed again, in vain: all busy"
     well = read([SWEEP, before, SWEEP, rerun, timed(metrics={"samples_per_s": 3.0})])
     assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; timed again, alone")
-    assert well.spoiled == ""
+    assert well.spoiled == "" and "train_s" not in well.metrics, "the earlier attempt's, which trained another time"
     assert read([SWEEP, before, SWEEP, rerun, SWEEP, end(record_of, Status.OK, 3, metrics=FIRST)]).metrics == FIRST
 
 
@@ -135,3 +135,5 @@ def test_what_was_repeated_is_known_until_a_rerun_has_ended(record_of):
     ok = end(record_of, Status.OK)
     assert repeated([SWEEP, ok, timed()]) == {"1-32-none-0"}
     assert repeated([SWEEP, ok, timed(), SWEEP, ok]) == set()
+    assert repeated([SWEEP, ok, timed(Status.FAILED, again=True)]) == set(), "the driver died before the next"
+    assert repeated([SWEEP, ok, timed(Status.FAILED, again=True), timed(Status.FAILED)]) == {"1-32-none-0"}

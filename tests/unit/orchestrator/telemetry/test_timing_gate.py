@@ -105,6 +105,11 @@ def test_a_share_of_the_trials_is_run_once_more_alone(record_of: RecordOf, share
     assert all(each.timing == "exclusive" for each in found)
 
 
+def test_a_timing_that_is_too_short_as_well_is_not_repeated(record_of: RecordOf) -> None:
+    row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4, "window_s": 0.5})
+    assert once_more([trial(row.trial_id, "quick")], {row.trial_id: row}, (), share=1) == []
+
+
 def test_a_timing_of_a_rerun_is_as_good_a_reason_as_any(record_of: RecordOf) -> None:
     """Its row has replaced one whose timing may have been valid."""
     ran = [trial(f"t{n}", "quick") for n in range(2)]
@@ -163,7 +168,25 @@ def test_a_valid_timing_of_the_same_hardware_and_software_is_worth_more_than_a_s
 
 def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: RecordOf) -> None:
     row = record_of(1, 0, metrics=QUIET | {"foreign_cpu": 0.4}, provenance=HERE)
-    good = record_of(1, 0, metrics=QUIET, provenance=HERE)
+    good = {"timing": "exclusive", "metrics": QUIET, "provenance": HERE}
     assert why_not(good, row, [row]) == ""
-    assert why_not(row, row, [row]) == "others took 40% of the cores' time"
-    assert "other hardware" in why_not(dataclasses.replace(good, provenance={"device_model": "cpu"}), row, [row])
+    assert why_not(good | {"metrics": row.metrics}, row, [row]) == "others took 40% of the cores' time"
+    assert "other hardware" in why_not(good | {"provenance": {"device_model": "cpu"}}, row, [row])
+
+
+@pytest.mark.parametrize(
+    ("of_row", "measured", "repeats", "what"),
+    [
+        ({"epoch_s": 3.0, "window_s": 9.0}, {"epoch_s": 5.0}, "window", "it did not measure window_s"),
+        ({"samples_per_s": 3.0, "epoch_s": 1.0}, {}, "whole", "it did not measure samples_per_s, epoch_s"),
+        ({"train_s": 3.0}, {"train_s": 1.0}, "window", "it did not measure train_s"),
+        ({"train_s": 3.0}, {"train_s": 1.0}, "whole", ""),
+        ({"samples_per_s": 3.0, "train_s": 3.0}, {"samples_per_s": 5.0}, "window", ""),
+    ],
+)
+def test_a_repetition_counts_only_if_it_measured_what_the_rows_speed_rests_on(
+    record_of: RecordOf, of_row: dict[str, float], measured: dict[str, float], repeats: str, what: str
+) -> None:
+    row = record_of(1, 0, metrics=of_row | {"foreign_cpu": 0.4}, provenance=HERE)
+    timed = {"timing": "exclusive", "repeats": repeats, "metrics": measured, "provenance": HERE}
+    assert why_not(timed, row, [row]) == what
