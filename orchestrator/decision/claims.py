@@ -53,8 +53,9 @@ def _verdict(claim: Claim, values: _Values) -> Verdict:
     by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
     sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance)
     found = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
-    if values.is_doubtful and found.verdict != INCONCLUSIVE:
-        return replace(found, verdict=INCONCLUSIVE, why="the timing of one of its cells is not valid")
+    if values.is_doubtful and found.n:  # further seeds with such timings would not settle it, either
+        why = "the timing of one of its cells is not valid"
+        return replace(found, verdict=INCONCLUSIVE, why=why, seeds_to_settle=None)
     return found
 
 

@@ -92,6 +92,8 @@ def test_a_timing_that_is_not_valid_settles_nothing_and_no_accuracy_is_the_worse
     sweep = collect(records, scaling="weak", reference_batch_size=32)
     found = judged(sweep, "speedup(gpus=2) > 1.8")
     assert (found.verdict, found.why) == ("inconclusive", "the timing of one of its cells is not valid")
+    near = judged(sweep, "speedup(gpus=2) > 1.98")
+    assert near.lo < 1 < near.hi and (near.why, near.seeds_to_settle) == (found.why, None)
     assert judged(sweep, "speedup(gpus=4) > 3").verdict == "confirmed"
     assert judged(sweep, "accuracy(gpus=2) == accuracy(gpus=1)", margin=0.01).verdict == "confirmed"
 
