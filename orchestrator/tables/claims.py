@@ -16,8 +16,9 @@ _TOLERATED = {"<": "+", ">": "−", "=": "±"}
 """How a margin changes what is claimed."""
 
 _ONE_PROCESS = (
-    "In one process: it timed all seeds of a cell. Processes differ in speed by chance, which the interval does not"
-    " include then: it is too narrow, and the verdict too sure (workers=per_seed uses other processes for each seed)."
+    "In one process: a single process timed all seeds of a cell. Processes differ in speed by chance. The interval does"
+    " not include that, so it is too narrow, and the verdict too certain (workers=per_seed uses other processes for"
+    " each seed)."
 )
 
 
@@ -47,7 +48,7 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
     ]
     table = pd.DataFrame(rows)
     about = (
-        "Measured and claimed are the two sides of the expression, means over the seeds; behind them their"
+        "Measured and claimed are the two sides of the expression, means over the seeds; next to them is their"
         f" {compared} with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it,"
         " and refuted if none of it does."
     )

@@ -26,12 +26,12 @@ _NOT_PAIRED = (
     " (docs/results/statistics.md)."
 )
 _ONE_PROCESS = (
-    "one process timed all seeds. Processes differ in speed by chance, which the intervals do not include then:"
-    " they are too narrow (workers=per_seed uses other processes for each seed)."
+    "one process timed all seeds. Processes differ in speed by chance. These intervals do not include that, so they are"
+    " too narrow (workers=per_seed uses other processes for each seed)."
 )
 _LAUNCHES = (
     "mostly for kernel launches, in which processes differ by up to half: workers=per_seed with three seeds or more"
-    " measures how much, trainable.cuda_graph=on avoids most launches."
+    " measures how much, and trainable.cuda_graph=on avoids most launches."
 )
 _ELSEWHERE = (
     "ran on other machines than the baseline, or on the same ones after a restart (same_machines): differences between"

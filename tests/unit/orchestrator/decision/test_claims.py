@@ -160,7 +160,7 @@ def test_a_claim_about_speed_that_rests_on_one_process_says_so(record_of: Record
 
     one, each = {1: "abc", 2: "aaa"}, {1: "abc", 2: "abc"}
     assert "| 3 in one process | " in told(one, "speedup(gpus=2) > 1.5")
-    assert "In one process: it timed all seeds of a cell." in told({1: "aaa", 2: "abc"}, "speedup(gpus=2) > 1.5")
+    assert "In one process: a single process timed all seeds" in told({1: "aaa", 2: "abc"}, "speedup(gpus=2) > 1.5")
     for unmarked in (told(each, "speedup(gpus=2) > 1.5"), told(one, "accuracy(gpus=2) > .8")):
         assert "one process" not in unmarked and "confirmed" in unmarked
 
@@ -195,7 +195,7 @@ def test_what_is_claimed_is_told_in_words(
 GOLDEN = """\
 # Claims: demo
 
-Measured and claimed are the two sides of the expression, means over the seeds; behind them their ratio (×) or\
+Measured and claimed are the two sides of the expression, means over the seeds; next to them is their ratio (×) or\
  difference with its 95% interval, paired by seed. A claim is confirmed if the whole interval agrees with it, and\
  refuted if none of it does.
 
