@@ -89,7 +89,7 @@ def test_a_cluster_without_room_is_told_once(monkeypatch):
         display.refresh()
         display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=100.0))
         display.refresh()
-    assert screen.file.getvalue().count("for room that others use") == 1
+    assert screen.file.getvalue().count("for resources that others use") == 1
 
 
 def test_on_a_narrow_terminal_the_whole_trial_is_there_and_what_is_said_stands_above_the_table():
