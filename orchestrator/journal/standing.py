@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from orchestrator.journal.line import Kind, Record
-from orchestrator.journal.timing import with_timing
+from orchestrator.journal.timing import not_repeated, with_timing
 from sweeps.status import Status
 
 
@@ -66,8 +66,9 @@ class Standing:
             return _noted(row, f"a repetition of its timing ended as {_end_of(value)}")
         if value.get("spoiled"):
             return _noted(row, f"timed again, in vain: {value['spoiled']}")
-        self._results[trial_id] = with_timing(self._trained[trial_id], value)
-        return _noted(self._results[trial_id], "timed again, alone")
+        row = self._results[trial_id] = with_timing(self._trained[trial_id], value)
+        spoiled = ", ".join(not_repeated(row, value))
+        return _noted(row, "timed again, alone" + (f", except {spoiled}" if spoiled else ""))
 
 
 def standing(records: Iterable[Record]) -> Iterator[Record]:

@@ -15,7 +15,8 @@ _OF_THE_WINDOW = frozenset(
     )
 )
 _OF_A_STEP = "step_"
-_OF_THE_TRAINING = frozenset(("first_epoch_s", "train_s", "time_to_target_s", "energy_j", "energy_source"))
+_TRAINED = ("first_epoch_s", "train_s", "time_to_target_s", "energy_j")
+_OF_THE_TRAINING = (*_TRAINED, "energy_source")
 """Which a repetition that ends with its window cannot measure."""
 _SPEEDS = ("samples_per_s", "epoch_s", "window_s")
 _HARDWARE_AND_SOFTWARE = ("device_model", "driver", "cuda", "cudnn", "nccl", "torch")
@@ -39,6 +40,11 @@ def not_timed(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
     of_row, found = _metrics(row), timing_of(timed)["metrics"]
     needed = [name for name in _SPEEDS if name in of_row] or ["train_s"]
     return [name for name in needed if name not in found]
+
+
+def not_repeated(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
+    """The row's times and energies that are still of its training, whose timing was spoiled."""
+    return [name for name in _TRAINED if name in _metrics(row) and not _is_timing(name, timed)]
 
 
 def comparable(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:

@@ -99,6 +99,12 @@ def test_a_repetition_that_only_times_gives_its_row_that_timing_and_nothing_else
     assert read([SWEEP, ok, timed(repeats="whole")]).metrics == MERGED | {"train_s": 5.0}
 
 
+def test_the_row_says_which_times_are_still_of_the_spoiled_training(record_of):
+    ok = end(record_of, Status.OK, metrics=FIRST | {"train_s": 9.0, "first_epoch_s": 3.0})
+    assert read([SWEEP, ok, timed()]).note == "timed again, alone, except first_epoch_s, train_s"
+    assert read([SWEEP, ok, timed(repeats="whole")]).note == "timed again, alone"
+
+
 def test_one_that_failed_or_was_spoiled_leaves_the_row_as_it_was_and_is_told(record_of):
     ok = end(record_of, Status.OK, metrics=FIRST)
     spoiled, failed = timed(spoiled="others took 12%"), timed(Status.FAILED, note="no port")
