@@ -17,7 +17,7 @@ from orchestrator.config.request import Request
 from orchestrator.config.terms import Terms
 from orchestrator.decision.choice import TIE, Choice, choose
 from orchestrator.decision.contest import Contest
-from orchestrator.decision.left_out import Spoiled, commonest_end, may_be_chosen, spoiled
+from orchestrator.decision.left_out import Eligible, Spoiled, commonest_end, spoiled
 from orchestrator.journal.record import TrialRecord
 from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.means import Array, Interval, Moments, logs
@@ -58,7 +58,8 @@ class Total:
 class Contenders:
     """The cells to choose from, and the choice.
 
-    Rows are cells: the candidates, and the baseline even if its objective is not known or its timing is not valid.
+    Rows are cells: the candidates, those that repeat another one's training, whose accuracies count all the same, and
+    the baseline even if its objective is not known or its timing is not valid.
     """
 
     cells: pd.DataFrame
@@ -139,9 +140,11 @@ class Contenders:
         trials = only_sound(trials)
         found = measured(trials, terms.objective, terms.target, terms.price_per_gpu_hour, terms.budget)
         trials, cells = trials.assign(objective=found.values), cells.reset_index(drop=True)
-        kept, left_out = may_be_chosen(cells, trials, found.name)
-        baseline = baseline_row(cells[cells["status"] == Status.OK.value], tuple(terms.axes.values()))
-        rows = kept | (cells.index == baseline)
+        eligible = Eligible.of(cells, trials, found.name, terms.axes)
+        kept = eligible.kept
+        to_compare = (cells["status"] == Status.OK.value) & ~eligible.repeats
+        baseline = baseline_row(cells[to_compare], tuple(terms.axes.values()))
+        rows = kept | eligible.repeats | (cells.index == baseline)
         own, candidates = cells[rows].reset_index(drop=True), kept[rows].to_numpy()
         contest = Contest(
             objective=np.where(candidates[:, None], _by_seed(trials, own, "objective"), np.nan),
@@ -161,8 +164,8 @@ class Contenders:
             measure=found,
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
-            left_out=left_out,
-            spoiled=spoiled(cells[~kept], trials, columns),
+            left_out=eligible.left_out,
+            spoiled=spoiled(cells[~kept & ~eligible.repeats], trials, columns),
             commonest_end=commonest_end(trials),
             totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
             unfinished=terms.unfinished,

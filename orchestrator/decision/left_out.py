@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,10 +15,13 @@ from orchestrator.statistics.means import Moments, logs
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
 from orchestrator.text.cell_in_words import in_words
+from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 
 _LONGEST_NOTE = 200
 """Maximum length of a trial's note in a sentence, in characters."""
+
+_SAME = "at the reference batch, where rules and warm-ups change nothing, and so the same training as"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,19 +54,50 @@ def remedy_of(fault: Fault, rerun: str = "all", *, unfinished: bool = False) -> 
     return f"run it again (rerun={rerun}), or with further seeds, while nothing else uses the machine"
 
 
-def may_be_chosen(cells: pd.DataFrame, trials: pd.DataFrame, measure: str) -> tuple[pd.Series[Any], list[str]]:
-    """Whether each cell may be chosen, and why others may not; `measure` names what is minimised."""
-    ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
-    known = _known(cells, trials)
-    valid = known & is_valid(cells["timing_valid"])
-    kept = valid if valid.any() else known
-    lines = [
-        figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
-        figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
-        figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
-        figures.counted(int((known & ~kept).sum()), "cell has no valid timing", "cells have no valid timing"),
-    ]
-    return kept, [line for line in lines if line]
+@dataclass(frozen=True, kw_only=True)
+class Eligible:
+    """Which of a summary's cells may be chosen; one entry per cell."""
+
+    kept: pd.Series[Any]
+    repeats: pd.Series[Any]
+    """Which are not kept because they are the same training as another one (see `_repeats`)."""
+    left_out: Sequence[str]
+    """A line for each reason why cells are not kept."""
+
+    @staticmethod
+    def of(cells: pd.DataFrame, trials: pd.DataFrame, measure: str, axes: Mapping[str, str]) -> Eligible:
+        """`measure` names what is minimised; `axes` has the column of each axis that tells cells apart."""
+        ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
+        known = _known(cells, trials)
+        valid = known & is_valid(cells["timing_valid"])
+        timed = valid if valid.any() else known
+        repeats = _repeats(cells, known, timed, axes)
+        lines = [
+            figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
+            figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
+            figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
+            figures.counted(int((known & ~timed).sum()), "cell has no valid timing", "cells have no valid timing"),
+            figures.counted(int((timed & repeats).sum()), f"cell is {_SAME} another one", f"cells are {_SAME} others"),
+        ]
+        return Eligible(kept=timed & ~repeats, repeats=repeats, left_out=[line for line in lines if line])
+
+
+def _repeats(
+    cells: pd.DataFrame, known: pd.Series[Any], timed: pd.Series[Any], axes: Mapping[str, str]
+) -> pd.Series[Any]:
+    """Whether each cell is the same training as another one: only chance would choose between the two.
+
+    At the reference batch these rules and all warm-ups are (see `Comparison.references`). The first of such cells
+    stands for all: one whose timing counts, of those one with rule `none`.
+    """
+    batch = cells.set_index("cell_id")["global_batch_size"]
+    at_reference = cells["global_batch_size"] == batch.reindex(cells["reference_cell_id"]).to_numpy()
+    alike = [column for axis, column in axes.items() if axis not in ("lr_rule", "warmup_epochs")]
+    same = known & at_reference & cells["lr_rule"].isin(SAME_AT_REFERENCE)
+    ranked = cells.assign(untimed=~timed, scaled=cells["lr_rule"] != "none")[same]
+    found = ranked.sort_values(["untimed", "scaled"], kind="stable")
+    further = found.index[found.duplicated([*alike, "device", "lr_multiplier"])]
+    return pd.Series(cells.index.isin(further), index=cells.index)
 
 
 def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:

@@ -110,13 +110,16 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
     ok = [record for record in records if record.status is Status.OK]
     if not ok:
         return {}
+    import numpy as np
+
     from orchestrator.decision.contenders import Contenders
 
     found = Contenders.among(request, ok)
     accuracy = [float(value) for value in found.cells["val_accuracy"]]
     measured = not any(map(math.isnan, accuracy))
+    levels = np.log(found.totals[request.criteria.objective].means()).tolist()
     return {
-        str(cell): (float(level), own) if measured else (float(level),)
-        for cell, level, own in zip(found.cells["cell_id"], found.choice.log_objective.point, accuracy, strict=True)
+        str(cell): (level, own) if measured else (level,)
+        for cell, level, own in zip(found.cells["cell_id"], levels, accuracy, strict=True)
         if not math.isnan(level)  # the baseline is there without, too
     }

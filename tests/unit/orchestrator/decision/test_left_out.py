@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from orchestrator.journal.record import TrialRecord
 from orchestrator.tables.recommendation import recommendation_markdown
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measured
@@ -163,3 +164,44 @@ def test_what_was_skipped_is_not_told_as_if_it_had_failed(record_of: RecordOf) -
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000)) for g in (1, 2) for s in range(3)]
     records += [record_of(4, 0, Status.SKIPPED, note="a rule"), record_of(8, 0, Status.OOM, note="memory")]
     assert "Not considered: 1 cell is not ok; 1 cell was skipped." in decided(records).reasons
+
+
+SAME = "at the reference batch, where rules and warm-ups change nothing, and so the same training as another one"
+
+
+@pytest.mark.parametrize("seeds", [1, 3])
+def test_of_cells_that_are_one_training_the_plainest_stands_for_all(record_of: RecordOf, seeds: int) -> None:
+    """By its one seed `linear` was 22% faster, by chance alone; at another batch it is another training."""
+    rates = {(32, "linear"): 122, (32, "none"): 100, (32, "adascale"): 90, (64, "none"): 50, (64, "linear"): 51}
+    records = [
+        record_of(1, s, batch=batch, lr_rule=rule, metrics=measured(rate, 0.9 + s / 1000))
+        for (batch, rule), rate in rates.items()
+        for s in range(seeds)
+    ]
+    found = decided(records)
+    assert (found.cell_id, found.baseline_cell_id) == ("1-32-none", "1-32-none")
+    assert f"Not considered: 1 cell is {SAME}." in found.reasons and found.reasons[0].startswith("Of 4 cells")
+    assert "1-32-linear" not in {each.cell_id for each in (*found.front, *found.shortlist)}
+
+
+def test_a_valid_timing_stands_for_the_same_training_without_one(record_of: RecordOf) -> None:
+    spoiled = [record_of(1, s, metrics=measured(400, 0.9 + s / 1000) | SHORT) for s in range(3)]
+    valid = [record_of(1, s, lr_rule="linear", metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
+    valid += [record_of(2, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
+    found = decided([*spoiled, *valid])
+    assert (found.cell_id, found.baseline_cell_id) == ("1-32-linear", "1-32-linear")
+
+
+def test_warm_ups_change_nothing_at_the_reference_batch_and_much_beyond(record_of: RecordOf) -> None:
+    def records(batch: int, lr: float) -> list[TrialRecord]:
+        return [
+            record_of(
+                1, s, batch=batch, lr=lr, axes={"warmup_epochs": w}, metrics=measured(batch + w, 0.9 + (s + w) / 1000)
+            )
+            for w in (0, 5)
+            for s in range(3)
+        ]
+
+    axes = {"axes": {"device_batch_size": "device_batch_size", "warmup_epochs": "warmup_epochs"}}
+    assert f"Not considered: 1 cell is {SAME}." in decided(records(32, 0.1), **axes).reasons
+    assert not any("Not considered" in line for line in decided([*records(64, 0.2)], **axes).reasons)

@@ -10,7 +10,7 @@ from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measure
 
 
 def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_of: RecordOf) -> None:
-    rates = {(1, "none"): 100, (1, "sqrt"): 110, (2, "none"): 205, (2, "sqrt"): 202, (2, "linear"): 300}
+    rates = {(1, "none"): 100, (1, "adascale"): 110, (2, "none"): 205, (2, "sqrt"): 202, (2, "linear"): 300}
     accuracies = {(2, "none"): 0.9, (2, "sqrt"): 0.905, (2, "linear"): 0.8}  # the first two tie: accuracy chooses
     records = [
         record_of(gpus, s, lr_rule=rule, metrics=measured(rate, accuracies.get((gpus, rule), 0.9) + s / 1000))
@@ -19,7 +19,7 @@ def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_o
     ]
     found = decided(records)
     best = {count.gpus: count.best.cell_id for count in found.gpu_counts if count.best}
-    assert best == {1: "1-32-sqrt", 2: "2-32-sqrt"} and found.cell_id == best[2]
+    assert best == {1: "1-32-adascale", 2: "2-32-sqrt"} and found.cell_id == best[2]
     dearest = decided(records, objective="cost").gpu_counts
     assert [count.gpus for count in dearest] == [1, 2]
     assert decided([record for record in records if record.gpus == 2]).gpu_counts == ()
@@ -32,14 +32,14 @@ def test_of_the_cells_that_tie_at_a_number_of_gpus_the_most_accurate_is_its_best
             record_of(gpus, s, lr_rule=rule, metrics=measured(rate, accuracy + s / 1000))
             for gpus, rule, rate, accuracy in (
                 (1, "none", 101, 0.9),
-                (1, "sqrt", 100, 0.904),
-                (1, "linear", 98, 0.95),
+                (1, "lars", 100, 0.904),
+                (1, "adascale", 98, 0.95),
                 (2, "none", 200, 0.9),
             )
             for s in range(3)
         ]
     )
-    assert [count.best and count.best.cell_id for count in found.gpu_counts] == ["1-32-sqrt", "2-32-none"]
+    assert [count.best and count.best.cell_id for count in found.gpu_counts] == ["1-32-lars", "2-32-none"]
     assert found.cell_id == "2-32-none"
 
 
