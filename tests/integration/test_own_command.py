@@ -62,4 +62,4 @@ def test_what_is_wrong_with_a_command_is_told_before_it_starts(place):
         "trainable.argv='train.py {batch} --json {{}}'",
     )
     assert status == 2 and out == "" and not (place.folder / "results").exists()
-    assert all(part in err for part in ("{batch} is neither", "loss='(' is no regular", "needs own_ranks")), err
+    assert all(part in err for part in ("{batch} is neither", "loss='(' is not a regular", "needs own_ranks")), err
