@@ -13,11 +13,11 @@ ROOT = Path(__file__).parent.parent
 
 API = (
     ("orchestrator.library", "orchestrator/library.py"),
-    ("orchestrator.notebook_pictures", "orchestrator/notebook_pictures.py"),
+    ("orchestrator.library", "orchestrator/library.py"),
     ("trainables.context", "trainables/context.py"),
     ("trainables.throughput", "trainables/throughput.py"),
     ("trainables.process_group", "trainables/process_group.py"),
-    ("trainables.rank_environment", "trainables/rank_environment.py"),
+    ("trainables.rank", "trainables/rank.py"),
     ("trainables.data.dataset", "trainables/data/dataset.py"),
 )
 """The modules that a user's own code imports."""
@@ -61,8 +61,8 @@ def _yaml(path: Path, title: str) -> Iterator[str]:
 
 
 def _columns_page() -> Iterator[str]:
-    from orchestrator.collection.collector import COLUMNS as TRIALS
-    from orchestrator.collection.summary import COLUMNS, FURTHER
+    from orchestrator.analysis.cells import COLUMNS, FURTHER
+    from orchestrator.analysis.trials import COLUMNS as TRIALS
 
     yield "# Columns of the tables\n\nUnits are in the names. Empty means not measured, never 0."
     yield "[How they are made](../numbers.md)."

@@ -18,13 +18,13 @@ def main() -> int:
         remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
         print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
         return 2
-    from orchestrator.command_line.output_streams import outlast_readers
-    from orchestrator.driver.interrupt import INTERRUPTED, end_at_once
-    from orchestrator.last_words import leave
+    from orchestrator.cli.streams import outlast_readers
+    from orchestrator.exit import leave
+    from orchestrator.run.interrupt import INTERRUPTED, end_at_once
 
     outlast_readers()
     _hear(end_at_once)  # until a sweep runs there is nothing to clean up
-    from orchestrator.app import main as app
+    from orchestrator.cli.app import main as app
 
     if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`: the user's own code is here
         sys.path.insert(0, os.getcwd())

@@ -1,26 +1,85 @@
-"""Sweeps from within a program or a notebook: `from orchestrator import plan_sweep, run_sweep, load_results`."""
+"""Sweeps from within a program or a notebook: `from orchestrator import plan_sweep, run_sweep, load_results`.
+
+The report's pictures, as a notebook shows them at the end of a cell.
+"""
 
 from __future__ import annotations
 
+import base64
+import html
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, redirect_stdout
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from orchestrator.config.override_text import overrides_of
-from orchestrator.journal.soundness import read_results
-from orchestrator.notebook_pictures import NotebookPictures
-from orchestrator.storage import curve
-from orchestrator.storage.layout import JOURNAL, METRICS, Layout, results_below
-from sweeps.mistakes import MistakesError
+from orchestrator.config.overrides import overrides_of
+from orchestrator.store import trial_files
+from orchestrator.store.history import read_results
+from orchestrator.store.layout import JOURNAL, METRICS, Layout, results_below
+from sweeps.errors import MistakesError
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from orchestrator.command_line.configured_sweep import ConfiguredSweep
+    from orchestrator.cli.configured_sweep import ConfiguredSweep
+
+_IN_DOCUMENT = re.compile(r"!\[(?P<title>[^\]]*)\]\([^)]*?(?P<name>\w+)\.png\)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NotebookPicture:
+    """One picture; `svg` is the file's content."""
+
+    name: str
+    title: str
+    svg: str
+
+    def _repr_html_(self) -> str:
+        """As an image of its own, so that no style of it reaches the notebook."""
+        data = base64.b64encode(self.svg.encode()).decode()
+        return f'<img alt="{html.escape(self.title)}" src="data:image/svg+xml;base64,{data}">'
+
+
+class NotebookPictures(Mapping[str, NotebookPicture]):
+    """By name (`speedup`, `accuracy`, `loss`, …), in the report's order; shows all of them."""
+
+    def __init__(self, pictures: Mapping[str, NotebookPicture]) -> None:
+        self._pictures = dict(pictures)
+
+    @staticmethod
+    def of(layout: Layout) -> NotebookPictures:
+        """The pictures of the last report; FileNotFoundError where a sweep has none (`report.html=false`)."""
+        if not layout.document.is_file():
+            raise FileNotFoundError(f"there is no {layout.document}: no trial has ended yet, or report.html=false")
+        found = [(each["name"], each["title"]) for each in _IN_DOCUMENT.finditer(layout.document.read_text())]
+        files = {name: (title, Path(layout.pictures / f"{name}.svg")) for name, title in found}
+        return NotebookPictures(
+            {
+                name: NotebookPicture(name=name, title=title, svg=file.read_text())
+                for name, (title, file) in files.items()
+                if file.is_file()
+            }
+        )
+
+    def __getitem__(self, name: str) -> NotebookPicture:
+        """KeyError names what there is."""
+        if name not in self._pictures:
+            raise KeyError(f"{name!r} is not one of {', '.join(self._pictures)}")
+        return self._pictures[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._pictures)
+
+    def __len__(self) -> int:
+        return len(self._pictures)
+
+    def _repr_html_(self) -> str:
+        """One below the other."""
+        return "\n".join(f"<p>{picture._repr_html_()}</p>" for picture in self._pictures.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +116,7 @@ class SweepResults:
         layout = Layout(self.folder)
         layout = replace(layout, set_aside=read_results(layout).set_aside)
         trials = sorted(path.parent.name for path in layout.trials.glob(f"*/{METRICS}"))
-        rows = ((trial_id, row) for trial_id in trials for row in curve.read(layout.metrics(trial_id))[0])
+        rows = ((trial_id, row) for trial_id in trials for row in trial_files.read(layout.metrics(trial_id))[0])
         return pd.DataFrame([{"trial_id": trial_id, **row} for trial_id, row in rows])
 
     def markdown(self, name: str) -> str:
@@ -115,7 +174,7 @@ def run_sweep(
     Raises MistakesError with everything that is wrong with the request, before anything starts; failed trials are rows,
     and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
     """
-    from orchestrator.command_line.modes import MODES
+    from orchestrator.cli.modes import MODES
 
     with _silence(quiet), _configured(config, overrides, config_dir) as configured:
         mode, folder = configured.request.mode, configured.request.results_dir
@@ -165,9 +224,9 @@ def _configured(
 
     Hydra's output folder is not made. Raises MistakesError, and TypeError if `config` is not a config.
     """
-    from orchestrator.command_line.checking import checked, composed
-    from orchestrator.composition.overrides import rewritten
-    from orchestrator.composition.search_path import initialised, with_search_path
+    from orchestrator.cli.request_checks import checked, composed
+    from orchestrator.config.compose import rewritten
+    from orchestrator.config.search_path import initialised, with_search_path
 
     if not isinstance(config, Mapping | str | None):
         raise TypeError(f"config must be a mapping, or overrides as one string each; not {config!r}")

@@ -1,14 +1,34 @@
-"""Expands axes to points: the grid of a sweep, with zipped axes and excluded combinations."""
+"""Expands axes to points: the grid of a sweep, with zipped axes and excluded combinations.
+
+What counts as a number in a config or a record; unlike in Python, booleans do not.
+
+Flattens nested configs to dotted keys.
+"""
 
 from __future__ import annotations
 
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeGuard
 
-from sweeps.mistakes import nearest
-from sweeps.number import is_endless
+from sweeps.errors import nearest
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number, whole or not; it may be NaN or infinite."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number; 1.0 is not."""
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def is_endless(value: object) -> bool:
+    """Whether it is a number but not finite; NaN is not finite, either."""
+    return isinstance(value, float) and not math.isfinite(value)
+
 
 Axes = Mapping[str, Sequence[Any]]
 Point = dict[str, Any]
@@ -113,3 +133,12 @@ def _repeated(values: Sequence[Any]) -> list[Any]:
     if _differ(values):
         return []
     return [value for index, value in enumerate(values) if value in values[:index] and value not in values[index + 1 :]]
+
+
+def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value with its dotted key (`budget.epochs`); an empty section counts as a value."""
+    for key, value in config.items():
+        if isinstance(value, Mapping) and value:
+            yield from flat(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value

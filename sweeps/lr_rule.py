@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.mistakes import unknown
+from sweeps.errors import unknown
 from sweeps.trial import LearningRate
 
 UNKNOWN = "unknown"

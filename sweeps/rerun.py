@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from sweeps.axes import distinct, matches
-from sweeps.mistakes import nearest
+from sweeps.errors import nearest
 from sweeps.trial import TrialSpec
 
 WORDS = ("none", "failed", "all")

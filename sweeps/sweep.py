@@ -1,4 +1,13 @@
-"""A sweep, and the trials it stands for."""
+"""A sweep, and the trials it stands for.
+
+Batch arithmetic: global_batch_size = device_batch_size × devices × grad_accum_steps.
+
+A rank is a process; it drives one device, or several, among which its share is divided again.
+
+Turns a number of GPUs into the processes that use them.
+
+The part of trials that their config determines, independent of the point of the grid.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +15,150 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeps import batch as batches
-from sweeps.axes import Axes, Point, axes_mistakes, distinct, points, size
-from sweeps.gang import INDEPENDENT, UNEQUAL, gang
+from sweeps.axes import Axes, Point, axes_mistakes, distinct, is_endless, is_number, is_whole, points, size
+from sweeps.errors import MistakesError
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
-from sweeps.mistakes import MistakesError
-from sweeps.number import is_endless, is_number, is_whole
-from sweeps.setup import Setup
 from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
+
+
+def divide_global(
+    global_batch_size: int, ranks: int, *, devices_per_rank: int = 1, grad_accum_steps: int = 1, uneven: bool = False
+) -> Batch:
+    """The shares of a global batch. Raises ValueError if it does not divide evenly, unless `uneven`.
+
+    Uneven shares differ by at most one sample, the larger ones first.
+    """
+    _check_positive("global_batch_size", global_batch_size)
+    micro_batch, rest = divmod(global_batch_size, grad_accum_steps)
+    if rest:
+        raise ValueError(
+            f"global_batch_size={global_batch_size} is not divisible by grad_accum_steps={grad_accum_steps}"
+        )
+    share, larger = divmod(micro_batch, ranks)
+    if larger and not uneven:
+        raise ValueError(
+            f"global_batch_size={global_batch_size} is not divisible by {ranks} ranks × {grad_accum_steps}"
+            " accumulation steps (uneven_batch=true allows unequal shares)"
+        )
+    if not share:
+        raise ValueError(f"global_batch_size={global_batch_size} leaves some of {ranks} ranks without a sample")
+    shares = tuple(share + (rank < larger) for rank in range(ranks))
+    return Batch(
+        global_batch_size=global_batch_size,
+        grad_accum_steps=grad_accum_steps,
+        shares=shares,
+        devices_per_rank=devices_per_rank,
+    )
+
+
+def multiply_device(
+    device_batch_size: int, ranks: int, *, devices_per_rank: int = 1, grad_accum_steps: int = 1
+) -> Batch:
+    """The batch in which every device takes `device_batch_size` samples per pass."""
+    _check_positive("device_batch_size", device_batch_size)
+    share = device_batch_size * devices_per_rank
+    return Batch(
+        global_batch_size=share * ranks * grad_accum_steps,
+        grad_accum_steps=grad_accum_steps,
+        shares=(share,) * ranks,
+        devices_per_rank=devices_per_rank,
+    )
+
+
+def _check_positive(name: str, value: int) -> None:
+    if not is_whole(value) or value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, not {value!r}")
+
+
+INDEPENDENT = "independent"
+"""The strategy that trains an independent model on every rank, each with its share of the batch."""
+
+UNEQUAL = "ddp_unequal"
+"""The strategy in which ranks take shares of the batch in proportion to their speed."""
+
+STRATEGIES = ("single", "data_parallel", "ddp", UNEQUAL, INDEPENDENT, "own_ranks")
+"""How the ranks of a trial train together; `trainables.step.strategies` does it."""
+
+ONE_PROCESS = ("single", "data_parallel", "own_ranks")
+"""Strategies in which a single process drives all GPUs of a trial (`own_ranks`: by starting further processes)."""
+
+
+def gang(
+    gpus: float,
+    *,
+    strategy: str,
+    device: str,
+    gpus_per_worker: float | None,
+    cpus_per_worker: int | None,
+    cores_per_gpu: int,
+) -> Gang:
+    """The gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
+
+    If `cpus_per_worker` is None, a rank gets its GPUs' share of the cores, or one core without GPUs.
+
+    gpus = ranks × gpus_per_rank. A fraction of a GPU is one rank, because NCCL refuses two ranks on one device.
+    Raises ValueError if no such gang exists.
+    """
+    if not is_number(gpus) or gpus <= 0:
+        hint = ": sweep.axes.gpus=auto tries 1, 2, 4 … up to all GPUs" if isinstance(gpus, str) else ""
+        raise ValueError(f"gpus must be a number above 0, not {gpus!r}{hint}")
+    if strategy == "data_parallel" and device == "cpu":
+        raise ValueError("strategy=data_parallel drives GPUs from one process, but there are none here: use ddp")
+    if strategy == "single" and gpus > 1:
+        raise ValueError(f"strategy=single is one process on one device, not gpus={gpus:g}: use ddp or data_parallel")
+    per_rank = gpus_per_worker or (gpus if strategy in ONE_PROCESS else min(1, gpus))
+    ranks = gpus / per_rank
+    if ranks != int(ranks):
+        raise ValueError(f"gpus={gpus:g} is not a whole number of workers with {per_rank:g} GPUs each")
+    if ranks > 1 and per_rank < 1:
+        raise ValueError(
+            f"gpus={gpus:g} with resources.gpus_per_worker={per_rank:g} would put several ranks on one GPU;"
+            f" a fraction is for a single rank: sweep.axes.gpus=[{per_rank:g}]"
+        )
+    if per_rank > 1 and per_rank != int(per_rank):
+        raise ValueError(f"gpus={gpus:g} is neither a fraction of one GPU nor a whole number of GPUs")
+    if strategy in ONE_PROCESS and ranks > 1:
+        raise ValueError(f"strategy={strategy} is one process, so resources.gpus_per_worker={per_rank:g} does not fit")
+    if device == "cpu" and strategy == "own_ranks" and per_rank == int(per_rank):
+        workers = int(per_rank)
+        cores = workers * (cpus_per_worker or 1)
+        return Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=cores, workers_per_rank=workers)
+    if device == "cpu" and per_rank != 1:
+        raise ValueError(f"gpus={gpus:g} does not fit a machine without GPUs, where it counts worker processes")
+    if device == "cpu":
+        return Gang(ranks=int(ranks), gpus_per_rank=0, cpus_per_rank=cpus_per_worker or 1)
+    cores = cpus_per_worker or max(1, int(cores_per_gpu * per_rank))
+    return Gang(ranks=int(ranks), gpus_per_rank=per_rank, cpus_per_rank=cores)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """What is common to all trials with the same config axes: the resolved config, read once."""
+
+    trainable: str
+    config: Mapping[str, Any]
+    """The sections a trainable may read, including `optimizer` if the trainable has such a section."""
+    reference_lr: float
+    reference_batch_size: int
+    optimizer: Mapping[str, Any]
+    """The optimizer's config with its `name`; `unknown` for code that does not reveal its optimizer."""
+    strategy: str
+    """`auto`: one process for one rank, DDP for several."""
+    device: str
+    gpus_per_worker: float | None
+    gpu_types: tuple[str, ...] = ()
+    """Required types of GPUs; empty for any."""
+    cpus_per_worker: int | None
+    """None: the share of the cores that belongs to a rank's GPUs."""
+    cores_per_gpu: int
+    timing: str
+    grad_accum_steps: int
+    uneven_batch: bool
+    warmup_epochs: float
+    identity: Mapping[str, Any]
+    """The config's part of a trial's identity: the request as written, and versions of sources and data."""
+
 
 STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
 """Axes with a meaning of their own; every other axis is a config key or a config group."""
@@ -160,7 +304,7 @@ _ONE_RANK = Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1)
 def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
     ranks, each, accumulate = held.ranks, held.devices_per_rank, setup.grad_accum_steps
     if asked.get("device_batch_size") is None:
-        return batches.divide_global(
+        return divide_global(
             asked["global_batch_size"],
             ranks,
             devices_per_rank=each,
@@ -168,7 +312,7 @@ def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
             uneven=setup.uneven_batch or setup.strategy == UNEQUAL,
         )
     size = asked["device_batch_size"]
-    batch = batches.multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)
+    batch = multiply_device(size, ranks, devices_per_rank=each, grad_accum_steps=accumulate)
     if asked.get("global_batch_size") not in (None, batch.global_batch_size):
         devices = f"{ranks} ranks" if each == 1 else f"{ranks * each} devices"
         raise ValueError(

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from trainables import process_group
-from trainables.rank_environment import rank_environment
+from trainables.rank import rank_environment
 from trainables.throughput import throughput
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sweeps.mistakes import unknown
-from sweeps.number import is_number
+from sweeps.axes import is_number
+from sweeps.errors import unknown
 
 Figure = float | tuple[float, float]
 """A number, or the smallest and largest of several."""

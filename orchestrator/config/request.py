@@ -1,18 +1,58 @@
-"""The user's request, read from the composed config."""
+"""The user's request, read from the composed config.
+
+The sections of the composed config, and values that follow directly from them.
+
+What the user asks of the recommendation.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.sections import device, value_at
-from orchestrator.storage.cloud import is_uri
+from orchestrator.store.cloud import is_uri
+from orchestrator.store.secrets import NO_SECRETS
 from sweeps.axes import Axes
-from sweeps.limit import Limit
 from sweeps.rerun import Rerun
+from sweeps.status import Limit
 from sweeps.sweep import Sweep
+
+OWN_SECTIONS = (
+    *("mode", "backend", "workers", "results_dir", "local_results_dir", "rerun", "allow_changed", "verbose", "sweep"),
+    *("strategy", "retries", "equal_failures", "hang_s", "time_limit_s", "trusted_modules", "rerun_invalid"),
+    *("grad_accum_steps", "uneven_batch", "warmup_epochs", "resources", "cluster", "telemetry", "report", "plan"),
+    *("predict", "compare", "claims", "tracker", "objective", "tune", "init", "launch", "hydra"),
+)
+"""Config sections that the orchestrator reads; all others belong to the trainable."""
+
+IDENTIFYING = ("strategy", "grad_accum_steps", "uneven_batch", "warmup_epochs", "resources")
+"""Those that can change a trial's result: part of its identity as written, `auto` as `auto`."""
+
+AUTO_GPUS = "auto"
+"""The value of the axis `gpus` that stands for 1, 2, 4 … up to all GPUs."""
+
+
+def value_at(config: Mapping[str, Any], dotted: str) -> Any:
+    """The value under a dotted key; None if part of the path is missing."""
+    node: Any = config
+    for part in dotted.split("."):
+        node = node.get(part) if isinstance(node, Mapping) else None
+    return node
+
+
+def gpu_types(config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The GPU types that a gang requires; empty for any."""
+    asked = config["cluster"]["gpu_type"]
+    return tuple(asked) if isinstance(asked, list) else (asked,) if asked else ()
+
+
+def device(config: Mapping[str, Any]) -> str:
+    """The device that trials run on: cuda, cpu or auto; asking for a GPU type implies cuda."""
+    asked: str = config["resources"]["device"]
+    return "cuda" if asked == "auto" and gpu_types(config) else asked
+
 
 PHASES = ("probe", "train")
 """The phases that a sweep may have."""
@@ -224,3 +264,56 @@ class Request:
 def _scaling(asked: str, axes: Axes) -> str:
     """Resolve `auto`: an axis over the global batch keeps it as GPUs are added, which is strong scaling."""
     return asked if asked != "auto" else ("strong" if "global_batch_size" in axes else "weak")
+
+
+AT_YOUR_PRICE = "at your price"
+"""The unit of costs, since the currency of `report.price_per_gpu_hour` is not known."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Terms:
+    """The criteria of the choice, and what is needed to phrase commands for further seeds."""
+
+    objective: str = "time"
+    margin: float = 0.01
+    """In validation accuracy."""
+    target: float | None = None
+    """`trainable.target_accuracy`."""
+    budget: Mapping[str, Any] = field(default_factory=dict)
+    """The section `budget`, a trial's length; empty where it is an axis."""
+    price_per_gpu_hour: float | None = None
+    arguments: Sequence[str] = ()
+    """The command line, repeated in commands for more seeds."""
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """Axes that distinguish cells, {axis: column of the frames}."""
+    excludes: bool = False
+    """Whether the sweep excludes combinations of these axes."""
+    zips: bool = False
+    """Whether any of them advance together."""
+    unfinished: bool = False
+    """Whether planned trials have not run yet."""
+    nullable: frozenset[str] = frozenset()
+    """Axes with a null value, which frames hold as a missing one."""
+
+    @staticmethod
+    def of(request: Request, axes: Mapping[str, str], arguments: Sequence[str] | None = None) -> Terms:
+        """The terms in a request; `axes` maps each axis of the trials except the seed to its column.
+
+        `arguments` are those that produced the results, if they are not the request's own: a report may be requested
+        by the name of the results alone, and the sweep's `exclude` and `zip` are not known then.
+        """
+        sweep, criteria = request.sweep, request.criteria
+        is_another = set(axes) != set(sweep.axes) - {"seed"}
+        return Terms(
+            objective=criteria.objective,
+            margin=criteria.margin,
+            target=criteria.target_accuracy,
+            budget={} if any(axis.startswith("budget.") for axis in axes) else request.budget,
+            price_per_gpu_hour=criteria.price_per_gpu_hour,
+            arguments=tuple(NO_SECRETS.value(request.arguments) if arguments is None else arguments),
+            axes=dict(axes),
+            excludes=bool(sweep.exclude) or is_another,
+            zips=bool(sweep.zip) or is_another,
+            # `auto` stays a string until the machine is known
+            nullable=frozenset(axis for axis, values in sweep.axes.items() if any(each is None for each in values)),
+        )

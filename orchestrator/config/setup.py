@@ -10,13 +10,13 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, cast
 
-from orchestrator.config.sections import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
-from orchestrator.config.versions import Versions, command_version
-from orchestrator.scheduling.node import Node
-from orchestrator.storage.secrets import NO_SECRETS, Secrets
+from orchestrator.config.fingerprint import Versions, command_version
+from orchestrator.config.request import AUTO_GPUS, IDENTIFYING, OWN_SECTIONS, device, gpu_types
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import Axes
 from sweeps.identity import digest, without
-from sweeps.setup import Setup
+from sweeps.sweep import Setup
 
 _CODE = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from orchestrator.config.own_code import SHIPPED, is_installed
+from orchestrator.config.fingerprint import SHIPPED, is_installed
 
 KEY = "trusted_modules"
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
 
-from sweeps.mistakes import MistakesError, unknown
-from sweeps.number import is_whole
+from sweeps.axes import is_whole
+from sweeps.errors import MistakesError, unknown
 
 TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"

@@ -1,17 +1,166 @@
-"""Two phases: short probes of every speed, then training of only those cells that can still be recommended."""
+"""Two phases: short probes of every speed, then training of only those cells that can still be recommended.
+
+Which cells may still become the recommended one, in the middle of a sweep.
+
+Which cell a sweep will recommend once all of its seeds have run, judged by those that have. Pure.
+
+A cell's mean over all its seeds is its mean by now, and what its further seeds move it by. With n seeds of variance σ²
+and r to come that is a moderated t around 0 of variance σ²/n · r/(n + r): what is not known of the cell yet, and the
+noise of the seeds to come (the posterior predictive distribution of a normal mean, with a flat prior on it).
+"""
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any
 
-from orchestrator.journal.durations import speed
-from orchestrator.journal.outcome import Outcome
-from orchestrator.plan.prospects import Prospects
+import numpy as np
+import numpy.typing as npt
+
+from orchestrator.config.request import Request
+from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies, log_objectives
+from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
+from orchestrator.statistics.intervals import Array, Moments
+from orchestrator.store.history import speed
+from orchestrator.store.record import Outcome, TrialRecord
+from sweeps.axes import is_number
+from sweeps.equivalence import twins
+from sweeps.lr_rule import plainness
 from sweeps.probe import probe_of
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
+
+GIVEN_UP = 2
+"""A first seed that falls short of the baseline's same seed by so many margins ends with its training, and is not
+timed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospects:
+    """Cells by their ids."""
+
+    baseline: str = ""
+    """The cells that will be at the reference batch, and are trained first; empty if there are none."""
+    accuracy: float | None = None
+    """The mean validation accuracy, so far, of the cell that accuracies are compared with."""
+    by_seed: Mapping[int, float] = field(default_factory=dict)
+    """The same for each of its seeds."""
+    margin: float = 0.0
+    bounds: Mapping[str, float] = field(default_factory=dict)
+    """{open cell: validation accuracy of its next seed below which it is out}; without the baseline."""
+    levels: Mapping[str, float] = field(default_factory=dict)
+    """The objective as foretold by the probes, up to a common factor; without cells whose probe does not tell."""
+    trained: frozenset[str] = frozenset()
+    chosen: str = ""
+    """The best so far; empty if there is none."""
+    answer: str = ""
+    """The same, for people."""
+    open: frozenset[str] = frozenset()
+    """The trained cells that the whole sweep may yet choose; empty once the choice is sure."""
+    out: Mapping[str, Status] = field(default_factory=dict)
+    """Cells that cannot be recommended because of how one of their seeds ended."""
+    twins: Mapping[str, str] = field(default_factory=dict)
+    """{cell: another one with the same training}; only one of the two is trained."""
+
+    def bound(self, cell_id: str, seed: int) -> float | None:
+        """The validation accuracy below which this seed of the cell is not worth being tested and timed, if any is.
+
+        Of a first seed, when chance is unknown, what is far below that of the baseline with the same seed, which holds
+        out the same samples; of a further one see `Outlook.bound`.
+        """
+        if cell_id in self.trained or self.accuracy is None:
+            return self.bounds.get(cell_id)
+        return self.by_seed.get(seed, self.accuracy) - GIVEN_UP * self.margin
+
+    @staticmethod
+    def of(
+        request: Request,
+        planned: Sequence[TrialSpec],
+        ends: Mapping[str, TrialRecord],
+        probed: Mapping[str, Mapping[str, Any]],
+    ) -> Prospects:
+        """By the ends of the planned trials, and the probes of their speeds."""
+        known = [record for record in ends.values() if record.status is not Status.INFEASIBLE and _ran(record)]
+        # A cell's status is the worst of its seeds', and only an ok one can be chosen in the end.
+        out = {record.cell_id: record.status for record in known if record.status is not Status.OK}
+        plain = sorted(planned, key=lambda trial: (*plainness(trial.lr.rule, trial.lr.multiplier), trial.gpus))
+        trained = frozenset(record.cell_id for record in known)
+        baseline = _baseline(plain, request.criteria.reference_batch_size)
+        blank = Prospects(
+            baseline=baseline,
+            margin=request.criteria.margin,
+            levels=_levels(request, planned, probed),
+            trained=trained,
+            answer="no cell is ok",
+            out=out,
+            twins=twins(sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))),
+        )
+        ok = [record for record in known if record.cell_id not in out]
+        ended = {record.trial_id for record in known}
+        left = Counter(trial.cell_id for trial in planned if trial.trial_id not in ended)
+        return _judged(blank, request, ok, left) if ok else blank
+
+
+def _ran(record: TrialRecord) -> bool:
+    return record.skipped_by in ("", "early_stop")
+
+
+def _baseline(plain: Iterable[TrialSpec], reference_batch_size: int | None) -> str:
+    """Whom `contenders.baseline_row` will choose, as far as that does not depend on accuracies."""
+    at_reference = (trial.cell_id for trial in plain if trial.batch.global_batch_size == reference_batch_size)
+    return next(at_reference, "")
+
+
+def _levels(
+    request: Request, planned: Iterable[TrialSpec], probed: Mapping[str, Mapping[str, Any]]
+) -> dict[str, float]:
+    """Time for the budget, or its cost; nothing where the objective does not follow from throughput."""
+    if request.criteria.objective == "energy" or request.criteria.target_accuracy is not None:
+        return {}
+    seconds = {each.cell_id: (each.gpus_held, _seconds(each, probed.get(speed(each.axes), {}))) for each in planned}
+    by_cost = request.criteria.objective == "cost"
+    return {cell: s * (gpus if by_cost else 1) for cell, (gpus, s) in seconds.items() if s is not None}
+
+
+def _seconds(trial: TrialSpec, probe: Mapping[str, Any]) -> float | None:
+    """Of one epoch, sample or step, in whichever the budget is given; None where the probe does not tell."""
+    budget: Mapping[str, Any] = trial.config.get("budget") or {}
+    per_epoch, pace = probe.get("epoch_s"), probe.get("samples_per_s")
+    if not pace or budget.get("seconds") is not None:
+        return None
+    if budget.get("epochs") is not None:
+        return None if per_epoch is None else float(per_epoch)
+    return (trial.batch.global_batch_size if budget.get("steps") is not None else 1) / float(pace)
+
+
+def _judged(blank: Prospects, request: Request, ok: Sequence[TrialRecord], left: Mapping[str, int]) -> Prospects:
+    from orchestrator.decision.candidates import Contenders
+
+    found = Contenders.among(request, ok)
+    chosen, baseline = found.choice.favourite, found.contest.baseline
+    ids = [str(cell) for cell in found.cells["cell_id"]]
+    outlook = Outlook(contest=found.contest, left=[left[cell] for cell in ids])
+    rows = outlook.open(chosen)
+    return replace(
+        blank,
+        accuracy=None if baseline is None else float(found.cells["val_accuracy"][baseline]),
+        by_seed={} if baseline is None else _accuracies(ok, ids[baseline]),
+        bounds={ids[row]: bound for row in rows if (bound := outlook.bound(row)) is not None},
+        chosen="" if chosen is None else ids[chosen],
+        answer="no cell that can be chosen keeps the margin" if chosen is None else found.names[chosen],
+        open=frozenset(ids[row] for row in rows),
+    )
+
+
+def _accuracies(ok: Iterable[TrialRecord], cell_id: str) -> dict[int, float]:
+    """By seed, as far as they are known."""
+    accuracies = ((record.seed, record.metrics.get("val_accuracy")) for record in ok if record.cell_id == cell_id)
+    return {seed: float(value) for seed, value in accuracies if is_number(value)}
+
 
 RULE = "phases"
 """What `skipped_by` says of trials that were not asked for."""
@@ -95,3 +244,113 @@ def _bounded(trial: TrialSpec, prospects: Prospects) -> TrialSpec:
     if bound is None or not settings.get("probe"):
         return trial
     return replace(trial, config={**trial.config, "trainable": {**settings, "give_up_below": bound}})
+
+
+UNSETTLED = 2
+"""With one seed a cell, where chance is unknown: a cell that falls short by more than this many margins is out …"""
+
+ALIKE = 1.1
+"""… and so is one with more than this many times the best one's objective."""
+
+DRAWS = 4_000
+"""Of the end of the sweep; probabilities are accurate to ± 1%."""
+
+_SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outlook:
+    """The outlook of a contest in the middle of its sweep. Rows are cells."""
+
+    contest: Contest
+    left: Sequence[int]
+    """How many further seeds each cell may have."""
+
+    def open(self, chosen: int | None) -> set[int]:
+        """The cell that is chosen by now, if any is, and those that the whole sweep may choose: with a probability
+        above 1 - SURE, or as far as that cannot be said yet. None where it is sure, and the chosen one has enough.
+        """
+        level, p_chosen = self._log_objectives.point, self.p_chosen
+        short = self._shortfalls > UNSETTLED * self.contest.margin
+        beaten = np.full(len(level), False) if chosen is None else level > level[chosen] + math.log(ALIKE)
+        alike = np.isnan(p_chosen) & ~np.isnan(level) & ~beaten & ~short
+        if chosen is None:
+            return set(np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist())
+        if is_sure(p_chosen[chosen]) and not alike.any():
+            return {chosen} if self._log_objectives.n[chosen] < FEWEST_SEEDS else set()
+        return {chosen, *np.flatnonzero((p_chosen > 1 - SURE) | alike).tolist()}
+
+    @cached_property
+    def p_chosen(self) -> Array:
+        """That the whole sweep chooses the cell; NaN where chance is unknown, with one seed a cell.
+
+        By the rule of `decision.choice`: the least objective of those whose mean accuracy is within the margin, and of
+        several that are as good the most accurate, though that rule prefers one that is SURE to be as good.
+        Nor are accuracies pooled over like cells, which was tried: it gives the same answers for the same cost, as the
+        few cells that are left have little to pool (docs/results/batch_scaling/phases).
+        """
+        generator = np.random.default_rng(_SEED)
+        level, accuracy = (self._ends(means, generator) for means in (self._log_objectives, self._accuracies))
+        base = self.contest.baseline
+        misses = np.full(level.shape, False) if base is None else accuracy < accuracy[:, [base]] - self.contest.margin
+        least = np.where(misses | np.isnan(level), np.inf, level)
+        tied = np.isfinite(least) & (least <= least.min(axis=1, keepdims=True) + math.log1p(TIE))
+        best = np.where(tied, np.nan_to_num(accuracy, nan=0.0), -np.inf).argmax(axis=1)
+        counts = np.bincount(best[tied.any(axis=1)], minlength=len(self.left))
+        return np.where(self._unknown, np.nan, counts / len(level))
+
+    def bound(self, row: int) -> float | None:
+        """The accuracy of the cell's next seed below which its mean will not come to be within the margin, by all odds:
+        with no more than the probability 1 - SURE, or, where chance is unknown, as it is UNSETTLED margins short then.
+
+        None of the baseline, without one, and where there is no further seed.
+        """
+        base, own, margin = self.contest.baseline, self._accuracies, self.contest.margin
+        if base is None or row == base or not self.left[row] or math.isnan(self._shortfalls[row]):
+            return None
+        n, left = own.n[row] + 1, self.left[row] - 1  # once that seed is in
+        still = own.error[row] * math.sqrt(own.n[row] / n * left / (n + left)), own.freedom[row]
+        of_base = self._moves(own)[base], own.freedom[base]
+        freedom = min((each for error, each in (still, of_base) if error != 0), default=NORMAL)
+        gain = _upper(freedom) * math.hypot(still[0], of_base[0])
+        least = own.point[base] - (UNSETTLED * margin if math.isnan(gain) else margin + gain)
+        return float(n * least - own.n[row] * own.point[row])
+
+    @cached_property
+    def _log_objectives(self) -> Means:
+        return log_objectives(self.contest.objective)
+
+    @cached_property
+    def _accuracies(self) -> Means:
+        return accuracies(self.contest)
+
+    @property
+    def _shortfalls(self) -> Array:
+        """Over the seeds that both have, if any; NaN if accuracies are not compared."""
+        base, values, points = self.contest.baseline, self.contest.accuracy, self._accuracies.point
+        if base is None:
+            return np.full(len(points), np.nan)
+        paired = Moments.of(values[base] - values).mean
+        return np.where(np.isnan(paired), points[base] - points, paired)
+
+    @property
+    def _unknown(self) -> npt.NDArray[np.bool_]:
+        """Whether further seeds may change anything, for each cell."""
+        of_accuracy = ~np.isnan(self._shortfalls) & np.isnan(self._accuracies.error)
+        return np.asarray((np.asarray(self.left) > 0) & (np.isnan(self._log_objectives.error) | of_accuracy))
+
+    def _ends(self, means: Means, generator: np.random.Generator) -> Array:
+        """Draws of the means over all seeds, shape (draws, cells)."""
+        return replace(means, error=self._moves(means)).draws(generator, DRAWS)
+
+    def _moves(self, means: Means) -> Array:
+        """By how much the seeds to come move each mean, as the error of a t: 0 without any."""
+        left = np.asarray(self.left)
+        return np.where(left > 0, means.error * np.sqrt(left / np.maximum(means.n + left, 1)), 0.0)
+
+
+def _upper(freedom: float) -> float:
+    """The quantile SURE of t."""
+    from scipy.special import stdtrit
+
+    return float(stdtrit(min(freedom, NORMAL), SURE))

@@ -9,12 +9,11 @@ from datetime import timedelta
 from typing import Any
 
 from orchestrator.plan.plan import Plan
-from orchestrator.scheduling.node import Node
-from orchestrator.scheduling.simulation import Stay
-from orchestrator.text.figures import counted
-from orchestrator.text.units import suited
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.simulation import Stay
+from orchestrator.text.figures import counted, suited
+from sweeps.axes import is_number
 from sweeps.identity import SHOWN
-from sweeps.number import is_number
 from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"

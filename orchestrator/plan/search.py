@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.request import Request, Search
-from orchestrator.journal.outcome import Outcome
-from orchestrator.journal.record import TrialRecord
-from sweeps.number import is_number, is_whole
+from orchestrator.store.record import Outcome, TrialRecord
+from sweeps.axes import is_number, is_whole
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -71,7 +70,7 @@ def next_trials(
 
 def _next_points(search: Search, request: Request) -> NextPoints:
     if search.name == "tune":
-        from orchestrator.backends.on_ray import search as ray_search
+        from orchestrator.backends.ray import tune_extensions as ray_search
 
         return functools.partial(ray_search.next_points, request.tune["searcher"])
     from orchestrator.plan.search_optuna import next_points
@@ -112,7 +111,7 @@ def _values(request: Request, records: Sequence[TrialRecord]) -> dict[str, tuple
         return {}
     import numpy as np
 
-    from orchestrator.decision.contenders import Contenders
+    from orchestrator.decision.candidates import Contenders
 
     found = Contenders.among(request, ok)
     accuracy = [float(value) for value in found.cells["val_accuracy"]]

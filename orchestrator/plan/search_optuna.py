@@ -10,7 +10,7 @@ import optuna
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import TrialState, create_trial
 
-from sweeps.number import is_number
+from sweeps.axes import is_number
 
 ASKS = 100
 """How often Optuna may name a cell that was tried or does not exist, before any other is taken at random."""

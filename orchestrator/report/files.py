@@ -8,27 +8,28 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.collection.timed import is_valid
-from orchestrator.journal.soundness import Finding
-from orchestrator.report.cell_pictures import cell_pictures
-from orchestrator.report.csv_text import csv_bytes
-from orchestrator.report.curve_pictures import loss
-from orchestrator.report.document import document
-from orchestrator.report.drawing import picture_files
-from orchestrator.report.glance import tiles
-from orchestrator.report.loss_of_efficiency import why_not_linear
-from orchestrator.report.memory_picture import memory
-from orchestrator.report.page import Page, Words, rendered
-from orchestrator.report.page_tables import cell_table, failed_table, text_table, trial_table
-from orchestrator.report.picture import Picture
-from orchestrator.report.provenance import provenance, trained
+from orchestrator.analysis.validity import is_valid
+from orchestrator.report.curve_plots import Samples, chosen_trials, damaged, loss, power, samples, utilisation
+from orchestrator.report.html import (
+    Page,
+    Words,
+    cell_table,
+    csv_bytes,
+    failed_table,
+    rendered,
+    text_table,
+    tiles,
+    trial_table,
+)
+from orchestrator.report.markdown import document, provenance, trained
+from orchestrator.report.matplotlib import picture_files
+from orchestrator.report.plot import Picture
+from orchestrator.report.plots import cell_pictures, memory, why_not_linear
 from orchestrator.report.report_data import ReportData
-from orchestrator.report.telemetry_pictures import chosen_trials, power, utilisation
-from orchestrator.report.telemetry_rows import Samples, damaged, samples
-from orchestrator.storage.durable import make_directory, write_whole
-from orchestrator.storage.layout import Layout
-from orchestrator.tables.recommendation import at_most_behind, certainty
-from orchestrator.tables.trade_offs import front_table, gpu_count_table
+from orchestrator.store.files import make_directory, write_whole
+from orchestrator.store.history import Finding
+from orchestrator.store.layout import Layout
+from orchestrator.tables.recommendation import at_most_behind, certainty, front_table, gpu_count_table
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 

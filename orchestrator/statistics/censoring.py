@@ -15,7 +15,7 @@ import math
 
 import numpy as np
 
-from orchestrator.statistics.means import TAIL, Array, Interval, Moments, logs, student
+from orchestrator.statistics.intervals import TAIL, Array, Interval, Moments, logs, student
 
 FEWEST_REACHED = 2
 """Fewer times say nothing about how much they vary."""

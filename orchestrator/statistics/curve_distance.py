@@ -20,8 +20,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.statistics.bootstrap import mean_interval
-from orchestrator.statistics.means import Array, Interval, logs
+from orchestrator.statistics.intervals import Array, Interval, logs, mean_interval
 
 FEWEST = 5
 """Positions of either curve in the range of both: fewer are points, and no curve."""

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from orchestrator.statistics.means import Array
+from orchestrator.statistics.intervals import Array
 
 EQUIVALENT, WORSE, BETTER, INCONCLUSIVE = "equivalent", "worse", "better", "inconclusive"
 

@@ -18,7 +18,7 @@ from itertools import product
 import numpy as np
 import numpy.typing as npt
 
-from orchestrator.statistics.means import Array
+from orchestrator.statistics.intervals import Array
 
 FEWEST_CELLS = 5
 """Fewer say nothing about what they have in common."""

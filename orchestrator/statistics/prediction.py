@@ -16,9 +16,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from orchestrator.statistics.critical_batch import critical_batch
-from orchestrator.statistics.means import Array, Interval, Moments, logs, student
-from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError
+from orchestrator.statistics.intervals import Array, Interval, Moments, logs, student
+from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError, critical_batch
 
 FARTHEST = 8
 """Nothing is predicted beyond this many times the largest count measured."""

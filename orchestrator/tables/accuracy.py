@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pandas as pd
 
-from orchestrator.collection.untrained import FEWEST_STEPS, is_untrained
+from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.text import figures
-from orchestrator.text.not_ok import not_ok
-from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, status, varying
+from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
 from sweeps.status import Status
 
 NONE = "No trial reported an accuracy."

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from orchestrator.decision.claim_expression import Claimed
-from orchestrator.decision.verdict import Verdict
+from orchestrator.decision.claims import Claimed, Verdict
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
 

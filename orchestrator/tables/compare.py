@@ -10,19 +10,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from orchestrator.collection.by_seed import Differences, by_cell
-from orchestrator.collection.frames import frames
-from orchestrator.collection.summary import further_axes
-from orchestrator.collection.timed import is_invalid, only_sound
+from orchestrator.analysis.cells import Differences, by_cell, further_axes
+from orchestrator.analysis.frames import frames
+from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
-from orchestrator.journal.history import difference, latest
-from orchestrator.journal.journal import replay
-from orchestrator.statistics.means import Interval, Moments, logs, welch
-from orchestrator.storage.layout import Layout, results_below
+from orchestrator.statistics.intervals import Interval, Moments, logs, welch
+from orchestrator.store.history import difference, latest
+from orchestrator.store.journal import replay
+from orchestrator.store.layout import Layout, results_below
 from orchestrator.text import figures
 from orchestrator.text.figures import plain
 from orchestrator.text.rows import Row, axis, markdown
-from sweeps.mistakes import MistakesError
+from sweeps.errors import MistakesError
 from sweeps.status import Status
 
 _ALIKE = ("gpus", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier")

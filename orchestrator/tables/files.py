@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.storage.durable import make_directory, write_durably, write_whole
-from orchestrator.storage.layout import Layout
+from orchestrator.store.files import make_directory, write_durably, write_whole
+from orchestrator.store.layout import Layout
 from orchestrator.tables.accuracy import accuracy_frame, accuracy_markdown
 from orchestrator.tables.speedup import speedup_frame, speedup_markdown
 from orchestrator.text.figures import not_a_formula
-from orchestrator.text.latex import latex_table
+from orchestrator.text.table import latex_table
 
 
 def write_tables(

@@ -8,10 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from orchestrator.collection.baseline import FIXED_SIDE
-from orchestrator.collection.launches import launch_bound
-from orchestrator.collection.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
-from orchestrator.collection.timed import is_invalid, timed_by_one_process
+from orchestrator.analysis.baseline import FIXED_SIDE
+from orchestrator.analysis.scaling_loss import LOST_TO, NOTEWORTHY, largest_loss
+from orchestrator.analysis.validity import is_invalid, launch_bound, timed_by_one_process
 from orchestrator.text import figures
 from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, status, varying
 from sweeps.status import Status

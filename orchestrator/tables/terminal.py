@@ -17,11 +17,10 @@ from rich.text import Text
 
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
+from orchestrator.tables.recommendation import gpu_count_table
 from orchestrator.tables.speedup import speedup_frame
-from orchestrator.tables.trade_offs import gpu_count_table
 from orchestrator.text.figures import counted
-from orchestrator.text.not_ok import not_ok
-from orchestrator.text.rows import head, name, varying
+from orchestrator.text.rows import head, name, not_ok, varying
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 

@@ -1,15 +1,103 @@
-"""Turns the readings of all ranks into columns of the trial's row, without figures not measured throughout."""
+"""Turns the readings of all ranks into columns of the trial's row, without figures not measured throughout.
+
+The samples of one device, and their means and totals over spans of time.
+
+Writes a trial's telemetry as a table with one row per sample of a device.
+
+Adds telemetry to a trial's outcome.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
-from orchestrator.telemetry.device import Device, Spans
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from orchestrator.store.files import write_whole
+from orchestrator.store.layout import TELEMETRY
+from orchestrator.store.record import Outcome
 from orchestrator.telemetry.gpu import THROTTLING
-from orchestrator.telemetry.readings import TRAINING, WINDOW, Readings
+from orchestrator.telemetry.sources import TRAINING, WINDOW, Readings
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
+from sweeps.trial import TrialSpec
+
+Floats = npt.NDArray[np.float64]
+Spans = Sequence[tuple[float, float]]
+"""Pairs of start and end, in seconds."""
+
+EDGE_S = 0.05
+"""How far a span may extend beyond the samples, because clocks are not read at exactly the same time."""
+
+
+class Device:
+    """The samples of one device."""
+
+    def __init__(self, columns: Mapping[str, Sequence[float]]) -> None:
+        self._columns = {name: np.asarray(column, dtype=np.float64) for name, column in columns.items()}
+        self._time_s = self._columns["time_s"]
+
+    def energy_j(self, over: Spans) -> tuple[float, str]:
+        """Energy used in these spans, and its source: `counter`, or `power` (trapezoidal rule); else NaN and ``."""
+        for source, total in (("counter", self._column("energy_j")), ("power", self._integrated("power_w"))):
+            parts = [self._growth(total, *span) for span in over]
+            if parts and not np.isnan(parts).any():
+                return math.fsum(parts), source
+        return math.nan, ""
+
+    def mean(self, name: str, over: Spans) -> float:
+        """The time-weighted mean of a column in these spans."""
+        total, seconds = self._integrated(name), self.seconds(over)
+        parts = [self._growth(total, *span) for span in over]
+        return math.fsum(parts) / seconds if seconds > 0 else math.nan
+
+    def growth(self, name: str, over: Spans) -> float:
+        """The increase of a counter in these spans."""
+        return math.fsum(self._growth(self._column(name), *span) for span in over) if over else math.nan
+
+    def largest(self, name: str) -> float:
+        """A column's largest value."""
+        column = self._column(name)
+        return float(np.nanmax(column)) if len(column) and not np.isnan(column).all() else math.nan
+
+    def seconds(self, over: Spans) -> float:
+        """The total length of these spans, within the time of the samples."""
+        return math.fsum(min(end, self._time_s[-1]) - max(began, self._time_s[0]) for began, end in over)
+
+    def bits(self, name: str, over: Spans) -> int:
+        """The union of a column's flags over all samples in these spans."""
+        column = self._column(name)
+        within = np.zeros(len(column), dtype=bool)
+        for began, end in over:
+            within |= (self._time_s >= began) & (self._time_s <= end)
+        seen = column[within & ~np.isnan(column)].astype(np.int64)
+        return int(np.bitwise_or.reduce(seen)) if len(seen) else 0
+
+    def _column(self, name: str) -> Floats:
+        found = self._columns.get(name)
+        return np.full(len(self._time_s), np.nan) if found is None else found
+
+    def _integrated(self, name: str) -> Floats:
+        column = self._column(name)
+        areas = np.diff(self._time_s) * (column[1:] + column[:-1]) / 2
+        return np.concatenate([column[:1] * 0, np.cumsum(areas)])
+
+    def _growth(self, total: Floats, began: float, end: float) -> float:
+        """The increase of a running total, which may be sampled less often than others; NaN if it ends too early."""
+        end = min(end, self._time_s[-1])
+        known = ~np.isnan(total)
+        time_s, total = self._time_s[known], total[known]
+        if not len(time_s) or began < time_s[0] - EDGE_S or end > time_s[-1] + EDGE_S or end < began:
+            return math.nan
+        at_ends = np.interp([began, end], time_s, total)
+        return float(at_ends[1] - at_ends[0])
+
 
 WHOLE: Spans = [(0.0, math.inf)]
 
@@ -132,3 +220,104 @@ def _foreign_load(readings: Sequence[Readings]) -> dict[str, Any]:
 
 def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
+
+
+COLUMNS = (
+    *("gpu_util", "memory_util", "memory_used_gb", "sm_clock_mhz", "memory_clock_mhz", "temperature_c"),
+    *("power_w", "energy_j", "fan", "throttle_reasons", "pcie_tx_gb", "pcie_rx_gb", "nvlink_tx_gb", "nvlink_rx_gb"),
+    *("cpu_util", "rss_gb"),
+)
+"""The columns after `rank`, `host`, `device` (`gpu0`, …, or `cpu` for the process), `time_s` and `phase`.
+
+`time_s` counts from the start of the trial. Utilisations are fractions; `cpu_util` is relative to one core, and so may
+exceed 1. Energies and link counters start from 0 at the first sample. `throttle_reasons` are NVML's clock-event
+reasons. Empty means not measured.
+"""
+_COUNTERS = ("energy_j", "pcie_tx_gb", "pcie_rx_gb", "nvlink_tx_gb", "nvlink_rx_gb")
+
+
+def write(path: Path, readings: Sequence[Readings]) -> None:
+    """Write the table, as a whole or not at all. Raises OSError if the disk refuses it."""
+    parts = [_table(each, device) for each in readings for device in each.series]
+    data = pa.BufferOutputStream()
+    pq.write_table(pa.concat_tables(parts), data, compression="zstd")
+    write_whole(path, data.getvalue().to_pybytes())
+
+
+def _table(readings: Readings, device: str) -> pa.Table:
+    columns = {name: np.asarray(column) for name, column in readings.series[device].items()}
+    time_s = columns["time_s"]
+    if "cpu_s" in columns:
+        columns["cpu_util"] = _rate(columns["cpu_s"], time_s)
+    for name in _COUNTERS:
+        if name in columns:
+            columns[name] = columns[name] - columns[name][0]
+    rows = len(time_s)
+    empty = np.full(rows, np.nan)
+    return pa.table(
+        {
+            "rank": pa.array([readings.rank] * rows, pa.int32()),
+            "host": pa.array([readings.host] * rows, pa.string()),
+            "device": pa.array([device] * rows, pa.string()),
+            "time_s": pa.array(time_s),
+            "phase": pa.array(_phases(readings, time_s), pa.string()),
+            **{name: pa.array(columns.get(name, empty), from_pandas=True) for name in COLUMNS},
+        }
+    )
+
+
+def _rate(total: Floats, time_s: Floats) -> Floats:
+    """The rate of a counter since the previous sample; NaN at the first."""
+    steps = np.diff(time_s)
+    return np.concatenate([[np.nan], np.diff(total) / np.where(steps > 0, steps, np.nan)])
+
+
+def _phases(readings: Readings, time_s: Floats) -> list[str]:
+    """Each sample's phase; a sample at a boundary belongs to the phase that ends."""
+    begins = [began for began, _ in readings.phases]
+    names = ["", *(name for _, name in readings.phases)]
+    return [names[number] for number in np.searchsorted(begins, time_s, side="left")]
+
+
+def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
+    """The outcome with these ranks' figures and machines added; the samples are written to the trial's folder.
+
+    The trial's own metrics take precedence over telemetry. If the file cannot be written, the note says so.
+    """
+    if not readings:
+        return outcome
+    pass  # DROPPED  # imports numpy, which --help and mode=plan do not need
+
+    complete = len(readings) == trial.gang.ranks
+    seen = figures(readings, outcome.metrics, alone=_alone(trial)) if complete else {}
+    failures = [f"telemetry: {each.failure}" for each in readings if each.failure][:1]
+    try:
+        _write(trial_dir / TELEMETRY, readings)
+    except OSError as error:
+        failures.append(f"telemetry was not written: {error.strerror or error}")
+    note = "; ".join(filter(None, [outcome.note, *failures]))
+    provenance = {**outcome.provenance, **_machines(readings)}
+    return replace(outcome, metrics={**seen, **outcome.metrics}, provenance=provenance, note=note)
+
+
+def _machines(readings: Sequence[Readings]) -> dict[str, str]:
+    """The id of the first rank's machine, and all machines' ids if there are several."""
+    found = list(dict.fromkeys(each.machine for each in sorted(readings, key=lambda each: each.rank)))
+    first = {"machine": found[0]} if found[0] else {}
+    return first | ({"machines": " ".join(found)} if len(found) > 1 and all(found) else {})
+
+
+def _alone(trial: TrialSpec) -> bool:
+    """Whether the energy of its devices is the trial's alone, according to the plan."""
+    if trial.device == "cpu":
+        return trial.timing == "exclusive"
+    return trial.timing != "shared" and trial.gang.gpus_per_rank >= 1
+
+
+def _write(path: Path, readings: Sequence[Readings]) -> None:
+    """Write the file, or remove an earlier attempt's if this trial was too short for any sample."""
+    if not any(each.ticks for each in readings):
+        path.unlink(missing_ok=True)
+        return
+
+    write(path, readings)

@@ -10,7 +10,7 @@ from functools import partial
 from types import ModuleType
 from typing import Any
 
-from orchestrator.telemetry.tap import Source, Tap
+from orchestrator.telemetry.sources import Source, Tap
 
 GB = 2**30
 

@@ -12,13 +12,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from orchestrator.telemetry.cpu import Rapl, Usage, cores, cpu_tap
-from orchestrator.telemetry.foreign_load import Census, census
+from orchestrator.telemetry.cpu import Rapl, Usage, cores, cpu_tap, machine_id
+from orchestrator.telemetry.foreign_load import Census, TimedForeignLoad, census
 from orchestrator.telemetry.gpu import Gpus
-from orchestrator.telemetry.machine import machine_id
-from orchestrator.telemetry.readings import WINDOW, Readings, Series
-from orchestrator.telemetry.tap import Tap
-from orchestrator.telemetry.timed_foreign_load import TimedForeignLoad
+from orchestrator.telemetry.sources import WINDOW, Readings, Series, Tap
 
 _log = logging.getLogger(__name__)
 

@@ -8,9 +8,7 @@ from enum import StrEnum
 from statistics import median
 from typing import Any
 
-from orchestrator.journal.outcome import figure
-from orchestrator.journal.record import TrialRecord
-from orchestrator.journal.timing import comparable, not_timed
+from orchestrator.store.record import TrialRecord, comparable, figure, not_timed
 from orchestrator.telemetry.gpu import POWER_CAP
 from sweeps.status import Status
 

@@ -1,11 +1,17 @@
-"""Numbers formatted for people, and text escaped for tables."""
+"""Numbers formatted for people, and text escaped for tables.
+
+Chooses readable units: `0.188 worker-seconds` rather than 5.21e-05 worker-hours.
+"""
 
 from __future__ import annotations
 
 import math
 import re
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
+
+from orchestrator.config.request import AT_YOUR_PRICE
 
 Form = Callable[[float], str]
 """How to write a number."""
@@ -79,3 +85,50 @@ def one_line(text: str, most: int = 80) -> str:
 def not_a_formula(value: Any) -> Any:
     """Text that a spreadsheet would evaluate gets a leading apostrophe; numbers are unchanged."""
     return f"'{value}" if isinstance(value, str) and value.startswith(("=", "+", "-", "@", "\t", "\r")) else value
+
+
+_TIMES = {"s": 1.0, "min": 60.0, "h": 3600.0, "days": 86400.0}
+_SPANS = {"seconds": 1.0, "minutes": 60.0, "hours": 3600.0}  # no days: GPUs have their price by the hour
+_FAMILIES = (
+    _TIMES,
+    {"J": 1.0, "kJ": 1e3, "MJ": 1e6, "GJ": 1e9},
+    *({f"{whose}-{span}": size for span, size in _SPANS.items()} for whose in ("worker", "GPU")),
+)
+"""Families of units with their sizes, smallest first."""
+
+_LEAST = 2.0
+"""Values are written in the largest unit in which they are at least this: 90 s, but 2 min."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unit:
+    """A unit for writing values."""
+
+    name: str
+    size: float
+    """Relative to the unit that the values have."""
+
+    def number(self, value: float) -> str:
+        """The number without the unit, for columns with the unit in their heading; empty for NaN."""
+        return "" if math.isnan(value) else number(value / self.size)
+
+    def text(self, value: float) -> str:
+        """The number with the unit, if the unit has a name."""
+        return self.number(value) if self.name == AT_YOUR_PRICE else f"{self.number(value)} {self.name}"
+
+
+def suited(unit: str, *values: float) -> Unit:
+    """The common unit for these values, given in `unit`: the one that suits the smallest of them; NaN is ignored.
+
+    Units other than time, energy, and time of GPUs or workers are kept.
+    """
+    family = next((each for each in _FAMILIES if unit in each), {unit: 1.0})
+    known = [abs(value) for value in values if not math.isnan(value) and value]
+    if not known:
+        return Unit(name=unit, size=1.0)
+    least = min(known) * family[unit]
+    name, size = next(iter(family.items()))
+    for larger, its_size in family.items():
+        if least >= _LEAST * its_size * (1 - 1e-9):  # 119.99999999999997 s is two minutes
+            name, size = larger, its_size
+    return Unit(name=name, size=size / family[unit])

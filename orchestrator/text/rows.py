@@ -1,15 +1,24 @@
-"""What the tables for people have in common: headings, the order and names of rows, and Markdown."""
+"""What the tables for people have in common: headings, the order and names of rows, and Markdown.
+
+A cell in words: `2 GPUs with a batch of 256 each (512 in all) and the learning rate scaled linearly`.
+
+The cells that are not ok, with the reasons.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import math
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
 
-from orchestrator.collection import summary
-from orchestrator.statistics.bootstrap import FEWEST
+from orchestrator.analysis import cells as summary
+from orchestrator.statistics.intervals import FEWEST
 from orchestrator.text import figures
+from sweeps.lr_rule import RULES
+from sweeps.status import Status
+from sweeps.sweep import INDEPENDENT, UNEQUAL
 
 ALWAYS = ("gpus", "device_batch_size", "lr_rule")
 """The axes that name every cell."""
@@ -92,3 +101,113 @@ def markdown(table: pd.DataFrame) -> str:
     """A table in Markdown, every value as plain text."""
     text = table.map(figures.plain).rename(columns=figures.plain)
     return str(text.to_markdown(index=False, disable_numparse=True))
+
+
+_UNSCALED = "none"
+
+
+def telling(cells: pd.DataFrame) -> list[str]:
+    """The columns that identify a cell of the sweep; the rule only if any cell scales the rate."""
+    rule = ["lr_rule"] if (cells["lr_rule"] != _UNSCALED).any() else []
+    return ["gpus", "device_batch_size", *rule, *varying(cells)]
+
+
+def in_words(row: Row, columns: Sequence[str]) -> str:
+    """A cell by its values in these columns (see `telling`); further axes as `name=value`."""
+    left: dict[str, Any] = {column: row[column] for column in columns}
+    gpus, device = left.pop("gpus"), left.pop("device", "cpu")
+    what = gpus_in_words(gpus, on_cpu=row["device"] == "cpu") if device == "cpu" else f"{gpus:g} × {device}"
+    batch = f" with {_batch(row, left.pop('device_batch_size'))}"
+    rate = _rate(left.pop("lr_rule", None), left.pop("lr_multiplier", None))
+    named = [f"{axis(column)}={figures.asked(value)}" for column, value in left.items()]
+    return ", ".join([what + batch + rate, *named])
+
+
+def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
+    """`1 GPU`, `0.25 GPUs`; without GPUs, worker processes: `2 processes`."""
+    return f"{gpus:g} {gpu_word(on_cpu=on_cpu, one=gpus == 1)}"
+
+
+def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
+    """`GPU`, `GPUs`, `process` or `processes`."""
+    return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
+
+
+def _batch(row: Row, device_batch_size: Any) -> str:
+    each, whole = figures.fact(device_batch_size), figures.fact(row["global_batch_size"])
+    if row["gpus"] > 1 and row["strategy"] == UNEQUAL:
+        return f"a batch of {whole} in unequal shares"
+    if row["gpus"] > 1 and row["strategy"] == INDEPENDENT:
+        return f"a batch of {each} each (one model per GPU)"
+    passes = row["global_batch_size"] / (device_batch_size * max(row["gpus"], 1))
+    times = f"{math.ceil(passes)} × " if passes > 1 else ""
+    up_to = "" if passes.is_integer() else "up to "  # shares are unequal, and `device_batch_size` is the largest
+    in_all = "" if whole == each else f" ({whole} in all)"
+    return f"a batch of {times}{up_to}{each}{' each' if row['gpus'] > 1 else ''}{in_all}"
+
+
+def _rate(rule: str | None, multiplier: float | None) -> str:
+    """How the reference learning rate is scaled."""
+    if rule is None and multiplier is None:
+        return ""
+    scaled = "" if rule is None else f" {RULES[rule].in_words}" if rule in RULES else f" by lr_rule={rule}"
+    return f" and the learning rate{scaled}{'' if multiplier is None else f' × {multiplier:g}'}"
+
+
+_FEWEST_TOGETHER = 3
+"""Fewer cells are listed one by one."""
+
+
+def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
+    """A line for each cell that is not ok; one line where a reason holds for all cells of some values.
+
+    `gpus=2, device_batch_size=32, lr_rule=linear: oom; CUDA out of memory`, or
+    `all 14 cells with gpus=4: infeasible; …`.
+    """
+    columns = [column for column in (*ALWAYS, *differing) if cells[column].nunique(dropna=False) > 1]
+    asked = cells[columns].map(lambda value: str(figures.asked(value)))
+    bad = cells[cells["status"] != Status.OK.value]
+    reasons = pd.Series([f"{status(row)}; {row['note']}" for row in bad.to_dict("records")], bad.index, dtype="object")
+    lines: list[str] = []
+    for reason, group in reasons.groupby(reasons, sort=False):
+        for part in _parts(asked, asked.loc[group.index]):
+            if len(part) < _FEWEST_TOGETHER or not _are_all(asked, part, _shared(part)):
+                lines += [f"{name(row, differing)}: {reason}" for row in cells.loc[part.index].to_dict("records")]
+                continue
+            values = _telling(asked, part)
+            which = f" with {named(cells.loc[part.index[0]].to_dict(), values)}" if values else ""
+            lines.append(f"all {len(part)} cells{which}: {reason}")
+    return lines
+
+
+def _parts(asked: pd.DataFrame, group: pd.DataFrame) -> Iterator[pd.DataFrame]:
+    """The group, divided by a column where only its parts are all the cells of some values."""
+    shared = _shared(group)
+    if not _are_all(asked, group, shared):
+        columns = [str(column) for column in group if column not in shared]
+        for column in sorted(columns, key=lambda each: group[each].nunique()):
+            parts = [part for _, part in group.groupby(column, sort=False)]
+            if len(parts) < len(group) and all(_are_all(asked, part, _shared(part)) for part in parts):
+                yield from parts
+                return
+    yield group
+
+
+def _shared(group: pd.DataFrame) -> list[str]:
+    """The columns in which all of these cells have one value."""
+    return [str(column) for column in group if group[column].nunique(dropna=False) == 1]
+
+
+def _telling(asked: pd.DataFrame, group: pd.DataFrame) -> list[str]:
+    """Of the shared columns those that tell the group from all other cells, the first ones preferred."""
+    kept = _shared(group)
+    for column in reversed(kept):
+        fewer = [each for each in kept if each != column]
+        kept = fewer if _are_all(asked, group, fewer) else kept
+    return kept
+
+
+def _are_all(asked: pd.DataFrame, group: pd.DataFrame, columns: Sequence[str]) -> bool:
+    """Whether no other cell has the values that these share in the columns."""
+    alike = (asked[list(columns)] == group[list(columns)].iloc[0]).all(axis="columns")
+    return int(alike.sum()) == len(group)

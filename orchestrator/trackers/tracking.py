@@ -15,12 +15,11 @@ from pathlib import Path
 from pkgutil import resolve_name
 from typing import Any, Protocol
 
-from orchestrator.journal.listener import Listener
-from orchestrator.journal.outcome import Outcome
-from orchestrator.storage.secrets import NO_SECRETS, Secrets
-from sweeps.dotted import flat
-from sweeps.mistakes import MistakesError
-from sweeps.number import is_number
+from orchestrator.store.listener import Listener
+from orchestrator.store.record import Outcome
+from orchestrator.store.secrets import NO_SECRETS, Secrets
+from sweeps.axes import flat, is_number
+from sweeps.errors import MistakesError
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)

@@ -15,14 +15,12 @@ import pytest
 import ray
 from ray.tune import Callback
 
-from orchestrator.backends.backend import Backend
-from orchestrator.backends.conduct import Conduct, EarlyStopping
+from orchestrator.backends.backend import Backend, Conduct, EarlyStopping, Limits
 from orchestrator.backends.inprocess import InProcessBackend
-from orchestrator.backends.on_ray.backend import RayBackend
-from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
-from orchestrator.backends.on_ray.extensions import Extensions
-from orchestrator.backends.watch import Limits
-from orchestrator.scheduling.node import why_infeasible
+from orchestrator.backends.ray.backend import RayBackend
+from orchestrator.backends.ray.cluster import ClusterSpec
+from orchestrator.backends.ray.tune_extensions import Extensions
+from orchestrator.schedule.cluster import why_infeasible
 from sweeps.status import Status
 from tests.contract.trials import Recorder, beyond_reference, trial
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.journal.outcome import Outcome
+from orchestrator.store.record import Outcome
 from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 
 

@@ -10,12 +10,11 @@ import pytest
 import yaml
 from hydra._internal.utils import get_args_parser
 
-from orchestrator.app import main
-from orchestrator.command_line.init_project import FOLDER, kinds
-from orchestrator.composition.composition import Composition
-from orchestrator.composition.overrides import rewritten
-from orchestrator.composition.search_path import config_dir, with_search_path
-from sweeps.mistakes import MistakesError
+from orchestrator.cli.app import main
+from orchestrator.cli.init_project import FOLDER, kinds
+from orchestrator.config.compose import Composition, rewritten
+from orchestrator.config.search_path import config_dir, with_search_path
+from sweeps.errors import MistakesError
 from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language in ("bash", "sh", "console")]
@@ -126,8 +125,8 @@ def test_every_python_block_is_tested() -> None:
 
 
 def test_every_column_is_explained() -> None:
-    from orchestrator.collection.collector import COLUMNS as TRIALS
-    from orchestrator.collection.summary import COLUMNS, FURTHER
+    from orchestrator.analysis.cells import COLUMNS, FURTHER
+    from orchestrator.analysis.trials import COLUMNS as TRIALS
 
     meanings = yaml.safe_load((ROOT / "docs/columns.yaml").read_text())
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())

@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Any
 
 IMPORTED = (
-    *("orchestrator.app", "orchestrator.driver.driver", "orchestrator.driver.reporting", "orchestrator.report.page"),
-    *("orchestrator.backends.inprocess", "orchestrator.telemetry.figures", "orchestrator.telemetry.file"),
+    *("orchestrator.cli.app", "orchestrator.run.driver", "orchestrator.run.finish", "orchestrator.report.html"),
+    *("orchestrator.backends.inprocess", "orchestrator.telemetry.figures", "orchestrator.telemetry.figures"),
     *(
-        "orchestrator.verify.verify",
+        "orchestrator.run.verify",
         "hydra.main",
         "hydra._internal.hydra",
         "matplotlib.figure",
@@ -65,7 +65,7 @@ def main() -> None:
 
 def compose_once() -> None:
     """The grammar of overrides is fast from the second time on."""
-    from orchestrator.app import main as orchestrator
+    from orchestrator.cli.app import main as orchestrator
 
     with contextlib.redirect_stdout(io.StringIO()):
         orchestrator(["sweep=batch_scaling", "backend=inprocess", "mode=plan", "sweep.axes.device_batch_size=[8]"])
@@ -79,10 +79,9 @@ def tell(path: Path, status: int) -> None:
 
 def prepared(request: dict[str, Any]) -> Any:
     """The sweep of these arguments, composed once, with other results."""
-    from orchestrator.command_line.checking import checked
-    from orchestrator.composition.composition import Composition
-    from orchestrator.composition.overrides import rewritten
-    from orchestrator.composition.search_path import initialised
+    from orchestrator.cli.request_checks import checked
+    from orchestrator.config.compose import Composition, rewritten
+    from orchestrator.config.search_path import initialised
 
     key = tuple(request["arguments"])
     if key not in _configured:
@@ -113,13 +112,13 @@ def drive(request: dict[str, Any], configured: Any) -> None:
     sys.argv = ["orchestrator", *request["arguments"]]
     random.seed()
     from orchestrator.__main__ import main as orchestrator
-    from orchestrator.command_line.modes import MODES
-    from orchestrator.driver.interrupt import SIGNALS, end_at_once
-    from orchestrator.storage import crash_point
+    from orchestrator.cli.modes import MODES
+    from orchestrator.run.interrupt import SIGNALS, end_at_once
+    from orchestrator.store import failpoints
 
     for number in SIGNALS if configured else ():  # as the program itself begins
         signal.signal(number, end_at_once)
-    crash_point.arm()
+    failpoints.arm()
     sys.exit(MODES[configured.request.mode](configured) if configured else orchestrator())
 
 

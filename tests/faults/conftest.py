@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.driver.orphans import Process, descendants, everybody
+from orchestrator.run.orphans import Process, descendants, everybody
 from tests.drivers.place import SMALL, Place, Started
 
 FOUR = ("sweep=traced", *SMALL)

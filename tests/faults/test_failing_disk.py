@@ -12,16 +12,16 @@ import hydra
 import pytest
 from rich.console import Console
 
-from orchestrator.command_line.configured_sweep import ConfiguredSweep
-from orchestrator.composition.composition import Composition
-from orchestrator.composition.search_path import config_dir
-from orchestrator.driver import driver
-from orchestrator.journal.journal import replay, terminal
-from orchestrator.storage import disk
-from orchestrator.storage.layout import Layout
-from orchestrator.verify import files as verify_files
-from orchestrator.verify import journal as verify_journal
-from orchestrator.verify.verify import verify
+from orchestrator.cli.configured_sweep import ConfiguredSweep
+from orchestrator.config.compose import Composition
+from orchestrator.config.search_path import config_dir
+from orchestrator.run import driver
+from orchestrator.run import verify as verify_files
+from orchestrator.run import verify as verify_journal
+from orchestrator.run.verify import verify
+from orchestrator.store import files
+from orchestrator.store.journal import replay, terminal
+from orchestrator.store.layout import Layout
 from tests.faults.failing_disk import FAULTS, SHORT, FailingDisk
 
 TRIALS = 3
@@ -77,8 +77,8 @@ def run(configured: ConfiguredSweep, folder: Path) -> tuple[int, str]:
     try:
         return driver.run(request, configured.asked(), configured.trials_on, Console(file=io.StringIO())), ""
     except OSError as error:
-        assert disk.is_at_fault(error, folder), error
-        return 1, disk.advice(error, folder)
+        assert files.is_at_fault(error, folder), error
+        return 1, files.advice(error, folder)
     except ValueError as error:  # a results folder that cannot be made is told as a wrong request
         return 2, str(error)
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.storage.crash_point import Moment
+from orchestrator.store.failpoints import Moment
 from tests.drivers.place import Place, Prepared, Started, wait_for
 from tests.faults.conftest import FOUR, Company
 

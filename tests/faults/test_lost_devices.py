@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.backends.on_ray.backend import RayBackend
-from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
-from orchestrator.journal.outcome import Cause
+from orchestrator.backends.ray.backend import RayBackend
+from orchestrator.backends.ray.cluster import ClusterSpec
+from orchestrator.store.record import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import Recorder, trial

@@ -25,16 +25,15 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from orchestrator.driver import session as session_module
-from orchestrator.driver.interrupt import Interrupt
-from orchestrator.driver.session import Session
-from orchestrator.journal.journal import Journal, JournalError, replay, terminal
-from orchestrator.journal.line import Kind
-from orchestrator.journal.outcome import Cause, Outcome
-from orchestrator.scheduling.node import Node
-from orchestrator.scheduling.scheduler import Scheduler
-from orchestrator.storage.layout import Layout
-from orchestrator.verify.journal import read
+from orchestrator.run import session as session_module
+from orchestrator.run.interrupt import Interrupt
+from orchestrator.run.session import Session
+from orchestrator.run.verify import read
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.scheduler import Scheduler
+from orchestrator.store.journal import Journal, JournalError, Kind, replay, terminal
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import Cause, Outcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial

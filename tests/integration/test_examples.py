@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator import run_sweep
-from orchestrator.app import main
+from orchestrator.cli.app import main
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 NAMES = sorted(folder.name for folder in EXAMPLES.iterdir() if (folder / "conf").is_dir())

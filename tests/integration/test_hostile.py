@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.app import main
+from orchestrator.cli.app import main
 from tests.drivers.forked import ROOT, Forked
 from tests.drivers.place import SMALL, Place
 

@@ -11,7 +11,7 @@ import pytest
 from hydra.core.config_store import ConfigStore
 
 from orchestrator import run_sweep
-from orchestrator.app import main
+from orchestrator.cli.app import main
 
 ROOT = Path(__file__).parents[2]
 PLAN = ("sweep=batch_scaling", "mode=plan", "plan.format=json", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0]")

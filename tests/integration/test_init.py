@@ -9,8 +9,8 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.app import main
-from orchestrator.command_line.init_project import kinds
+from orchestrator.cli.app import main
+from orchestrator.cli.init_project import kinds
 
 ROOT = Path(__file__).parents[2]
 

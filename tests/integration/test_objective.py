@@ -2,7 +2,7 @@
 
 from hydra.experimental.callback import Callback
 
-from orchestrator.app import main
+from orchestrator.cli.app import main
 
 RETURNED = []
 

@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from orchestrator.config import setup
+from orchestrator.config.fingerprint import Versions
 from orchestrator.config.setup import asked
-from orchestrator.config.versions import Versions
 from tests.unit.orchestrator.config.test_setup import config
 from trainables import data, models
-from trainables.options import PLUGINS
+from trainables.registry import PLUGINS
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ import pytest
 from PIL import Image
 
 from orchestrator import load_results
-from orchestrator.app import main
+from orchestrator.cli.app import main
 from tests.docs.commands import ROOT, blocks
 
 GIVEN = os.environ.get("FOREIGN_SCRIPTS", "")

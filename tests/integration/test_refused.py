@@ -3,8 +3,7 @@
 import pandas as pd
 import pytest
 
-from orchestrator.journal.journal import replay
-from orchestrator.journal.line import encode
+from orchestrator.store.journal import encode, replay
 from tests.drivers.place import TRAINING
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator.journal.line import Record, decode, encode
+from orchestrator.store.journal import Record, decode, encode
 from tests.drivers import command
 
 ASKED = (

@@ -16,12 +16,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 COUNT = 2
 DRIVER = f"""
 import sys
-from orchestrator.backends.on_ray.token import show_token_if_any
+from orchestrator.backends.ray.token import show_token_if_any
 show_token_if_any()
 from orchestrator.backends.on_ray import import_ahead
-from orchestrator.backends.on_ray.start_ahead import start_processes
-from orchestrator.backends.on_ray.cluster import Cluster
-from orchestrator.backends.on_ray.cluster_spec import ClusterSpec
+from orchestrator.backends.ray.prestart import start_processes
+from orchestrator.backends.ray.cluster import Cluster
+from orchestrator.backends.ray.cluster import ClusterSpec
 
 cluster = Cluster(ClusterSpec(address=sys.argv[1]), start_ahead=True)
 import_ahead.ask_for(["trainables.supervised.training"], 1)

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from orchestrator.collection.collector import collect
-from orchestrator.journal.record import TrialRecord
+from orchestrator.analysis.trials import collect
+from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.simulation import worlds, yardstick
 from tests.simulation.worlds import CLEAN, CONTAMINATED, Noise

@@ -9,14 +9,12 @@ import numpy as np
 import pandas as pd
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import TIE, Choice, choose
-from orchestrator.decision.contest import Contest, accuracy_differences, pooled_differences
-from orchestrator.decision.further_seeds import further_seeds
+from orchestrator.decision.choice import TIE, Choice, Contest, accuracy_differences, choose, pooled_differences
+from orchestrator.decision.decide import further_seeds
 from orchestrator.decision.recommendation import SURE
-from orchestrator.statistics.bootstrap import mean_interval
 from orchestrator.statistics.censoring import median_time
 from orchestrator.statistics.equivalence import Difference
-from orchestrator.statistics.means import Moments, welch
+from orchestrator.statistics.intervals import Moments, mean_interval, welch
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.statistics.scaling_law import USL, Fit
 from tests.simulation.worlds import CLEAN, Noise, World, usl

@@ -12,8 +12,8 @@ ROOT = Path(__file__).parents[2]
 
 OWNERS = {
     "ray": ("orchestrator/backends/on_ray/",),
-    "hydra": ("orchestrator/composition/", "orchestrator/app.py"),
-    "omegaconf": ("orchestrator/composition/", "orchestrator/app.py"),
+    "hydra": ("orchestrator/composition/", "orchestrator/cli/app.py"),
+    "omegaconf": ("orchestrator/composition/", "orchestrator/cli/app.py"),
     "pynvml": ("orchestrator/telemetry/",),
     "tensorboard": ("orchestrator/trackers/tensorboard.py",),
     "mlflow": ("orchestrator/trackers/mlflow.py",),
@@ -27,12 +27,12 @@ OWNERS = {
     "pandas": ("orchestrator/",),
     "numpy": ("orchestrator/", "trainables/"),
     "pyarrow": (
-        *("orchestrator/storage/cloud.py", "orchestrator/collection/curves.py"),
-        *("orchestrator/telemetry/file.py", "orchestrator/report/telemetry_rows.py"),
+        *("orchestrator/store/cloud.py", "orchestrator/analysis/curves.py"),
+        *("orchestrator/telemetry/figures.py", "orchestrator/report/curve_plots.py"),
     ),
-    "matplotlib": ("orchestrator/report/drawing.py", "orchestrator/report/marks.py"),
-    "jinja2": ("orchestrator/report/page.py",),
-    "orjson": ("orchestrator/storage/json_line.py",),
+    "matplotlib": ("orchestrator/report/matplotlib.py", "orchestrator/report/matplotlib.py"),
+    "jinja2": ("orchestrator/report/html.py",),
+    "orjson": ("orchestrator/store/files.py",),
     **dict.fromkeys(("pickle", "cloudpickle", "dill", "joblib", "marshal", "shelve"), ()),  # state is JSON
 }
 """Who may import what: path prefixes within the checkout."""
@@ -99,7 +99,7 @@ def test_the_table_of_packages_tells_them_from_the_lowest():
 def test_answers_come_without_torch_ray_or_pandas(arguments, tmp_path):
     code = (
         "import sys\n"
-        "from orchestrator.app import main\n"
+        "from orchestrator.cli.app import main\n"
         "try:\n"
         "    main(sys.argv[1:])\n"
         "finally:\n"

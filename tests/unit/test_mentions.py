@@ -68,8 +68,8 @@ def untrue_of_files(text: str) -> list[str]:
 @pytest.mark.parametrize(
     ("text", "found"),
     [
-        ("see `orchestrator/storage/disk.py`, and tests/unit", []),
-        ("`orchestrator.storage.disk`: orchestrator.backends.on_ray.backend.RayBackend, trainables.noop:train", []),
+        ("see `orchestrator/store/files.py`, and tests/unit", []),
+        ("`orchestrator.store.files`: orchestrator.backends.ray.backend.RayBackend, trainables.noop:train", []),
         ("see orchestrator/disk.py.", ["orchestrator/disk.py"]),
         ("`orchestrator.disk`", ["orchestrator.disk"]),
         ("trainables.noop:trian", ["trainables.noop:trian"]),

@@ -10,10 +10,9 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from trainables.availability import not_here, runs_here
 from trainables.command.metrics import declared
-from trainables.command.settings import CommandSettings
-from trainables.command.template import LENGTHS, NAMES, TemplateError, fill
-from trainables.whereabouts import not_here, runs_here
+from trainables.command.settings import LENGTHS, NAMES, CommandSettings, TemplateError, fill
 
 
 def mistakes(config: Mapping[str, Any]) -> Iterator[str]:

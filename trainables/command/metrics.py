@@ -1,20 +1,224 @@
-"""What a command says, line by line, as rows of a learning curve and figures of the whole trial."""
+"""What a command says, line by line, as rows of a learning curve and figures of the whole trial.
+
+How long an epoch takes by when a command tells of it, for a command that prints no times.
+
+How one figure is read from what a command says: a key of its JSON lines, or a regular expression.
+
+How many steps, and how long together, the lines stand for that tell the seconds of one.
+
+The file that a command writes its metrics to.
+"""
 
 from __future__ import annotations
 
 import ast
+import csv
 import json
 import math
 import re
+import statistics
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
-from trainables.command.epoch_clock import EpochClock
-from trainables.command.reading import TAKES, Reading, as_number
+from trainables.command.process import OutputLines
 from trainables.command.settings import CommandSettings
-from trainables.command.step_times import StepTimes
 from trainables.context import DivergedError
+from trainables.registry import is_number
+
+SHORTEST_S = 1.0
+"""A window below it tells nothing: lines are read every tenth of a second, and may come all at once from a buffer."""
+
+TOGETHER_S = 0.05
+"""Lines that come within it were read at once."""
+
+
+class EpochClock:
+    """From the last line of the first epoch to the last line of the last: start-up left out, evaluation not."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._seen_s: dict[float, float] = {}
+
+    def seen(self, epoch: float) -> None:
+        """A line of this epoch has come just now."""
+        self._seen_s[epoch] = self._clock()
+
+    @property
+    def epochs(self) -> float:
+        """How many there were: those that were told of, and those between where only some were."""
+        if len(self._seen_s) < 2:
+            return len(self._seen_s)
+        between = max(self._seen_s) - min(self._seen_s)
+        return between + between / (len(self._seen_s) - 1)
+
+    def figures(self) -> dict[str, float]:
+        """`epoch_s`, the mean (a median would show how seldom lines are read), and the `window_s` it is of.
+
+        Nothing where fewer than two epochs were told of, the window is too short to be one, or a buffer held them back.
+        """
+        if len(self._seen_s) < 2 or self._came_in_heaps():
+            return {}
+        first, last = min(self._seen_s), max(self._seen_s)
+        window_s = self._seen_s[last] - self._seen_s[first]
+        return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
+
+    def _came_in_heaps(self) -> bool:
+        """Whether most came at once with others, after silence: the first would count from the end of its heap."""
+        gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
+        return sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
+
+
+TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "last": lambda values: values[-1],
+    "first": lambda values: values[0],
+    "max": max,
+    "min": min,
+    "mean": statistics.fmean,
+    "median": statistics.median,
+    "sum": sum,
+    "steady": lambda values: statistics.median(values[1:] or values),
+}
+"""What counts of a figure that comes again and again; `steady`: the median from the second on."""
+
+_USUALLY = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
+_CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
+_KEYS = ("json", "regex", "scale", "invert", "take")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How one column is read."""
+
+    column: str
+    key: str | None = None
+    """Of a JSON line; None where a pattern is given."""
+    pattern: re.Pattern[str] | None = None
+    scale: float = 1.0
+    """What the number is multiplied by: 0.01 makes a share of a percentage."""
+    invert: bool = False
+    """Whether one over the number counts: seconds a step where steps a second are printed. Before `scale`."""
+    take: str = "last"
+
+    @staticmethod
+    def of(column: str, given: Any) -> Reading:
+        """From the config: null, a regular expression, or {json or regex, scale, …}. ValueError in one line."""
+        long = {"regex": given} if isinstance(given, str) else given or {}
+        subject = f"trainable.metrics.{column}"
+        if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
+            raise ValueError(
+                f"{subject} takes null, a regular expression, or json or regex, {', '.join(_KEYS[2:])}; not {given}"
+            )
+        take, scale = long.get("take", _USUALLY.get(column, "last")), long.get("scale", 1.0)
+        if take not in TAKES:
+            raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
+        if not is_number(scale) or not scale:
+            raise ValueError(f"{subject}.scale must be a number other than 0, not {scale!r}")
+        if not isinstance(invert := long.get("invert", False), bool):
+            raise ValueError(f"{subject}.invert must be true or false, not {invert!r}")
+        pattern = _compiled(subject, long["regex"]) if "regex" in long else None
+        key = None if pattern else str(long.get("json", column))
+        return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
+
+    def of_line(self, line: str) -> float | None:
+        """The number in a line of output; None where it is not there."""
+        found = self.pattern.search(line) if self.pattern else None
+        return self._scaled(found[1] if found and found.groups() else found[0] if found else None)
+
+    def of_row(self, row: Mapping[str, Any]) -> float | None:
+        """The number in a JSON object; None where it is not there."""
+        return self._scaled(row.get(self.key)) if self.key else None
+
+    def _scaled(self, value: Any) -> float | None:
+        number = as_number(value)
+        if number is None or (self.invert and not number):
+            return None
+        if self.invert:
+            number = 1 / number
+        return number if self.scale == 1 else number * self.scale
+
+
+def as_number(value: Any) -> float | None:
+    """A number, or text that is one (`1,234.5`; `1:02:03`, as a clock shows seconds); None for anything else.
+
+    Whole numbers stay whole.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
+        return None
+    if not isinstance(value, str):
+        return value
+    text = value.replace(",", "").strip()
+    if clock := _CLOCK.fullmatch(text):
+        return int(clock[1] or 0) * 3600 + int(clock[2]) * 60 + float(clock[3])
+    try:
+        return int(text) if text.lstrip("+-").isdigit() else float(text)
+    except ValueError:
+        return None
+
+
+def _compiled(subject: str, pattern: Any) -> re.Pattern[str]:
+    try:
+        return re.compile(str(pattern))
+    except re.error as error:
+        raise ValueError(f"{subject}={pattern!r} is not a regular expression: {error}") from error
+
+
+_MANY = 2.0
+"""Times as long as the steps that they tell: so much later than the first of the lines came the last."""
+
+
+class StepTimes:
+    """From the second line on: the first tells of start-up. Each stands for the steps since the one before it.
+
+    That is one step where no numbers are told. Numbers that fall begin again, as in each epoch.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lines = 0
+        self._number: float | None = None
+        self._numbered = False
+        self._began_s = self._latest_s = 0.0
+        self._steps = 0.0
+        self._seconds = 0.0
+
+    def told(self, seconds: float, number: float | None) -> None:
+        """A line has just told the seconds of a step, and of which, if `number` is known."""
+        self._latest_s = self._clock()
+        if self._lines:
+            steps = _since(self._number, number)
+            self._steps += steps
+            self._seconds += steps * seconds
+        else:
+            self._began_s = self._latest_s
+        self._lines += 1
+        self._number = number
+        self._numbered |= number is not None
+
+    def figures(self) -> dict[str, float]:
+        """`window_s` and `window_steps`; nothing of a single line."""
+        return {"window_s": self._seconds, "window_steps": self._steps} if self._steps else {}
+
+    def remark(self) -> str:
+        """What to change where the lines seem to tell of some steps only; else empty."""
+        passed_s = self._latest_s - self._began_s
+        if self._numbered or not self._steps or passed_s < _MANY * self._seconds:
+            return ""
+        return (
+            f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
+            " training: if only some steps are reported, trainable.step_pattern='step ([0-9]+)' reads which; all"
+            " between then count"
+        )
+
+
+def _since(before: float | None, now: float | None) -> float:
+    if before is None or now is None:
+        return 1
+    return max(1, now - before if now >= before else now)
+
 
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
 """Keys that say how far the training is; a JSON line with `epoch` is a row of the learning curve."""
@@ -217,3 +421,36 @@ def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
             Reading.of(column, given)
         except ValueError as error:
             yield str(error)
+
+
+class MetricsFile:
+    """JSON lines are read as they come, other files at the end; a command that has none (path None) writes nothing."""
+
+    def __init__(self, path: Path | None) -> None:
+        self._path = path
+        if self._path:
+            self._path.unlink(missing_ok=True)  # an earlier attempt's
+        whole = self._path is not None and self._path.suffix in (".json", ".csv")
+        self._lines = OutputLines(self._path) if self._path and not whole else None
+
+    def new(self) -> Iterator[str]:
+        """The JSON lines written since the last call."""
+        return self._lines.new() if self._lines else iter(())
+
+    def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
+        """The rows of a file that is read as a whole. ValueError where it is absent, or is not what its name says."""
+        if self._path is None:
+            return
+        if not self._path.is_file():
+            raise ValueError(f"trainable.metrics_file: the command wrote no {self._path}")
+        if self._lines is None:
+            for row in _table(self._path):
+                yield from metrics.row(row)
+
+
+def _table(path: Path) -> list[dict[str, Any]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        if path.suffix == ".csv":
+            return list(csv.DictReader(file))
+        content = json.load(file)
+    return [row for row in (content if isinstance(content, list) else [content]) if isinstance(row, dict)]

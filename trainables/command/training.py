@@ -17,12 +17,9 @@ from typing import Any
 
 from trainables.command import process as command_process
 from trainables.command.check import OF_GPUS, may_hear
-from trainables.command.ending import CommandEnding
-from trainables.command.metrics import SPEEDS, CommandMetrics
-from trainables.command.metrics_file import MetricsFile
-from trainables.command.process import Command
-from trainables.command.settings import CommandSettings
-from trainables.command.template import LENGTHS, NAMES, fill
+from trainables.command.metrics import SPEEDS, CommandMetrics, MetricsFile
+from trainables.command.process import Command, CommandEnding
+from trainables.command.settings import LENGTHS, NAMES, CommandSettings, fill
 from trainables.context import Context
 
 WORK = "work"

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import torch
 
 from trainables.data.dataset import DataError, Dataset, Samples, channel_statistics, content_hash
-from trainables.families import DATA
-from trainables.options import check_keys, choose
+from trainables.registry import DATA, check_keys, choose
 
 __all__ = ["DataError", "Dataset", "load"]
 

@@ -8,9 +8,8 @@ from typing import Any
 from torch import nn
 
 from trainables.context import RequestError
-from trainables.families import MODELS
 from trainables.models.batch_norm import convert_batch_norm
-from trainables.options import check_keys, choose, taken
+from trainables.registry import MODELS, check_keys, choose, taken
 
 
 def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:

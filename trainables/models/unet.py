@@ -3,7 +3,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from trainables.models.shape import Shape, require_multiple
+from trainables.models.torchvision import Shape, require_multiple
 
 
 class UNet(nn.Module):

@@ -9,8 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from trainables.families import OPTIMIZERS
-from trainables.options import check_keys, choose
+from trainables.registry import OPTIMIZERS, check_keys, choose
 
 
 def build(

@@ -1,18 +1,117 @@
-"""One optimizer step: forward and backward passes over a rank's share, one update. The host waits for nothing here."""
+"""One optimizer step: forward and backward passes over a rank's share, one update. The host waits for nothing here.
+
+What is minimised and what is counted; of classes for whole images (targets N), or for each pixel (N×H×W).
+
+The number formats of a training step.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
 from trainables.inputs.inputs import Minibatch
-from trainables.step.objective import Objective, loss_sum
-from trainables.step.precision import Precision
-from trainables.step.strategy import Strategy
+from trainables.step.strategies import Strategy
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objective:
+    """What a training minimises."""
+
+    num_classes: int = 1
+    """Of the data; a model may have outputs for more."""
+    smoothing: float = 0.0
+    """See `loss_sum`."""
+
+    def require_fit(self, outputs: object, targets: Tensor) -> None:
+        """Raise ValueError where these outputs are no logits for these targets; a GPU would only say so much later."""
+        if not isinstance(outputs, Tensor):
+            raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor of logits")
+        found, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
+        alike = len(found) == len(wanted) and (found[0], *found[2:]) == (wanted[0], *wanted[2:])
+        if not alike or found[1] < self.num_classes:
+            labels = "a label for each pixel" if targets.ndim > 1 else "a label for each image"
+            raise ValueError(
+                f"the model's outputs are {_told(found)}, and {self.num_classes} classes with {labels} need"
+                f" {_told(wanted)}"
+            )
+
+
+def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing: float = 0.0) -> Tensor:
+    """Σ over samples of scale × cross-entropy, a sample's being the mean over its pixels; outputs N×classes(×H×W).
+
+    With `smoothing`, that share of a target is spread evenly over all classes (Szegedy et al. 2016, section 7).
+    """
+    if scale * len(targets) == 1:  # a short step is long enough without the product and its derivative
+        return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
+    total = F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
+    return total * (scale / _places(targets))
+
+
+def correct_sum(outputs: Tensor, targets: Tensor) -> Tensor:
+    """Σ over samples of what is right: 0 or 1, or the share of a sample's pixels; a float64 scalar on the device."""
+    return (outputs.argmax(1) == targets).sum().double() / _places(targets)
+
+
+def _told(shape: tuple[int, ...]) -> str:
+    return "×".join(map(str, shape)) or "a single number"
+
+
+def _places(targets: Tensor) -> int:
+    return math.prod(targets.shape[1:])
+
+
+@dataclass(frozen=True, kw_only=True)
+class Precision:
+    """What is kept, fed and computed in which format."""
+
+    parameters: torch.dtype = torch.float32
+    inputs: torch.dtype = torch.float32
+    autocast: torch.dtype | None = None
+    tf32: bool = False
+    """Whether float32 products may round their factors to 10 bits of mantissa (tensor cores, compute capability 8)."""
+    scales_loss: bool = False
+    """Whether the loss is scaled so that small gradients do not underflow."""
+
+    def casting(self, device: str) -> AbstractContextManager[object]:
+        """The context of a forward pass; may be entered again and again, not nested."""
+        if self.autocast is None:
+            return nullcontext()
+        # Weights are cast once a pass either way; a cache of them must not outlive a captured one.
+        return torch.autocast(torch.device(device).type, self.autocast, cache_enabled=False)
+
+    def set_flags(self, device: str) -> None:
+        """Set the process's switches for training at full speed in this precision; they concern GPUs only."""
+        if torch.device(device).type == "cuda":
+            torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
+            torch.backends.cudnn.allow_tf32 = self.tf32
+            torch.backends.cudnn.benchmark = True
+
+
+PRECISIONS = {
+    "fp32": Precision(),
+    "tf32": Precision(tf32=True),
+    "bf16": Precision(inputs=torch.bfloat16, autocast=torch.bfloat16, tf32=True),
+    "fp16": Precision(inputs=torch.float16, autocast=torch.float16, tf32=True, scales_loss=True),
+    "fp64": Precision(parameters=torch.float64, inputs=torch.float64),
+}
+
+
+def precision_on(name: str, device: str) -> Precision:
+    """The precision of this name, which the settings have checked. Raises ValueError where the device lacks it."""
+    on_gpu = torch.device(device).type == "cuda"
+    if name == "tf32" and not on_gpu:
+        raise ValueError("precision=tf32 is a format of GPUs; the CPU has fp32, bf16, fp16 and fp64")
+    if on_gpu and name in ("tf32", "bf16") and torch.cuda.get_device_capability()[0] < 8:
+        raise ValueError(f"precision={name} needs compute capability 8.0; {torch.cuda.get_device_name()} has less")
+    return PRECISIONS[name]
 
 
 class Step(Protocol):

@@ -13,8 +13,8 @@ from trainables import models
 from trainables.clock import Clock
 from trainables.context import Context
 from trainables.process_group import Gang
-from trainables.step.precision import Precision
-from trainables.supervised.workload import Workload
+from trainables.step.training_step import Precision
+from trainables.supervised.evaluation import Workload
 
 _log = logging.getLogger(__name__)
 

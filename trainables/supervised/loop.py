@@ -1,23 +1,178 @@
-"""The training loop: epochs until the budget is spent, and further steps to time."""
+"""The training loop: epochs until the budget is spent, and further steps to time.
+
+How long a trial trains.
+
+How far a training has come: plain figures, the same on all ranks.
+
+What is laid down for a training before it begins: how long, at which rates, in which batches.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain, count
-from typing import Protocol
+from typing import Any, Protocol
 
 from trainables.clock import Clock
-from trainables.context import Context, DivergedError
-from trainables.inputs.inputs import Inputs, Minibatch
+from trainables.context import Context, DivergedError, LearningRate
+from trainables.gradient_noise import Pace
+from trainables.inputs.inputs import Feed, Inputs, Minibatch
 from trainables.inputs.pause import paused
-from trainables.noise.adascale import Pace
+from trainables.optimizers import schedules
+from trainables.optimizers.schedules import Growth, Rates
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.step.training_step import Step
-from trainables.supervised.course import Course
-from trainables.supervised.progress import Progress
+
+KINDS = ("epochs", "samples", "steps", "seconds")
+ROUNDING = 1e-6
+"""Of a step: what the sum of many parts of steps may be off by."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Budget:
+    """A number of steps, or of seconds of training; exactly one of them."""
+
+    steps: int | None = None
+    seconds: float | None = None
+    steps_per_epoch: int | None = None
+    """Where it was given in epochs."""
+
+    @staticmethod
+    def of(config: Mapping[str, Any], *, steps_per_epoch: int, global_batch_size: int) -> Budget:
+        """From the one of epochs, samples, steps and seconds that is set; at least one step. Raises ValueError."""
+        given = {kind: config[kind] for kind in KINDS if config.get(kind) is not None}
+        if len(given) != 1:
+            raise ValueError(f"budget: exactly one of {', '.join(KINDS)} must be set, not {given or 'none'}")
+        [(kind, amount)] = given.items()
+        if not amount > 0:
+            raise ValueError(f"budget.{kind}={amount} is not above 0")
+        if kind == "seconds":
+            return Budget(seconds=float(amount))
+        steps = {"epochs": amount * steps_per_epoch, "samples": amount / global_batch_size, "steps": amount}[kind]
+        return Budget(steps=max(1, round(steps)), steps_per_epoch=steps_per_epoch if kind == "epochs" else None)
+
+    def room(self, steps: float, train_s: float, *, worth: int = 1) -> int:
+        """How many steps may be taken, after `steps` in `train_s`, before it must be asked again; 0 at the end.
+
+        Each may count for less than `worth` steps, never for more. Of the time left it grants half at the speed so far,
+        so that the end is met to within a step; of larger steps the last is taken if at least half of it is left.
+        """
+        if self.steps is not None:
+            left = (self.steps - steps) / worth
+            return math.floor(left + 0.5) if worth > 1 else math.ceil(left - ROUNDING)
+        if self._left_s(train_s) <= 0:
+            return 0
+        return max(1, math.floor(self._left_s(train_s) * steps / train_s / worth / 2)) if steps else 1
+
+    def length(self, steps: float, train_s: float) -> float:
+        """The whole length in steps: exact, or as the speed so far foretells it; infinite before the first step."""
+        if self.seconds is None:
+            return float(self.steps or 0)
+        return steps * self.seconds / train_s if steps else math.inf
+
+    def _left_s(self, train_s: float) -> float:
+        return (self.seconds or 0.0) - train_s
+
+
+@dataclass(kw_only=True)
+class Progress:
+    """Counted up by the loop; what a continued training begins with."""
+
+    epoch: int = 1
+    """The number of the epoch that is under way, or comes next."""
+    epoch_steps: int = 0
+    """Optimizer steps of it so far …"""
+    epoch_samples: int = 0
+    """… their samples, of all ranks …"""
+    epoch_s: float = 0.0
+    """… and their seconds, the slowest rank's."""
+    steps: int = 0
+    samples: int = 0
+    position: float = 0.0
+    """How far budget and schedule are, in steps of the trial's own batch: not every step need count for one."""
+    train_s: float = 0.0
+    """Seconds of training, without whatever came between epochs."""
+    lr: float = math.nan
+    """Of the last step."""
+    times: int = 1
+    """How many times the trial's own batch a step now takes."""
+
+    def count_step(self, samples: int, advance: float, lr: float) -> None:
+        """A step more, which counts for `advance` steps of the trial's own batch."""
+        self.steps += 1
+        self.epoch_steps += 1
+        self.samples += samples
+        self.epoch_samples += samples
+        self.position += advance
+        self.lr = lr
+
+    def next_epoch(self) -> None:
+        """The epoch is over."""
+        self.epoch += 1
+        self.epoch_steps = self.epoch_samples = 0
+        self.epoch_s = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Course:
+    """Answers for any `Progress`; all ranks are given the same answers."""
+
+    budget: Budget
+    rates: Rates
+    growth: Growth = Growth()
+    batch_size: int
+    """Samples of a step, as long as no batch grows."""
+
+    @staticmethod
+    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed) -> Course:
+        """From the sections `budget` and `schedule`. Raises ValueError for what they cannot be."""
+        per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
+        growth = Growth.of(config["schedule"])
+        if mistake := growth.why_not(config["budget"]):
+            raise ValueError(mistake)
+        return Course(
+            budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
+            rates=Rates(
+                lr=lr,
+                schedule=schedules.resolve(config["schedule"]),
+                warmup_samples=lr.warmup_epochs * per_epoch * batch_size,
+            ),
+            growth=growth,
+            batch_size=batch_size,
+        )
+
+    def room(self, at: Progress) -> int:
+        """How many steps may be taken before it must be asked again; 0 at the end."""
+        room = self.budget.room(at.position, at.train_s, worth=at.times)
+        length = self.budget.length(at.position, at.train_s)
+        for milestone in self.growth.milestones:
+            if room and math.isfinite(length) and at.position < milestone * length:
+                return min(room, max(1, math.ceil((milestone * length - at.position) / at.times)))
+        return room
+
+    def rate(self, at: Progress) -> float:
+        """The learning rate of the next step."""
+        length = self.budget.length(at.position, at.train_s)
+        rate = self.rates.at(min(at.position, length) * self.batch_size, length * self.batch_size)
+        return rate * self.growth.rate(self._share(at), self.batch_size) if self.growth.milestones else rate
+
+    def times(self, at: Progress) -> int:
+        """How many times as large as at first the next step's batch is."""
+        return self.growth.times(self._share(at), self.batch_size)
+
+    def end_epoch(self, at: Progress) -> None:
+        """Go on to the next epoch. A budget in epochs counts whole ones, whatever a larger batch has left out."""
+        if self.growth.milestones and self.budget.steps_per_epoch:
+            at.position = float(at.epoch * self.budget.steps_per_epoch)
+        at.next_epoch()
+
+    def _share(self, at: Progress) -> float:
+        length = self.budget.length(at.position, at.train_s)
+        return min(1.0, at.position / length) if length else 1.0
+
 
 LOOK_EVERY_S = 1.0
 LOOK_EVERY_STEPS = 512

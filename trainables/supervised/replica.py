@@ -1,8 +1,15 @@
-"""A model in training: one rank's copy of it, with what feeds it and what a step of it is."""
+"""A model in training: one rank's copy of it, with what feeds it and what a step of it is.
+
+Passes that a rank takes by itself, before the training: how long one takes, and whether it fits into memory.
+
+Recognises a model that does not accept the images of its data: torch's own message names neither.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -11,29 +18,133 @@ from torch import nn
 from trainables import inputs, models
 from trainables.clock import Clock
 from trainables.context import Batch, Context
-from trainables.inputs.inputs import Inputs
+from trainables.gradient_noise import NoiseWatch, Pace
+from trainables.inputs.inputs import Form, Inputs, Part, as_pixels
 from trainables.inputs.pause import pause
-from trainables.models.batch_norm import synchronises
-from trainables.noise.adascale import Pace
-from trainables.noise.noise_watch import NoiseWatch
+from trainables.models.batch_norm import own_statistics, synchronises
 from trainables.optimizers import optimizers
-from trainables.optimizers.growth import Growth
+from trainables.optimizers.schedules import Growth
 from trainables.process_group import Gang
 from trainables.step import strategies
 from trainables.step.compilation import Compiled
 from trainables.step.graphed_step import GraphedStep
-from trainables.step.micro_batch import fitting
-from trainables.step.objective import Objective
-from trainables.step.replicas import INDEPENDENT
-from trainables.step.shares import share_by_speed
+from trainables.step.shares import INDEPENDENT, fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
-from trainables.step.strategy import Exchange
-from trainables.step.training_step import Step, TrainingStep
-from trainables.supervised.evaluation import Evaluation, Score
-from trainables.supervised.lone_passes import LonePasses
-from trainables.supervised.misfit import as_misfit
+from trainables.step.strategies import Exchange
+from trainables.step.training_step import Objective, Precision, Step, TrainingStep, loss_sum
+from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import Settings
-from trainables.supervised.workload import Workload
+
+WARMUP_PASSES = 3
+LEAST_PASSES = 10
+LEAST_S = 0.5
+BALLAST = 3
+"""What a step holds besides a pass, in sizes of the parameters: Adam's two moments, and the exchange's buckets."""
+
+
+class LonePasses:
+    """Forward and backward passes of a model that is on its device, and in no wrapper that talks to others."""
+
+    def __init__(
+        self, model: nn.Module, part: Part, *, form: Form, precision: Precision, clock: Clock, objective: Objective
+    ) -> None:
+        self._model, self._part, self._form, self._precision, self._clock = model, part, form, precision, clock
+        self._objective = objective
+
+    def pass_s(self, samples: int) -> float:
+        """Seconds of one pass over so many samples: the fastest of at least `LEAST_PASSES` in at least `LEAST_S`.
+
+        What else the host does only ever lengthens a pass; a device's own pace is the same in all of them.
+
+        The model is afterwards as it was before; the random numbers that its passes draw are gone.
+        """
+        with self._unchanged():
+            pass_once = self._pass_over(samples)
+            for _ in range(WARMUP_PASSES):
+                pass_once()
+            times = [self._time(pass_once)]
+            while len(times) < LEAST_PASSES or sum(times) < LEAST_S:
+                times.append(self._time(pass_once))
+        return min(times)
+
+    def take_pass(self, samples: int) -> None:
+        """One pass with `BALLAST` in memory; the model stays as it was. Raises what a device out of memory raises."""
+        with self._unchanged():
+            ballast = [torch.empty_like(each) for each in self._model.parameters() for _ in range(BALLAST)]
+            self._pass_over(samples)()
+            self._clock.read()
+            del ballast
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        buffers = [buffer.clone() for buffer in self._model.buffers()]
+        try:
+            with own_statistics(self._model):  # ranks take different numbers of passes, and may run out of memory
+                yield
+        finally:
+            self._model.zero_grad()
+            for buffer, before in zip(self._model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
+    def _pass_over(self, samples: int) -> Callable[[], None]:
+        form = self._form
+        images = form.normalise(as_pixels(self._part.images[:samples], form.device))
+        targets = self._part.targets[:samples].to(form.device)
+
+        def pass_once() -> None:
+            with self._precision.casting(form.device):
+                outputs = self._model(images)
+                self._objective.require_fit(outputs, targets)
+                loss = loss_sum(outputs, targets)
+            loss.backward()
+
+        return pass_once
+
+    def _time(self, pass_once: Callable[[], None]) -> float:
+        started = self._clock.read()
+        pass_once()
+        return self._clock.read() - started
+
+
+_RAISED = (RuntimeError, ValueError, IndexError)
+"""What torch raises for shapes and types that do not fit; what a model's code gets wrong by itself is told well."""
+
+
+class MisfitError(ValueError):
+    """A model cannot be applied to images of the data's shape."""
+
+
+@contextmanager
+def as_misfit(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
+    """Raise MisfitError for what is raised within, if the model by itself takes no images of `input_shape` (C, H, W).
+
+    `name` is the model's in the config. Where it does take them, the reason is another, and what was raised stays.
+    """
+    try:
+        yield
+    except _RAISED as error:
+        why = _why_not(model, input_shape)
+        if why is None:
+            raise
+        shape = "×".join(map(str, input_shape))
+        raise MisfitError(
+            f"model {name!r} does not take the data's images, N×C×H×W = N×{shape} of floats: build it from the"
+            f" input_shape that it is given, or choose other data ({why})"
+        ) from error
+
+
+def _why_not(model: nn.Module, input_shape: tuple[int, int, int]) -> str | None:
+    """What a copy of the model says to two blank images; on the CPU, because a GPU may be what is full or broken."""
+    try:
+        alone = copy.deepcopy(model).to("cpu", torch.float32)
+    except Exception:  # somebody's model cannot be copied, a broken GPU not be read: what was raised before stands
+        return None
+    try:
+        with torch.no_grad():
+            alone(torch.zeros(2, *input_shape))
+    except _RAISED as error:
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else repr(error)
+    return None
 
 
 class Replica:

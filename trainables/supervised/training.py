@@ -11,26 +11,21 @@ import torch
 from torch import nn
 
 from trainables import device_memory, process_group
-from trainables.checkpoints.checkpoints import CheckpointPace
+from trainables.checkpoints import CheckpointPace
 from trainables.clock import Clock, Lap, is_timed_by
 from trainables.context import Batch, Context, GivenUpError
-from trainables.inputs.split import Part
-from trainables.seeds import derive, random_state, restore_random_state
+from trainables.inputs.inputs import Part
+from trainables.isolation import derive, random_state, restore_random_state
 from trainables.step.compilation import count_failures, one_line_errors
 from trainables.step.graphed_step import stream_for
-from trainables.step.precision import precision_on
-from trainables.step.replicas import Replicas
-from trainables.supervised.course import Course
-from trainables.supervised.epoch_split import split_of
-from trainables.supervised.evaluation import Evaluation, Score
+from trainables.step.shares import Replicas
+from trainables.step.training_step import precision_on
+from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.flops import utilisation
-from trainables.supervised.loop import Epoch, Loop
-from trainables.supervised.misfit import as_misfit
-from trainables.supervised.progress import Progress
-from trainables.supervised.replica import Replica
+from trainables.supervised.loop import Course, Epoch, Loop, Progress
+from trainables.supervised.replica import Replica, as_misfit
 from trainables.supervised.settings import Settings
-from trainables.supervised.timing import Timing
-from trainables.supervised.workload import Workload
+from trainables.supervised.timing import Timing, split_of
 
 
 def train(config: Mapping[str, Any], context: Context) -> None:

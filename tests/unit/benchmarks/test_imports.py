@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[3]
-BENCHMARKS = sorted((ROOT / "tests/benchmarks").glob("*.py"))
+BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
 ROOMS = ("orchestrator", "sweeps", "trainables", "tests")
 
 

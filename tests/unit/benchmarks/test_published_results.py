@@ -5,19 +5,17 @@ import json
 import hydra
 import pytest
 
-from orchestrator.command_line.configured_sweep import ConfiguredSweep
-from orchestrator.composition.composition import Composition
-from orchestrator.composition.overrides import rewritten
-from orchestrator.composition.search_path import config_dir
-from orchestrator.config.versions import Versions
-from orchestrator.journal.line import Kind, Record, encode
-from orchestrator.journal.outcome import Outcome
-from orchestrator.journal.record import TrialRecord
-from orchestrator.scheduling.node import Node
-from orchestrator.storage.layout import JOURNAL
+from benchmarks.published_results import asked, gathered, kept, merged, reported
+from orchestrator.cli.configured_sweep import ConfiguredSweep
+from orchestrator.config.compose import Composition, rewritten
+from orchestrator.config.fingerprint import Versions
+from orchestrator.config.search_path import config_dir
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.journal import Kind, Record, encode
+from orchestrator.store.layout import JOURNAL
+from orchestrator.store.record import Outcome, TrialRecord
 from sweeps.status import Status
-from tests.benchmarks.published_results import asked, gathered, kept, merged, reported
-from trainables.supervised import check as supervised_check
+from trainables.supervised import settings as supervised_check
 
 
 def sweep(what):

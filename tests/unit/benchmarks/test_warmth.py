@@ -1,12 +1,10 @@
 import dataclasses
 import random
 
-from orchestrator.scheduling.node import Node
-from orchestrator.scheduling.occupancy import Occupancy
-from orchestrator.scheduling.placement import Shape
-from orchestrator.scheduling.simulation import Stay, simulate
+from benchmarks.warmth import cold_starts
+from orchestrator.schedule.cluster import Node, Occupancy, Shape
+from orchestrator.schedule.simulation import Stay, simulate
 from sweeps.trial import Gang
-from tests.benchmarks.warmth import cold_starts
 from tests.contract.trials import trial
 
 FOUR = (Node(name="a", cpus=8, gpus=4),)

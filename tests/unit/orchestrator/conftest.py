@@ -3,8 +3,8 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.journal.record import TrialRecord
-from orchestrator.storage.layout import Layout
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.records import record
 
 RecordOf = Callable[..., TrialRecord]

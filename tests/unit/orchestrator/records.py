@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from orchestrator.journal.record import TrialRecord
+from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 
 

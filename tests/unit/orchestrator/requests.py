@@ -4,15 +4,15 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.composition.composition import Composition
-from orchestrator.composition.search_path import config_dir, initialised
+from orchestrator.config.compose import Composition
 from orchestrator.config.request import Request
-from orchestrator.storage import yaml_text
+from orchestrator.config.search_path import config_dir, initialised
+from orchestrator.store import files
 
 
 def shipped_config() -> dict[str, Any]:
     """The shipped primary config, with a name, a scaling, a budget and a trainable that does nothing."""
-    config: dict[str, Any] = yaml_text.load((config_dir() / "config.yaml").read_text())
+    config: dict[str, Any] = files.load((config_dir() / "config.yaml").read_text())
     del config["defaults"]
     config["sweep"] |= {"name": "s", "scaling": "weak"}
     config["budget"] = {"epochs": 10, "samples": None, "steps": None, "seconds": None}

@@ -39,7 +39,7 @@ def test_the_command_line_hears_ctrl_c_while_it_imports() -> None:
 import builtins, signal
 imports = builtins.__import__
 def slow(name, *given, **named):
-    if name == "orchestrator.command_line.output_streams":
+    if name == "orchestrator.cli.streams":
         signal.raise_signal(signal.SIGINT)
     return imports(name, *given, **named)
 builtins.__import__ = slow

@@ -2,11 +2,13 @@ import json
 import math
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sweeps.sweep
-from orchestrator.scheduling.order import in_order
-from sweeps.mistakes import MistakesError
-from sweeps.sweep import Sweep, trials
+from orchestrator.schedule.scheduler import in_order
+from sweeps.errors import MistakesError
+from sweeps.sweep import Sweep, divide_global, gang, multiply_device, trials
 from tests.unit.sweeps.setups import GRID, expanded, setup
 
 
@@ -205,3 +207,113 @@ def test_a_grid_too_large_to_be_meant_is_a_mistake_and_not_expanded() -> None:
     assert caught.value.mistakes == (
         "120,000 combinations (2 gpus × 60,000 seed) are more than the 100,000 trials that a sweep may have",
     )
+
+
+def test_device_batch_times_ranks_times_accumulation_is_the_global_batch():
+    batch = multiply_device(32, ranks=4, grad_accum_steps=3)
+    assert (batch.global_batch_size, batch.shares, batch.device_batch_size) == (384, (32, 32, 32, 32), 32)
+
+
+def test_a_rank_with_several_devices_takes_a_device_batch_for_each():
+    batch = multiply_device(32, ranks=1, devices_per_rank=4)
+    assert (batch.global_batch_size, batch.shares, batch.device_batch_size) == (128, (128,), 32)
+    assert divide_global(130, 1, devices_per_rank=4).device_batch_size == 33
+    assert divide_global(130, 1).device_batch_size == multiply_device(130, 1).device_batch_size == 130
+
+
+def test_an_uneven_batch_is_refused_unless_asked_for():
+    with pytest.raises(ValueError, match="global_batch_size=10 is not divisible by 4 ranks"):
+        divide_global(10, 4)
+    assert divide_global(10, 4, uneven=True).shares == (3, 3, 2, 2)
+
+
+@pytest.mark.parametrize("size", [0, -1, 1.5, True, "32"])
+def test_no_batch_size(size):
+    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+        divide_global(size, 1)
+    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+        multiply_device(size, 1)
+
+
+def test_a_rank_without_a_sample_is_refused():
+    with pytest.raises(ValueError, match="without a sample"):
+        divide_global(3, 4, uneven=True)
+
+
+def test_accumulation_divides_the_global_batch():
+    with pytest.raises(ValueError, match="is not divisible by grad_accum_steps=3"):
+        divide_global(64, 2, grad_accum_steps=3, uneven=True)
+
+
+@given(st.integers(1, 64), st.integers(1, 8), st.integers(0, 1000))
+def test_shares_add_up_and_differ_by_one_at_most(ranks, accumulate, extra):
+    size = (ranks + extra) * accumulate
+    batch = divide_global(size, ranks, grad_accum_steps=accumulate, uneven=True)
+    assert sum(batch.shares) * accumulate == size
+    assert max(batch.shares) - min(batch.shares) <= 1
+    assert list(batch.shares) == sorted(batch.shares, reverse=True)
+
+
+def made(gpus, strategy="auto", device="cuda", per_worker=None):
+    held = gang(
+        gpus, strategy=strategy, device=device, gpus_per_worker=per_worker, cpus_per_worker=None, cores_per_gpu=16
+    )
+    return held.ranks, held.gpus_per_rank
+
+
+@pytest.mark.parametrize(
+    ("asked", "ranks", "each"),
+    [
+        ({"gpus": 1}, 1, 1),
+        ({"gpus": 4}, 4, 1),
+        ({"gpus": 0.25}, 1, 0.25),
+        ({"gpus": 0.25, "per_worker": 0.25}, 1, 0.25),
+        ({"gpus": 4, "per_worker": 2}, 2, 2),
+        ({"gpus": 4, "strategy": "data_parallel"}, 1, 4),
+        ({"gpus": 2, "device": "cpu"}, 2, 0),
+        ({"gpus": 4, "strategy": "own_ranks"}, 1, 4),
+        ({"gpus": 0.5, "strategy": "own_ranks"}, 1, 0.5),
+        ({"gpus": 4, "strategy": "own_ranks", "device": "cpu"}, 1, 0),
+    ],
+)
+def test_gpus_are_ranks_times_gpus_a_rank(asked, ranks, each):
+    assert made(**asked) == (ranks, each)
+
+
+@pytest.mark.parametrize(("gpus", "strategy", "cores"), [(1, "auto", 16), (0.25, "auto", 4), (2, "data_parallel", 32)])
+def test_a_rank_has_its_gpus_share_of_the_cores(gpus, strategy, cores):
+    held = gang(gpus, strategy=strategy, device="cuda", gpus_per_worker=None, cpus_per_worker=None, cores_per_gpu=16)
+    assert held.cpus_per_rank == cores
+
+
+def test_without_gpus_a_command_has_the_cores_of_all_the_processes_that_it_starts():
+    held = gang(3, strategy="own_ranks", device="cpu", gpus_per_worker=None, cpus_per_worker=2, cores_per_gpu=1)
+    assert (held.ranks, held.cpus_per_rank, held.devices_per_rank) == (1, 6, 3)
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ({"gpus": 0}, "above 0"),
+        ({"gpus": -1}, "above 0"),
+        ({"gpus": "two"}, "above 0"),
+        ({"gpus": True}, "above 0"),
+        ({"gpus": 1, "per_worker": 0.25}, "several ranks on one GPU"),
+        ({"gpus": 3, "per_worker": 2}, "not a whole number of workers"),
+        ({"gpus": 1.5, "strategy": "data_parallel"}, "neither a fraction of one GPU"),
+        ({"gpus": 0.5, "device": "cpu"}, "machine without GPUs"),
+        ({"gpus": 0.5, "device": "cpu", "strategy": "own_ranks"}, "machine without GPUs"),
+        ({"gpus": 2, "device": "cpu", "strategy": "data_parallel"}, "there are none here: use ddp"),
+        ({"gpus": 4, "strategy": "data_parallel", "per_worker": 1}, "one process"),
+        ({"gpus": 2, "strategy": "single"}, "one process on one device"),
+    ],
+)
+def test_what_is_no_gang(asked, told):
+    with pytest.raises(ValueError, match=told):
+        made(**asked)
+
+
+@pytest.mark.parametrize(("asked", "cores"), [(None, 1), (3, 3)])
+def test_without_gpus_a_rank_has_one_core_or_what_was_asked_for(asked, cores):
+    held = gang(2, strategy="auto", device="cpu", gpus_per_worker=None, cpus_per_worker=asked, cores_per_gpu=16)
+    assert (held.ranks, held.cpus_per_rank) == (2, cores)

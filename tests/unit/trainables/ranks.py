@@ -78,7 +78,7 @@ class Processes:
         """With `environments` each is a new process with those variables; else all come from one that has torch."""
         fresh = multiprocessing.get_context("spawn" if environments else "forkserver")
         if not environments:
-            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loader_inputs"]  # torch, torchvision
+            slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders"]  # torch, torchvision
             fresh.set_forkserver_preload(slow_to_import)
         self._ends, self._members = [], []
         for index in range(count):

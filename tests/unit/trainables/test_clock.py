@@ -2,17 +2,7 @@ from typing import cast
 
 import pytest
 
-from trainables.clock import (
-    Clock,
-    Lap,
-    Warmup,
-    Window,
-    is_timed_by,
-    measure_window,
-    timings,
-    warm_up,
-    window_of_laps,
-)
+from trainables.clock import Clock, Lap, Warmup, Window, is_timed_by, measure_window, timings, warm_up, window_of_laps
 from trainables.process_group import Gang
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")

@@ -8,9 +8,9 @@ import torch
 import yaml
 
 from trainables import data, models
-from trainables.families import DATA, MODELS, OPTIMIZERS, SCHEDULES
-from trainables.inputs.augmentation import Augmentation
+from trainables.inputs.inputs import Augmentation
 from trainables.optimizers import optimizers, schedules
+from trainables.registry import DATA, MODELS, OPTIMIZERS, SCHEDULES
 
 CONF = Path(__file__).parents[3] / "conf"
 

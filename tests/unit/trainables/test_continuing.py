@@ -11,8 +11,7 @@ import torch
 from torch import nn
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, without_times
-from trainables import clean_slate, rank
-from trainables.checkpoints import checkpoints
+from trainables import checkpoints, isolation, rank
 from trainables.context import Context, LearningRate
 from trainables.supervised.training import SupervisedTrial
 
@@ -71,7 +70,7 @@ def bits(asked: dict[str, Any], folder: Path | None, looks: int | None = None) -
     rows: list[dict[str, Any]] = []
     context = rank.context_of(asked | own, rows.append, StopAfter(looks) if looks is not None else lambda: False)
     context.lr = _of_rule(context, asked)
-    clean_slate.enter(asked["trainable"], seed=asked["seed"], threads=1)
+    isolation.enter(asked["trainable"], seed=asked["seed"], threads=1)
     trial = SupervisedTrial(asked["config"], context)
     try:
         trial.train()
@@ -79,7 +78,7 @@ def bits(asked: dict[str, Any], folder: Path | None, looks: int | None = None) -
         weights = {name: value.tolist() for name, value in trial.model.state_dict().items()}
     finally:
         trial.close()
-        clean_slate.leave()
+        isolation.leave()
     told = without_times({"status": "", "metrics": dict(context.metrics), "rows": rows})
     return {"weights": weights, "told": told, "stopped": trial.stopped, "remarks": context.remarks}
 

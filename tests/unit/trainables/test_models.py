@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from trainables.families import MODELS
 from trainables.models import build
 from trainables.models.batch_norm import GhostBatchNorm2d, convert_batch_norm
+from trainables.registry import MODELS
 
 DIGITS, MNIST, CIFAR, NUCLEI = (1, 8, 8), (1, 28, 28), (3, 32, 32), (1, 256, 256)
 

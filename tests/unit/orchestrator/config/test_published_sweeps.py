@@ -8,24 +8,21 @@ import hydra
 import pandas as pd
 import pytest
 
-from orchestrator.collection.collector import collect_for
-from orchestrator.collection.loss_curves import loss_curves
-from orchestrator.command_line.configured_sweep import ConfiguredSweep
-from orchestrator.command_line.key_checks import key_mistakes
-from orchestrator.command_line.request_checks import request_mistakes
-from orchestrator.composition.composition import Composition
-from orchestrator.composition.overrides import rewritten
-from orchestrator.composition.search_path import config_dir
-from orchestrator.config.versions import Versions
-from orchestrator.decision.claim import Claim
-from orchestrator.decision.claims import verdicts
-from orchestrator.journal.outcome import Outcome
-from orchestrator.journal.record import TrialRecord
-from orchestrator.scheduling.node import Node, why_infeasible
-from sweeps.mistakes import MistakesError
+from benchmarks import published_session
+from orchestrator.analysis.curves import loss_curves
+from orchestrator.analysis.trials import collect_for
+from orchestrator.cli.configured_sweep import ConfiguredSweep
+from orchestrator.cli.request_checks import request_mistakes
+from orchestrator.cli.schema import key_mistakes
+from orchestrator.config.compose import Composition, rewritten
+from orchestrator.config.fingerprint import Versions
+from orchestrator.config.search_path import config_dir
+from orchestrator.decision.claims import Claim, verdicts
+from orchestrator.schedule.cluster import Node, why_infeasible
+from orchestrator.store.record import Outcome, TrialRecord
+from sweeps.errors import MistakesError
 from sweeps.status import Status
-from tests.benchmarks import published_session
-from trainables.supervised import check as supervised_check
+from trainables.supervised import settings as supervised_check
 
 ROOT = Path(__file__).parents[4]
 FOLDER = ROOT / "conf/sweep/published"

@@ -1,8 +1,8 @@
 import pytest
 
+from orchestrator.config.fingerprint import Versions
 from orchestrator.config.setup import asked, setup, with_gpus
-from orchestrator.config.versions import Versions
-from orchestrator.scheduling.node import Node
+from orchestrator.schedule.cluster import Node
 from sweeps.identity import digest
 from tests.unit.orchestrator.requests import shipped_config
 
@@ -97,10 +97,10 @@ def test_paths_and_what_does_not_train_are_no_part_of_the_identity():
 
 
 def test_code_of_the_users_own_identifies_wherever_the_config_names_it():
-    given = config(model={"name": "trainables.models.small_cnn:small_cnn"}, data={"name": "digits"})
+    given = config(model={"name": "trainables.models.classifiers:small_cnn"}, data={"name": "digits"})
     assert set(asked(given, Versions())["source"]) == {
         "trainables.noop:train",
-        "trainables.models.small_cnn:small_cnn",
+        "trainables.models.classifiers:small_cnn",
     }
 
 

@@ -45,7 +45,7 @@ def test_a_module_that_is_trusted_is_so_with_what_is_in_it() -> None:
 
 
 @pytest.mark.parametrize(
-    "module", ["os", "builtins", "torch", "hydra.utils", "orchestrator.driver.driver", "not_there_at_all"]
+    "module", ["os", "builtins", "torch", "hydra.utils", "orchestrator.run.driver", "not_there_at_all"]
 )
 def test_a_config_file_cannot_trust_what_is_installed(module: str) -> None:
     config = {"trainable": {"_target_": f"{module}:anything"}, "trusted_modules": [module]}

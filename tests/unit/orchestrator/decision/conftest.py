@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.journal.record import TrialRecord
+from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from tests.unit.orchestrator.decision.deciding import RecordOf, measured
 

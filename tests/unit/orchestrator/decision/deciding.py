@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import Any
 
-from orchestrator.collection.collector import collect
-from orchestrator.config.terms import Terms
-from orchestrator.decision.decision import decide
+from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation
-from orchestrator.journal.record import TrialRecord
+from orchestrator.store.record import TrialRecord
 
 RecordOf = Callable[..., TrialRecord]
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}

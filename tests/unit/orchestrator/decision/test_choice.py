@@ -5,9 +5,8 @@ import numpy as np
 import pytest
 from scipy.stats import t as student_t
 
-from orchestrator.decision.choice import choose
-from orchestrator.decision.contest import Contest
-from orchestrator.decision.further_seeds import seeds_to_tell
+from orchestrator.decision.choice import Contest, choose
+from orchestrator.decision.decide import seeds_to_tell
 from orchestrator.statistics.pooling import Likeness
 
 NAN = math.nan

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from orchestrator.collection.collector import axis_columns, collect
-from orchestrator.config.terms import Terms
-from orchestrator.decision.decision import decide
+from orchestrator.analysis.trials import axis_columns, collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import OBJECTIVES
-from orchestrator.journal.record import TrialRecord
-from orchestrator.tables.recommendation import recommendation_markdown
-from orchestrator.tables.recommendation_json import recommendation_json
+from orchestrator.store.record import TrialRecord
+from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from sweeps.status import Status
 

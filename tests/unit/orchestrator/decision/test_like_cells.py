@@ -1,9 +1,9 @@
 """What cells of like batches and recipes tell of a cell, in the recommendation."""
 
-from orchestrator.collection.collector import collect
-from orchestrator.config.terms import Terms
-from orchestrator.decision.contenders import Contenders
-from orchestrator.journal.record import TrialRecord
+from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.candidates import Contenders
+from orchestrator.store.record import TrialRecord
 from tests.unit.orchestrator.decision.deciding import RecordOf, decided, measured
 
 NOISE = {1: (0, 4, -4), 2: (3, -3, 0), 4: (-4, 1, 3), 8: (-2, 4, -2), 16: (4, -3, -1), 32: (-1, -3, 4)}

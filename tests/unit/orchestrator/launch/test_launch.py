@@ -9,7 +9,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from orchestrator.launch.launch import text_of
-from sweeps.mistakes import MistakesError
+from sweeps.errors import MistakesError
 
 GOLDEN = Path(__file__).parent / "golden"
 SECTION = {

@@ -1,8 +1,7 @@
 """A small planned sweep, and records of its trials."""
 
-from orchestrator.journal.outcome import Outcome
-from orchestrator.journal.record import TrialRecord
-from orchestrator.scheduling.node import Node
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.record import Outcome, TrialRecord
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup

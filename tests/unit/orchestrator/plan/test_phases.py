@@ -1,10 +1,21 @@
+"""Prospects from records: who is chosen, and who may yet be.
+
+Who will be recommended at the end of a sweep, against sweeps that are played to their end.
+"""
+
+import math
 from dataclasses import replace
 
-from orchestrator.journal.durations import speed
-from orchestrator.plan.phases import next_trials, probes, skipped
-from orchestrator.plan.prospects import Prospects
+import numpy as np
+import pytest
+
+from orchestrator.decision.choice import Contest, accuracies, choose
+from orchestrator.decision.recommendation import SURE
+from orchestrator.plan.phases import Outlook, Prospects, next_trials, probes, skipped
+from orchestrator.store.history import speed
+from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
-from tests.unit.orchestrator.plan.probed import BASE, CELLS, PLAIN, TRIALS
+from tests.unit.orchestrator.plan.probed import BASE, CELLS, PLAIN, TRIALS, request
 
 LEVELS = {cell: 1 / batch for (batch, _), cell in CELLS.items()}
 
@@ -78,3 +89,215 @@ def test_of_cells_that_train_the_same_one_is_asked_for():
 def test_where_the_answer_is_sure_nothing_is_asked_for():
     prospects = Prospects(trained=frozenset(LEVELS), chosen=BASE, levels=LEVELS)
     assert next_trials([each for each in TRIALS if each.seed != 1], prospects) == []
+
+
+PROBED = {
+    speed(each.axes): {
+        "samples_per_s": 100.0 * each.batch.global_batch_size,
+        "epoch_s": 8 / each.batch.global_batch_size,
+    }
+    for each in TRIALS
+}
+
+
+@pytest.fixture
+def ended(record_of):
+    """The record of a trial by batch, rule and seed, with this validation accuracy."""
+
+    def make(batch, rule, seed, val_accuracy, status=Status.OK, skipped_by="") -> TrialRecord:
+        spec = next(t for t in TRIALS if (t.cell_id, t.seed) == (CELLS[batch, rule], seed))
+        figures = {"samples_per_s": 100.0 * batch, "samples": 800, "train_s": 8.0 / batch, "val_accuracy": val_accuracy}
+        return replace(
+            record_of(1, seed, status, batch=batch, lr_rule=rule, metrics=figures, skipped_by=skipped_by),
+            trial_id=spec.trial_id,
+            cell_id=spec.cell_id,
+        )
+
+    return make
+
+
+def prospects(records, **asked):
+    ends = {record.trial_id: record for record in records}
+    return Prospects.of(request(**asked), TRIALS, ends, PROBED)
+
+
+def test_before_anything_has_ended_only_the_baseline_and_the_probes_are_known():
+    found = prospects([])
+    assert found.baseline == BASE and not found.trained and not found.chosen
+    assert found.levels[CELLS[32, "linear"]] == 8 / 32
+    assert found.twins == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
+
+
+def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_open(ended):
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    records += [ended(32, "none", 1, 0.90), ended(32, "linear", 1, 0.975), ended(16, "none", 1, 0.98)]
+    found = prospects(records)
+    assert found.chosen == CELLS[32, "linear"] and "linear" in found.answer
+    assert found.accuracy == pytest.approx(0.98)
+    assert found.open == {CELLS[32, "linear"]}  # the others are slower, or lose .08
+
+
+@pytest.mark.parametrize("end", [(Status.SKIPPED, "early_stop"), (Status.FAILED, "")])
+def test_a_cell_that_lost_a_seed_is_not_chosen_as_the_tables_will_not_either(ended, end):
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    records += [ended(32, "none", 1, 0.98), ended(32, "none", 2, 0.90, *end), ended(16, "none", 1, 0.98)]
+    found = prospects(records)
+    assert found.chosen == CELLS[16, "none"] and CELLS[32, "none"] not in found.open
+    assert CELLS[32, "none"] in found.trained and found.out == {CELLS[32, "none"]: end[0]}
+
+
+def test_where_no_cell_can_be_chosen_by_now_those_that_further_seeds_may_bring_in_are_open(ended):
+    """The baseline's trials told no throughput, and so it cannot be chosen itself."""
+    untimed = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    records = [replace(record, metrics={"val_accuracy": 0.98}) for record in untimed]
+    found = prospects([*records, ended(32, "none", 1, 0.965), ended(16, "none", 1, 0.90)])
+    assert found.chosen == "" and found.answer == "no cell that can be chosen keeps the margin"
+    assert found.open == {CELLS[32, "none"]}  # the other falls far short
+
+
+def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_timed(ended):
+    records = [ended(8, "none", seed, 0.97 + seed / 200) for seed in (1, 2, 3)]
+    # A first seed is compared with the baseline's same seed, further ones with its mean.
+    assert prospects(records).bound(CELLS[32, "none"], 1) == pytest.approx(0.975 - 2 * 0.01)
+    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(0.985 - 2 * 0.01)
+    assert prospects(records).bound(CELLS[32, "none"], 7) == pytest.approx(0.98 - 2 * 0.01)
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    records += [ended(32, "none", 1, 0.975)]
+    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.975)
+    records += [ended(32, "none", 2, 0.965)]
+    assert prospects(records).bound(CELLS[32, "none"], 3) == pytest.approx(3 * (0.98 - 0.01) - 0.975 - 0.965)
+    assert prospects(records).bound(BASE, 3) is None
+
+
+def test_a_spoiled_timing_keeps_no_cell_from_further_seeds(ended):
+    """It is measured once more at the end: with a sound one of the baseline alone that would be the answer."""
+    records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
+    spoiled = ended(32, "none", 1, 0.98)
+    spoiled = replace(spoiled, metrics={**spoiled.metrics, "foreign_cpu": 0.9})
+    found = prospects([*records, spoiled])
+    assert found.chosen == CELLS[32, "none"] and found.open == {CELLS[32, "none"]}
+
+
+def test_without_a_cell_at_the_reference_batch_the_most_accurate_one_sets_the_bound(ended):
+    found = prospects([ended(16, "none", 1, 0.98), ended(32, "none", 1, 0.90)], reference_batch_size=4)
+    assert found.baseline == "" and found.accuracy == pytest.approx(0.98)
+
+
+def test_of_twins_the_one_that_was_trained_stays(ended):
+    assert prospects([ended(32, "linear", 1, 0.98)]).twins == {CELLS[32, "none"]: CELLS[32, "linear"]}
+
+
+def test_with_a_sure_answer_nothing_is_open(ended):
+    records = [ended(8, "none", seed, 0.98 + seed / 1e4) for seed in (1, 2, 3)]
+    records += [ended(32, "none", seed, 0.981 + seed / 1e4) for seed in (1, 2, 3)]
+    records += [ended(16, "none", seed, 0.98 - seed / 1e4) for seed in (1, 2, 3)]
+    found = prospects(records)
+    assert found.chosen == CELLS[32, "none"] and found.open == frozenset()
+
+
+def test_who_was_given_up_counts_as_trained_and_who_was_not_asked_for_does_not(ended):
+    records = [
+        ended(32, "none", 1, 0.2, Status.SKIPPED, "early_stop"),
+        ended(16, "none", 1, None, Status.SKIPPED, "phases"),
+    ]
+    assert prospects(records).trained == {CELLS[32, "none"]}
+
+
+def test_probes_say_nothing_of_energy_nor_of_the_time_to_a_target():
+    assert prospects([], objective="energy").levels == {} == prospects([], target_accuracy=0.9).levels
+    assert prospects([], objective="cost").levels
+
+
+NAN = math.nan
+AS_BASELINE, FAST = [0.98, 0.99, 0.97], [0.97, 0.98, NAN]
+
+
+def outlook(accuracy, seconds, left, margin=0.01):
+    accuracy, seconds = np.array(accuracy), np.array(seconds)
+    objective = np.where(np.isnan(accuracy), np.nan, seconds[:, None])
+    return Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=0, margin=margin), left=left)
+
+
+def test_a_fast_cell_that_keeps_the_margin_will_be_chosen_and_nothing_is_left_open():
+    found = outlook([AS_BASELINE, [0.98, 0.99, NAN], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
+    assert found.p_chosen.tolist() == [0.0, 1.0, 0.0]
+    assert found.open(1) == {1}  # fewer than three seeds make any recommendation provisional
+    three = outlook([AS_BASELINE, [0.98, 0.99, 0.98], [0.98, 0.97, NAN]], [3.0, 1.0, 2.0], [0, 0, 1])
+    assert three.open(1) == set()
+
+
+def test_a_cell_that_its_last_seed_may_bring_back_is_open_and_one_that_it_cannot_is_not():
+    accuracy = [AS_BASELINE, [0.98, 0.97, 0.985], [0.965, 0.97, NAN], [0.93, 0.94, NAN]]
+    found = outlook(accuracy, [3.0, 2.0, 1.0, 0.5], [0, 0, 1, 1])
+    assert 1 - SURE < found.p_chosen[2] < SURE and found.p_chosen[3] < 1 - SURE
+    assert found.open(1) == {1, 2}
+    assert math.isclose(found.p_chosen.sum(), 1.0)
+
+
+def test_where_chance_is_unknown_only_who_is_much_slower_or_far_behind_is_out():
+    accuracy = [[each, NAN, NAN] for each in (0.98, 0.97, 0.95, 0.98, 0.98)]
+    found = outlook(accuracy, [3.0, 1.0, 1.0, 1.05, 1.2], [2] * 5)
+    assert np.isnan(found.p_chosen).all()
+    assert found.open(1) == {1, 3}
+    assert found.bound(1) == pytest.approx(2 * (0.98 - 2 * 0.01) - 0.97)
+    assert found.bound(0) is None
+
+
+def test_a_first_seed_falls_short_of_the_baselines_same_seed():
+    # Against the baseline's mean, .98, the second would be .03 short, and out; its seed was as hard for the baseline.
+    found = outlook([[0.96, 0.99, 0.99], [0.95, NAN, NAN], [NAN, 0.95, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    assert found.open(0) == {0, 1}
+
+
+def test_nobody_is_sure_as_long_as_chance_is_unknown_of_who_may_be_better():
+    """The baseline has all its seeds, and is the only one that keeps the margin by now; one seed tells little."""
+    found = outlook([AS_BASELINE, [0.968, NAN, NAN], [0.94, NAN, NAN]], [3.0, 1.0, 1.0], [0, 2, 2])
+    assert found.open(0) == {0, 1}
+
+
+def test_the_last_seed_is_timed_where_the_mean_keeps_the_margin_with_it():
+    found = outlook([AS_BASELINE, FAST, [0.98, 0.99, 0.98]], [3.0, 1.0, 2.0], [0, 1, 0])
+    bound = found.bound(1)
+    assert np.mean([0.97, 0.98, bound]) == pytest.approx(0.98 - 0.01)
+    assert found.bound(2) is None  # no further seed
+
+
+def test_a_bound_is_lower_as_long_as_the_baseline_has_seeds_to_come():
+    """Below it a cell has no more than one chance in ten to come within the margin of the baseline's own end."""
+    rest = [[0.98, 0.99, 0.985], [0.96, 0.97, 0.965], [0.975, 0.97, 0.98]]
+    found = outlook([[0.98, 0.99, NAN], FAST, *rest], [3.0, 1.0, 2.0, 2.5, 2.7], [1, 1, 0, 0, 0])
+    bound, own = found.bound(1), accuracies(found.contest)
+    assert bound is not None and np.isinf(own.freedom).all()
+    generator, sigma = np.random.default_rng(5), own.error[0] * math.sqrt(2)
+    last = generator.normal(generator.normal(0.985, sigma / math.sqrt(2), 100_000), sigma)
+    within = np.mean([0.97, 0.98, bound]) >= (0.98 + 0.99 + last) / 3 - 0.01
+    assert within.mean() == pytest.approx(1 - SURE, abs=0.01)
+
+
+@pytest.mark.parametrize("mean", [0.977, 0.971, 0.968, 0.962])
+def test_the_chances_are_those_of_sweeps_played_to_their_end(mean: float) -> None:
+    """With a flat prior: the true value is drawn around what was seen, and the seed to come around that."""
+    generator = np.random.default_rng(3)
+    accuracy = 0.98 + 0.008 * generator.standard_normal((5, 3))
+    accuracy[:2] = AS_BASELINE, [mean - 0.004, mean + 0.004, NAN]
+    seconds = np.array([3.0, 1.0, 2.0, 2.5, 2.7])[:, None] * np.exp(0.05 * generator.standard_normal((5, 3)))
+    now = Contest(objective=np.where(np.isnan(accuracy), NAN, seconds), accuracy=accuracy, baseline=0, margin=0.01)
+    own, chosen = accuracies(now), 0
+    sigma = own.error[1] * math.sqrt(2)
+    for _ in range(400):
+        true = generator.normal(mean, sigma / math.sqrt(2))
+        played = accuracy.copy()
+        played[1, 2] = generator.normal(true, sigma)
+        end = Contest(objective=seconds, accuracy=played, baseline=0, margin=0.01)
+        chosen += choose(end, generator, 1_000).favourite == 1
+    assert math.isinf(own.freedom[1])
+    assert Outlook(contest=now, left=[0, 1, 0, 0, 0]).p_chosen[1] == pytest.approx(chosen / 400, abs=0.08)
+
+
+def test_without_accuracies_the_fastest_will_be_chosen_and_none_has_a_bound():
+    accuracy = np.full((2, 3), NAN)
+    objective = np.array([[1.0, 1.1, NAN], [2.0, 2.1, 2.05]])
+    found = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[1, 0])
+    assert found.bound(0) is None
+    known = Outlook(contest=Contest(objective=objective, accuracy=accuracy, baseline=None, margin=0.01), left=[0, 0])
+    assert known.p_chosen.tolist() == [1.0, 0.0]

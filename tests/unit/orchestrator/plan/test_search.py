@@ -6,8 +6,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.config.request import Search
-from orchestrator.journal.record import TrialRecord
 from orchestrator.plan import search
+from orchestrator.store.record import TrialRecord
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.orchestrator.plan.probed import request

@@ -9,10 +9,9 @@ from pathlib import Path
 import pandas as pd
 
 from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, TradeOff
-from orchestrator.journal.journal import Journal
-from orchestrator.journal.line import Kind
-from orchestrator.journal.record import TrialRecord
-from orchestrator.storage.layout import Layout
+from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import TrialRecord
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 from tests.unit.orchestrator.records import record

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator.collection.collector import collect
-from orchestrator.collection.curves import curves_frame
-from orchestrator.report import palette
+from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.trials import collect
+from orchestrator.report import matplotlib
 from orchestrator.report.files import write_report
 from orchestrator.report.report_data import ReportData
 from orchestrator.tables.scaling import scaling
@@ -84,7 +84,7 @@ def test_every_picture_is_drawn(browser) -> None:
     colours = browser.execute_script(
         "return [...document.querySelectorAll('section figure use')].map(use => getComputedStyle(use).stroke)"
     )
-    assert {to_rgb(palette.of(place)) for place in range(3)} <= set(colours)
+    assert {to_rgb(matplotlib.of(place)) for place in range(3)} <= set(colours)
 
 
 def to_rgb(colour: str) -> str:

@@ -3,17 +3,15 @@
 import pandas as pd
 import pytest
 
-from orchestrator.collection.collector import collect
-from orchestrator.journal.soundness import Finding
-from orchestrator.report.cell_pictures import speedup
-from orchestrator.report.csv_text import csv_bytes
-from orchestrator.report.document import document
+from orchestrator.analysis.trials import collect
 from orchestrator.report.files import pictures_of
-from orchestrator.report.page_tables import cell_table
-from orchestrator.report.provenance import provenance, trained
+from orchestrator.report.html import cell_table, csv_bytes
+from orchestrator.report.markdown import document, provenance, trained
+from orchestrator.report.plots import speedup
 from orchestrator.report.report_data import ReportData
+from orchestrator.store.history import Finding
 from orchestrator.tables.speedup import speedup_frame
-from orchestrator.text.latex import latex_table
+from orchestrator.text.table import latex_table
 from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.collection.collector import collect
-from orchestrator.collection.loss_curves import loss_curves
+from orchestrator.analysis.curves import loss_curves
+from orchestrator.analysis.trials import collect
 from orchestrator.statistics.curve_distance import (
     FEWEST,
     Curve,
@@ -17,7 +17,7 @@ from orchestrator.statistics.curve_distance import (
     distances,
     pseudo_values,
 )
-from orchestrator.tables.curve_distance import distance_table
+from orchestrator.tables.loss_distance import distance_table
 
 CURVE = np.array([2.0, 1.0, 0.5, 0.25, 0.125])
 EPOCHS = np.arange(1.0, 6.0)

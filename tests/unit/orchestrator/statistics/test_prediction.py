@@ -4,8 +4,8 @@ import math
 import numpy as np
 import pytest
 
-from orchestrator.statistics.critical_batch import critical_batch
 from orchestrator.statistics.prediction import Line, Link, predict, samples_at
+from orchestrator.statistics.scaling_law import critical_batch
 
 NAN = math.nan
 # By the USL with γ = 100, α = .1, β = .01 on 1, 2, 4, 8 GPUs; 16 GPUs: 1600 / 4.9.

@@ -5,8 +5,7 @@ import pytest
 from scipy.optimize import minimize
 from scipy.special import stdtrit
 
-from orchestrator.statistics.critical_batch import critical_batch
-from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError
+from orchestrator.statistics.scaling_law import AMDAHL, USL, Fit, TooFewCountsError, critical_batch
 
 # γ = 100, α = .1, β = .01: denominators 1, 1.12, 1.42, 2.26 on 1, 2, 4, 8 GPUs.
 GPUS = np.array([1.0, 2.0, 4.0, 8.0])

@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
-from orchestrator.collection.collector import collect
-from orchestrator.journal.record import TrialRecord
+from orchestrator.analysis.trials import collect
+from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
-from sweeps.mistakes import MistakesError
+from sweeps.errors import MistakesError
 from sweeps.status import Status
 from tests.unit.orchestrator.requests import request
 

@@ -7,9 +7,9 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from orchestrator.collection.collector import collect
-from orchestrator.journal.record import TrialRecord
-from orchestrator.storage.layout import Layout
+from orchestrator.analysis.trials import collect
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.files import write_tables
 from orchestrator.tables.speedup import speedup_markdown

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 import yaml
 
-from orchestrator.collection.collector import collect
+from orchestrator.analysis.trials import collect
 from orchestrator.config.published import Published, published_mistakes
-from orchestrator.journal.record import TrialRecord
+from orchestrator.store.record import TrialRecord
 from orchestrator.tables.published import published_markdown
 from sweeps.status import Status
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from orchestrator.collection.collector import collect
+from orchestrator.analysis.trials import collect
 from orchestrator.decision.recommendation import GpuCount, Recommendation, TradeOff
 from orchestrator.tables.recommendation import recommendation_markdown
 from orchestrator.tables.terminal import show

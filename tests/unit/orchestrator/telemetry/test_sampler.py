@@ -12,11 +12,10 @@ import psutil
 import pytest
 
 from orchestrator.telemetry.cpu import Usage, cpu_tap
-from orchestrator.telemetry.device import Device
-from orchestrator.telemetry.figures import timed
+from orchestrator.telemetry.figures import Device, timed
 from orchestrator.telemetry.foreign_load import Census, Process
 from orchestrator.telemetry.sampler import Sampler, Sampling, Watched
-from orchestrator.telemetry.tap import Source, Tap
+from orchestrator.telemetry.sources import Source, Tap
 
 
 class Stage:

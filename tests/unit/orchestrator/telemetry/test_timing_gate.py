@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
-from orchestrator.driver.rounds import once_more
-from orchestrator.journal.record import TrialRecord
+from orchestrator.run.rounds import once_more
+from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, spoiled_beside, why_not
 from sweeps.status import Status
 from tests.contract.trials import trial

@@ -3,10 +3,10 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.journal.outcome import Outcome
-from orchestrator.storage.secrets import Secrets
+from orchestrator.store.record import Outcome
+from orchestrator.store.secrets import Secrets
 from orchestrator.trackers.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_mistakes
-from sweeps.mistakes import MistakesError
+from sweeps.errors import MistakesError
 from sweeps.status import Status
 from tests.contract.trials import Recorder, trial
 

@@ -31,8 +31,8 @@ def test_the_shipped_config_has_the_keys_that_are_read():
 
 
 def test_every_column_that_a_trial_can_measure_is_declared():
-    from orchestrator.collection.collector import MEASURED
-    from orchestrator.collection.summary import COLUMNS
+    from orchestrator.analysis.cells import COLUMNS
+    from orchestrator.analysis.trials import MEASURED
 
     measured = {"val_accuracy", *MEASURED} | (set(COLUMNS) & set(MEASURED))
     assert measured <= set(config()["trainable"]["metrics"])

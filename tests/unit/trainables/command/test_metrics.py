@@ -1,7 +1,13 @@
+"""A command that tells the seconds of every tenth step is timed over all of them.
+
+A command that prints no times is timed by when its lines come.
+"""
+
 import json
 
 import pytest
 
+from trainables.command.check import mistakes
 from trainables.command.metrics import CommandMetrics
 from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError
@@ -169,3 +175,133 @@ def test_where_no_line_has_a_time_that_between_the_epochs_lines_counts(ending, e
     figures = reader.figures()
     assert reader.between_lines is between_lines
     assert (figures["epoch_s"], figures["samples_per_s"], figures["samples"]) == (epoch_s, 100 / epoch_s, 300)
+
+
+STEP = {"step_s": r"took ([0-9.]+) s"}
+
+
+def read_step_times(timed, **settings):
+    """What lines that come at (second, line) tell."""
+    now = [0.0]
+    reader = CommandMetrics(CommandSettings(argv="x", metrics=STEP, **settings), 64, clock=lambda: now[0])
+    for now[0], line in timed:
+        reader.line(line)
+    return reader
+
+
+def every_tenth(first=0, count=31, step_s=0.1, start_s=5.0):
+    """A line for every tenth step, of a tenth of a second each; the first of all takes longer."""
+    return [
+        (start_s + 10 * step_s * i, f"iter {first + 10 * i}: took {9.0 if first + i == 0 else step_s} s")
+        for i in range(count)
+    ]
+
+
+def test_steps_between_two_lines_count_where_their_numbers_are_told():
+    reader = read_step_times(every_tenth(), step_pattern=r"iter (\d+):")
+    found = reader.figures()
+    assert (found["window_steps"], found["window_s"]) == (300, pytest.approx(30.0))
+    assert found["samples_per_s"] == pytest.approx(640) and reader.remark_on_steps == ""
+
+
+def test_numbers_that_begin_again_with_an_epoch_go_on():
+    """0, 10, 20, then 10, 20 of the next epoch: of the steps between 20 and its end nobody tells."""
+    lines = [*every_tenth(count=3), *every_tenth(first=10, count=2, start_s=9.0)]
+    assert read_step_times(lines, step_pattern=r"iter (\d+):").figures()["window_steps"] == 10 + 10 + 10 + 10
+
+
+@pytest.mark.parametrize("key", ["step", "steps"])
+def test_json_rows_name_theirs(key):
+    reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": None}), 64)
+    for number in (50, 100, 200):
+        reader.line(f'{{"epoch": 1, "{key}": {number}, "step_s": 0.25}}')
+    assert (reader.figures()["window_steps"], reader.figures()["window_s"]) == (150, 37.5)
+
+
+def test_where_no_number_is_told_a_line_is_a_step_and_what_would_tell_is_said():
+    reader = read_step_times(every_tenth())
+    found = reader.figures()
+    assert (found["window_steps"], found["window_s"]) == (30, pytest.approx(3.0))
+    assert reader.remark_on_steps == (
+        "step_s was reported 31 times in 30.0 s, and counts as 3 s of training: if only some steps are reported,"
+        " trainable.step_pattern='step ([0-9]+)' reads which; all between then count"
+    )
+
+
+@pytest.mark.parametrize(
+    "timed",
+    [
+        [(5.0 + i / 10, "took 0.1 s") for i in range(50)],  # every step
+        [(5.0, "took 0.1 s") for _ in range(50)],  # all at once, from a buffer
+        [(5.0, "took 0.1 s")],
+        [],
+    ],
+)
+def test_lines_that_come_as_fast_as_their_steps_are_all_steps(timed):
+    assert read_step_times(timed).remark_on_steps == ""
+
+
+def test_a_pattern_that_is_none_is_a_mistake():
+    config = {"trainable": {"argv": "true", "step_pattern": "iter ("}}
+    assert any("trainable.step_pattern" in each for each in mistakes(config))
+
+
+def read_epoch_clock(timed, metrics, *, epochs=None, samples_per_epoch=100, **settings):
+    """The figures of lines that come at (second, line)."""
+    now = iter(second for second, _ in timed)
+    told = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=samples_per_epoch, **settings)
+    reader = CommandMetrics(told, 64, epochs, clock=lambda: now_at[0])
+    now_at = [0.0]
+    for (_, line), now_at[0] in zip(timed, now, strict=True):
+        reader.line(line)
+    return reader.figures()
+
+
+ACCURACY = {"val_accuracy": "acc ([0-9.]+)"}
+PLAIN = [(9.0, "epoch 0 acc 0.5"), (11.0, "epoch 1 acc 0.7"), (13.5, "epoch 2 acc 0.9"), (20.0, "done")]
+
+
+def test_the_lines_of_epochs_are_its_clock_where_they_are_as_many_as_the_budget():
+    found = read_epoch_clock(PLAIN, ACCURACY, epochs=3)
+    assert found == {
+        **{"val_accuracy": 0.9, "epoch_s": 2.25, "window_s": 4.5},
+        **{"samples_per_s": pytest.approx(100 / 2.25), "samples": 300},
+    }
+
+
+def test_lines_that_may_be_no_epochs_are_no_clock():
+    assert read_epoch_clock(PLAIN, ACCURACY, epochs=2) == read_epoch_clock(PLAIN, ACCURACY) == {"val_accuracy": 0.9}
+
+
+def test_a_pattern_that_names_the_epoch_makes_it_sure_and_the_last_evaluation_is_left_out():
+    timed = [(5.0, "epoch 2: loss 3"), (6.0, "epoch 2: loss 2"), (10.0, "epoch 4: loss 1"), (60.0, "acc 0.9")]
+    found = read_epoch_clock(timed, {"loss": "loss (.+)", **ACCURACY}, epoch_pattern="epoch ([0-9]+)")
+    assert (found["epoch_s"], found["window_s"], found["samples"]) == (2.0, 4.0, 400)
+
+
+def test_json_lines_name_theirs():
+    timed = [(float(2 * epoch), f'{{"epoch": {epoch}, "loss": 1}}') for epoch in (1, 2, 3)] + [(50.0, "done")]
+    found = read_epoch_clock(timed, {"loss": None}, samples_per_epoch=None)
+    assert found == {"loss": 1, "epoch_s": 2.0, "window_s": 4.0}
+
+
+@pytest.mark.parametrize("column", ["epoch_s", "step_s", "samples_per_s", "train_s"])
+def test_a_time_that_the_command_tells_stands_alone(column):
+    assert "window_s" not in read_epoch_clock([*PLAIN, (21.0, "took 7")], {**ACCURACY, column: "took (.+)"}, epochs=3)
+
+
+def test_lines_that_come_all_at_once_tell_no_time():
+    assert read_epoch_clock([(1.0 + second / 100, line) for second, line in PLAIN], ACCURACY, epochs=3) == {
+        "val_accuracy": 0.9
+    }
+
+
+def test_lines_that_a_buffer_lets_go_in_heaps_tell_no_time():
+    heaps = [(40.0 + epoch // 40 * 40, f"epoch {epoch} acc 0.5") for epoch in range(100)]
+    assert read_epoch_clock(heaps, ACCURACY, epochs=100) == {"val_accuracy": 0.5}
+    quick = [(5.0 + epoch // 4 / 10, f"epoch {epoch} acc 0.5") for epoch in range(100)]  # as they are read, in turns
+    assert read_epoch_clock(quick, ACCURACY, epochs=100)["epoch_s"] == pytest.approx(2.4 / 99)
+
+
+def test_one_epoch_tells_no_time():
+    assert read_epoch_clock(PLAIN[:1], ACCURACY, epochs=1) == {"val_accuracy": 0.5}

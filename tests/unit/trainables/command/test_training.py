@@ -13,11 +13,10 @@ from typing import Any
 import psutil
 import pytest
 
-from trainables.command.ending import CommandError
-from trainables.command.process_tree import TOKEN
+from trainables.command.process import TOKEN, CommandError
 from trainables.command.training import train
 from trainables.context import Batch, Context, DivergedError, TrialTimeoutError
-from trainables.supervised.budget import Budget
+from trainables.supervised.loop import Budget
 
 PYTHON = [sys.executable, "-S"]  # without site-packages: it starts in a few hundredths of a second
 

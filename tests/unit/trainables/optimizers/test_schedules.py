@@ -5,8 +5,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from trainables.context import LearningRate
-from trainables.optimizers.schedules import Rates, resolve
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from trainables.context import Batch, LearningRate
+from trainables.optimizers.schedules import Growth, Rates, resolve
+from trainables.supervised.loop import Budget, Course, Progress
 
 STEP = {"name": "step", "milestones": [0.5, 0.8], "gamma": 0.1}
 COSINE = {"name": "cosine", "final": 0.1}
@@ -126,3 +128,118 @@ def test_the_schedule_counts_from_the_first_sample() -> None:
 def test_without_a_warm_up_the_value_holds_from_the_start() -> None:
     plain = Rates(lr=LearningRate(value=0.3, warmup_from=0.3), schedule=resolve({"name": "constant"}), warmup_samples=0)
     assert plain.at(0, 100) == 0.3
+
+
+SCHEDULE = {"name": "increase_batch", "milestones": [0.5, 0.8], "gamma": 0.1}
+EXACT = CONFIG["trainable"] | {"precision": "fp64", "val_fraction": 0.0}
+DIGITS = {"name": "digits", "subset": {"train": 400, "test": 50}}
+
+
+@pytest.mark.parametrize(("progress", "times"), [(0.0, 1), (0.49, 1), (0.5, 10), (0.79, 10), (0.8, 100), (1.0, 100)])
+def test_the_batch_grows_where_the_rate_would_fall(progress: float, times: int) -> None:
+    growth = Growth.of(SCHEDULE)
+    assert growth.times(progress, 32) == times and growth.rate(progress, 32) == 1.0
+    assert Growth.of({"name": "constant"}).times(progress, 32) == 1
+
+
+@pytest.mark.parametrize(("progress", "times", "rate"), [(0.4, 1, 1.0), (0.6, 10, 1.0), (0.9, 10, 0.1)])
+def test_beyond_the_largest_batch_the_rate_falls_after_all(progress: float, times: int, rate: float) -> None:
+    growth = Growth.of(SCHEDULE | {"most": 1000})
+    assert growth.times(progress, 32) == times and growth.rate(progress, 32) == pytest.approx(rate)
+
+
+def test_the_largest_batch_may_be_reached_exactly() -> None:
+    growth = Growth.of(SCHEDULE | {"most": 320})
+    assert growth.times(1.0, 32) == 10 and growth.largest(32) == 320 and growth.rate(1.0, 32) == pytest.approx(0.1)
+
+
+@pytest.mark.parametrize(("gamma", "times"), [(0.5, 2), (1 / 3, 3), (1 / 49, 49)])
+def test_whatever_divides_the_rate_by_a_whole_number_multiplies_the_batch_by_it(gamma: float, times: int) -> None:
+    growth = Growth.of({"name": "increase_batch", "milestones": [0.8, 0.5], "gamma": gamma})
+    assert [growth.times(progress, 32) for progress in (0.4, 0.6, 0.8)] == [1, times, times**2]
+    assert growth.milestones == (0.5, 0.8)
+
+
+@pytest.mark.parametrize(("through", "shares", "passes"), [("batch", (30, 50), 2), ("accumulation", (3, 5), 20)])
+def test_it_grows_through_passes_or_shares(through: str, shares: tuple[int, ...], passes: int) -> None:
+    grown = Growth.of(SCHEDULE | {"through": through}).enlarged(
+        Batch(global_batch_size=16, grad_accum_steps=2, shares=(3, 5)), 10
+    )
+    assert grown == Batch(global_batch_size=160, grad_accum_steps=passes, shares=shares)
+
+
+def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> Course:
+    rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
+    growth = Growth(milestones=milestones, factor=4, most=most)
+    return Course(budget=budget, rates=rates, growth=growth, batch_size=32)
+
+
+def test_steps_end_at_milestones_and_with_the_budget() -> None:
+    plan, at, taken = course(Budget(steps=50), (0.5, 0.9)), Progress(), []
+    while True:
+        at.times = plan.times(at)
+        if not (room := plan.room(at)):
+            break
+        for _ in range(room):
+            at.count_step(32 * at.times, at.times, plan.rate(at))
+        taken.append((room, at.times, at.position))
+    assert taken == [(25, 1, 25.0), (5, 4, 45.0)] or taken == [(25, 1, 25.0), (5, 4, 45.0), (0, 16, 45.0)]
+    assert at.samples == 45 * 32
+
+
+@pytest.mark.parametrize(("most", "times", "rate"), [(None, 4, 0.1), (100, 1, 0.025)])
+def test_at_a_milestone_batch_or_rate_of_a_training_change(most: int | None, times: int, rate: float) -> None:
+    plan = course(Budget(steps=50), (0.5,), most)
+    assert (plan.times(Progress(position=24.0)), plan.rate(Progress(position=24.0))) == (1, 0.1)
+    assert (plan.times(Progress(position=25.0)), plan.rate(Progress(position=25.0))) == (times, pytest.approx(rate))
+
+
+def test_an_epoch_counts_whole_whatever_a_large_batch_leaves_out() -> None:
+    plan, at = course(Budget(steps=30, steps_per_epoch=10), (0.5,)), Progress(epoch=2, position=18.0)
+    plan.end_epoch(at)
+    assert (at.epoch, at.position) == (3, 20.0)
+
+
+@pytest.mark.parametrize("through", ["batch", "accumulation"])
+def test_a_training_counts_its_steps_and_samples(through: str) -> None:
+    schedule = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.25, "through": through}
+    sections = {"trainable": EXACT, "data": DIGITS, "schedule": schedule, "budget": {"epochs": 4}}
+    answer = run(request(shares=(20,), config=sections))
+    assert answer["status"] == "ok", answer["trace"]
+    # 20 steps of 20 samples in each of the first two epochs, 5 of 80 in the others
+    assert [row["steps"] for row in answer["rows"]] == [20, 40, 45, 50]
+    assert [row["samples"] for row in answer["rows"]] == [400, 800, 1200, 1600]
+    assert (answer["metrics"]["samples"], answer["metrics"]["steps"], answer["metrics"]["epochs"]) == (1600, 50, 4)
+    epochs = [row["epoch_s"] for row in answer["rows"][1:]]
+    assert answer["metrics"]["samples_per_s"] == pytest.approx(1200 / sum(epochs))
+
+
+def test_passes_or_shares_are_the_same_update(pair: Processes) -> None:
+    schedule: dict[str, Any] = {"name": "increase_batch", "milestones": [0.3], "gamma": 0.5}
+    losses = []
+    for through, shares in (("batch", (24,)), ("accumulation", (24,)), ("batch", (8, 16))):
+        sections = {"trainable": EXACT, "data": DIGITS, "schedule": schedule | {"through": through}}
+        asked: dict[str, Any] = {"config": sections | {"budget": {"epochs": 3}}, "shares": shares}
+        if len(shares) == 1:
+            answers = [run(request(**asked))]
+        else:
+            place = {"gang_id": "grown", "rendezvous": rendezvous()}
+            answers = pair.call(run, *((request(rank=rank, **asked, **place),) for rank in range(2)))
+        assert all(answer["status"] == "ok" for answer in answers), answers[0]["trace"]
+        losses.append([row["loss"] for row in answers[0]["rows"]])
+    assert losses[1:] == [pytest.approx(losses[0], abs=1e-10)] * 2
+
+
+@pytest.mark.parametrize(
+    ("sections", "note"),
+    [
+        ({"schedule": SCHEDULE | {"gamma": 0.3}}, "schedule.gamma=0.3 multiplies no batch by a whole number"),
+        ({"schedule": SCHEDULE | {"through": "time"}}, "schedule.through='time' is not one of batch, accumulation"),
+        ({"schedule": SCHEDULE}, "comes to a batch of 6400, more than the 1293 training samples: set schedule.most"),
+        ({"schedule": SCHEDULE | {"most": 700}}, "schedule=increase_batch needs budget.epochs or budget.samples"),
+        ({"schedule": SCHEDULE | {"milestones": [2]}, "budget": {"epochs": 1}}, "milestones [2] are not shares"),
+    ],
+)
+def test_what_cannot_be_is_told(sections: dict[str, Any], note: str) -> None:
+    answer = run(request(config=sections))
+    assert answer["status"] == "failed" and note in answer["note"]

@@ -1,12 +1,22 @@
-from typing import cast
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, cast
+from unittest.mock import patch
 
 import pytest
+import torch
+import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
+from torch import Tensor, nn
 
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from trainables.context import Batch, Context
 from trainables.process_group import Gang
-from trainables.step.shares import proportional, share_by_speed
+from trainables.rank import context_of
+from trainables.step.shares import fitting, proportional, share_by_speed
+from trainables.supervised import replica
+from trainables.supervised.training import SupervisedTrial
 
 
 @pytest.mark.parametrize(
@@ -63,3 +73,216 @@ def test_a_rank_that_passes_faster_takes_more_of_the_same_batch() -> None:
     share_by_speed(context, cast(Gang, WithAFasterRank()), pass_s=0.5, whole=whole)
     assert context.batch == Batch(global_batch_size=96, shares=(24, 72))
     assert context.metrics == {"shares": [24, 72], "rank_samples_per_s": [48.0, 144.0]}
+
+
+ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
+
+
+class Hungry(nn.Module):
+    """Has memory for a limited number of samples a pass."""
+
+    def __init__(self, features: int, classes: int, most: int) -> None:
+        super().__init__()
+        self.layer, self._most = nn.Linear(features, classes), most
+
+    def forward(self, images: Tensor) -> Tensor:
+        if len(images) > self._most:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return self.layer(images.flatten(1))
+
+
+def hungry(*, input_shape: tuple[int, int, int], num_classes: int, most: int = 10**9) -> nn.Module:
+    return Hungry(input_shape[1] * input_shape[2], num_classes, most)
+
+
+def asked(most: int, micro_batch: str, share: int = 96, accum: int = 1) -> dict[str, Any]:
+    config = {
+        "trainable": CONFIG["trainable"] | {"precision": "fp64", "micro_batch": micro_batch},
+        "model": {"name": f"{__name__}:hungry", "most": most},
+        "data": {"name": "digits", "augment": {"crop_padding": 1, "flip": True}},
+    }
+    return request(shares=(share,), grad_accum_steps=accum, config=config)
+
+
+def trained(request: dict[str, Any]) -> tuple[list[Tensor], dict[str, Any]]:
+    torch.manual_seed(1)
+    context = context_of(request, lambda row: None, lambda: False)
+    trial = SupervisedTrial(request["config"], context)
+    trial.train()
+    return list(trial.model.parameters()), context.metrics
+
+
+@pytest.mark.parametrize("accum", [1, 2])
+def test_smaller_passes_make_the_same_update(accum: int) -> None:
+    whole, metrics = trained(asked(10**9, "off", accum=accum))
+    parts, same = trained(asked(30, "auto", accum=accum))
+    assert same["micro_batch_size"] == 24 and "micro_batch_size" not in metrics
+    for one, other in zip(whole, parts, strict=True):
+        torch.testing.assert_close(other, one, atol=1e-10, rtol=0)
+    assert same["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
+
+
+def test_what_is_evaluated_need_not_fit_at_once_either() -> None:
+    parts, whole = run(asked(30, "auto"))["metrics"], run(asked(10**9, "auto"))["metrics"]
+    assert (parts["accuracy"], parts["val_accuracy"]) == (whole["accuracy"], whole["val_accuracy"])
+    assert parts["val_loss"] == pytest.approx(whole["val_loss"], abs=1e-10)
+
+
+def test_what_fits_stays_whole() -> None:
+    assert run(asked(96, "auto"))["metrics"]["micro_batch_size"] == 96
+
+
+def test_oom_stays_the_answer_when_off_or_with_single_samples() -> None:
+    assert run(asked(30, "off"))["status"] == "oom"
+    assert run(asked(0, "auto"))["status"] == "oom"
+
+
+@pytest.mark.parametrize(
+    ("shares", "most", "passes"), [((8, 8), 8, 1), ((8, 8), 7, 2), ((12, 6), 4, 3), ((15, 45), 8, 3), ((15, 45), 2, 15)]
+)
+def test_ranks_agree_on_the_smallest_need(shares: tuple[int, ...], most: int, passes: int) -> None:
+    def take_pass(samples: int) -> None:
+        if samples > most:
+            raise MemoryError
+
+    batch = Batch(global_batch_size=2 * sum(shares), grad_accum_steps=2, shares=shares)
+    found = fitting(batch, ALONE, take_pass)
+    assert found.grad_accum_steps == 2 * passes
+    assert found.shares == tuple(share // passes for share in shares)
+    assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
+
+
+@pytest.mark.parametrize(
+    ("shares", "most", "passes", "smaller"),
+    [
+        ((13, 35), 7, 2, (7, 17)),
+        ((26, 70), 9, 3, (9, 23)),
+        ((2, 45), 1, 47, None),
+        ((7, 41), 1, 6, (1, 7)),
+        ((3, 5), 1, 4, (1, 1)),
+    ],
+)
+def test_shares_without_a_common_divisor_are_divided_nearly(
+    shares: tuple[int, ...], most: int, passes: int, smaller: tuple[int, ...] | None
+) -> None:
+    def take_pass(samples: int) -> None:
+        if samples > most:
+            raise MemoryError
+
+    batch = Batch(global_batch_size=2 * sum(shares), grad_accum_steps=2, shares=shares)
+    if smaller is None:
+        with pytest.raises(MemoryError):
+            fitting(batch, ALONE, take_pass)
+        return
+    found = fitting(batch, ALONE, take_pass)
+    assert (found.grad_accum_steps, found.shares) == (2 * passes, smaller)
+    assert sum(found.shares) * found.grad_accum_steps == found.global_batch_size
+
+
+def weights(request: dict[str, Any]) -> tuple[list[float], int]:
+    parameters, metrics = trained(request)
+    return torch.cat([each.detach().flatten() for each in parameters]).tolist(), metrics["micro_batch_size"]
+
+
+def test_unequal_ranks_that_share_anew_make_the_update_of_one(pair: Processes) -> None:
+    gang = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
+    config = asked(20, "auto")["config"]
+    ranks = pair.call(weights, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
+    whole, _ = weights(asked(10**9, "auto", share=60))
+    for theirs, samples in ranks:
+        assert samples == 15 and theirs == pytest.approx(whole, abs=1e-10)
+
+
+def shares_told(request: dict[str, Any]) -> list[int]:
+    def by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) -> None:
+        assert context.batch.shares == (15, 15)  # what is timed must fit
+        context.batch = replace(whole, shares=(14, 46))
+
+    with patch.object(replica, "share_by_speed", by_speed):
+        shares: list[int] = trained(request)[1]["shares"]
+    return shares
+
+
+def test_shares_that_follow_speed_are_fitted_before_and_after_and_told_as_taken(pair: Processes) -> None:
+    gang = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
+    config = asked(20, "auto")["config"]
+    asks = [request(config=config, rank=rank, **gang) for rank in (0, 1)]
+    told, same = pair.call(shares_told, *((each,) for each in asks))
+    assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
+
+
+def test_another_ranks_need_counts_and_other_errors_pass() -> None:
+    class Pair(Gang):
+        def largest(self, *values: float) -> tuple[float, ...]:
+            return (float(bool(needs.pop())),)
+
+        def lone(self, work: Callable[[], Any]) -> Any:
+            return work()
+
+    pair, needs = Pair(rank=0, world_size=2, device="cpu", gang_id=""), [False, True, True]
+    batch = Batch(global_batch_size=32, shares=(16, 16))
+    assert fitting(batch, pair, lambda samples: None).shares == (4, 4)
+
+    tried: list[int] = []
+
+    def broken(samples: int) -> None:
+        tried.append(samples)
+        raise RuntimeError("something else")
+
+    with pytest.raises(RuntimeError, match="something else"):
+        fitting(batch, ALONE, broken)
+    assert tried == [16]
+
+
+class Torn(Hungry):
+    """Fails in one of its processes, and not for want of memory."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        if dist.get_rank() == 1:
+            raise RuntimeError("something else")
+        return super().forward(images)
+
+
+def torn(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
+    return Torn(input_shape[1] * input_shape[2], num_classes, 10**9)
+
+
+def test_what_breaks_one_ranks_pass_ends_the_other_at_once(pair: Processes) -> None:
+    config = asked(20, "auto")["config"] | {"model": {"name": f"{__name__}:torn"}}
+    gang = {"shares": (30, 30), "rendezvous": rendezvous(), "gang_id": "torn"}
+    waits, broke = pair.call(run, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
+    assert (waits["status"], broke["status"]) == ("failed", "failed")
+    assert "something else" in broke["note"]
+    assert waits["note"].startswith("ConnectionAbortedError: connection closed: another rank failed")
+
+
+def test_the_first_of_two_independent_models_is_the_one_that_trains_alone(pair: Processes) -> None:
+    sections = {"budget": {"epochs": 2}, "data": {"name": "digits", "augment": {"flip": True}}}
+    alone = run(request(shares=(64,), config=sections))["metrics"]
+    asked: dict[str, Any] = {"shares": (64, 64), "strategy": "independent", "config": sections}
+    place = {"gang_id": "independent", "rendezvous": rendezvous()}
+    answers = pair.call(run, *((request(rank=rank, **asked, **place),) for rank in range(2)))
+    assert all(answer["status"] == "ok" for answer in answers), answers[0]["trace"]
+    metrics = answers[0]["metrics"]
+    for figure in ("accuracy", "val_accuracy", "val_loss", "steps"):
+        assert metrics[figure] == alone[figure]
+    assert metrics["samples"] == 2 * alone["samples"]
+    assert metrics["samples_per_s"] == pytest.approx(128 * metrics["window_steps"] / metrics["window_s"])
+    first, second = metrics["replica_accuracies"]
+    assert first == alone["accuracy"] and second != first
+    assert "2 independent models, of which the first is reported" in answers[0]["note"]
+    assert answers[1]["metrics"]["val_loss"] != metrics["val_loss"] and answers[1]["rows"] == []
+
+
+def test_one_rank_alone_is_a_single_process() -> None:
+    settings = CONFIG | {"budget": {"steps": 5}}
+    answers = [run(request(strategy=strategy, config=settings)) for strategy in ("single", "independent")]
+    assert answers[0]["metrics"]["loss"] == answers[1]["metrics"]["loss"] and answers[1]["note"] == ""
+
+
+def test_independent_models_share_no_batch_norm(pair: Processes) -> None:
+    sections = {"model": {"name": "cnn10", "batch_norm": "sync"}}
+    place = {"gang_id": "independent sync", "rendezvous": rendezvous(), "strategy": "independent"}
+    asked = [request(rank=rank, shares=(8, 8), config=sections, **place) for rank in range(2)]
+    notes = [answer["note"] for answer in pair.call(run, *((each,) for each in asked))]
+    assert all("strategy=independent trains one on each" in note for note in notes), notes

@@ -6,9 +6,8 @@ from torch import nn
 from tests.unit.trainables.ranks import Processes, rendezvous
 from trainables import process_group
 from trainables.context import Context
-from trainables.inputs.inputs import Form
-from trainables.inputs.split import Part
-from trainables.step.precision import PRECISIONS
+from trainables.inputs.inputs import Form, Part
+from trainables.step.training_step import PRECISIONS
 from trainables.supervised.evaluation import Evaluation, Score
 
 FORM = Form(device="cpu", dtype=torch.float64, channels_last=False, mean=(0.5,), std=(0.5,))

@@ -1,19 +1,29 @@
-"""Which steps of a trial its throughput is measured over."""
+"""Which steps of a trial its throughput is measured over.
 
+Delays of known length, put into one place of the step of two real ranks, are found in that place.
+"""
+
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
-from tests.unit.trainables.ranks import CONFIG, request, run
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from trainables import rank
 from trainables.clock import Clock, Lap, Window
 from trainables.context import Context
+from trainables.inputs.inputs import ResidentInputs
 from trainables.process_group import Gang
-from trainables.supervised.loop import Epoch
-from trainables.supervised.progress import Progress
+from trainables.step import strategies, training_step
+from trainables.step.stopwatch import Parts, Stopwatch
+from trainables.supervised import loop, timing
+from trainables.supervised.loop import Epoch, Progress
 from trainables.supervised.settings import Settings
-from trainables.supervised.timing import Timing
+from trainables.supervised.timing import StepSplit, Timing, mean_parts, split_of
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
 
@@ -74,3 +84,233 @@ def test_where_batches_grew_all_epochs_but_the_first_count(
     figures = timing.figures([Lap(seconds=s, steps=n) for s, n, _ in epochs], taken, models)
     assert figures["samples_per_s"] == pytest.approx(models * samples_per_s)
     assert figures["epoch_s"] == pytest.approx(epoch_s) and "step_s" not in figures
+
+
+DELAY_S = 0.04
+TIMED = CONFIG | {
+    "trainable": {"window_s": 0.5, "window_steps": 10, "warmup_steps": 3, "warmup_s": 0.0, "val_fraction": 0.0},
+    "budget": {"steps": 5},
+}
+PARTS = ("data", "host", "compute", "communication", "imbalance")
+
+
+def delayed(asked: dict[str, Any], place: str) -> dict[str, float]:
+    """A trial whose step is DELAY_S longer in this place."""
+
+    def slow(function: Callable[..., Any]) -> Callable[..., Any]:
+        def slowed(*given: Any, **named: Any) -> Any:
+            time.sleep(DELAY_S)
+            return function(*given, **named)
+
+        return slowed
+
+    places: dict[str, tuple[Any, str]] = {
+        "data": (ResidentInputs, "_block"),
+        "host": (loop.Loop, "step"),
+        "compute": (training_step.TrainingStep, "_loss"),
+        "communication": (strategies, "_average"),
+        "imbalance": (training_step.TrainingStep, "_loss"),
+    }
+    patch = pytest.MonkeyPatch()
+    patch.setattr(timing, "SPLIT_STEPS", 12)
+    if place and (place != "imbalance" or asked["rank"] == 1):
+        owner, name = places[place]
+        patch.setattr(owner, name, slow(getattr(owner, name)))
+    if place == "data":
+        patch.setattr(ResidentInputs, "_block_steps", 1)
+    try:
+        metrics: dict[str, float] = run(asked)["metrics"]
+    finally:
+        patch.undo()
+    return metrics
+
+
+def of_two(pair: Processes, place: str) -> dict[str, float]:
+    meeting = {"rendezvous": rendezvous(), "gang_id": f"scaling {place}"}
+    asked = [(request(rank=rank, shares=(32, 32), config=TIMED, **meeting), place) for rank in range(2)]
+    found: dict[str, float] = pair.call(delayed, *asked)[0]
+    return found
+
+
+@pytest.fixture(scope="module")
+def undelayed(pair: Processes) -> dict[str, float]:
+    return of_two(pair, "")
+
+
+@pytest.mark.parametrize("place", PARTS)
+def test_a_delay_lands_in_its_part(pair: Processes, undelayed: dict[str, float], place: str) -> None:
+    found = of_two(pair, place)
+    grew = {part: found[f"step_{part}_s"] - undelayed[f"step_{part}_s"] for part in PARTS}
+    assert found[f"step_{place}_s"] >= 0.8 * DELAY_S and max(grew, key=lambda part: grew[part]) == place, grew
+    assert place != "imbalance" or found["slowest_rank"] == 1
+    rest = found["step_s"] - sum(found[f"step_{part}_s"] for part in PARTS)
+    assert abs(rest) <= 0.1 * found["step_s"], (found, rest)
+
+
+def test_a_single_rank_has_no_exchange() -> None:
+    metrics = delayed(request(config=TIMED), "host")
+    assert metrics["step_host_s"] >= DELAY_S and metrics["step_communication_s"] == 0
+    parts = sum(metrics[f"step_{part}_s"] for part in PARTS)
+    assert parts == pytest.approx(metrics["step_s"], rel=0.02)
+
+
+def test_an_epochs_seconds_are_all_accounted_for() -> None:
+    (*_, row) = run(request(config=TIMED | {"budget": {"epochs": 2}}))["rows"]
+    told = [row[name] for name in ("data_s", "compute_s", "communication_s", "rest_s")]
+    assert sum(told) == pytest.approx(row["epoch_s"]) and min(told[:2]) > 0 and told[2] == 0
+
+
+class Ranks:
+    """A gang of which each rank has waited so long; of several questions, each rank's answers one after the other."""
+
+    def __init__(self, *answers_s: tuple[float, ...]) -> None:
+        self._answers_s = list(answers_s)
+        self.own_s: list[float] = []
+
+    def each(self, own_s: float) -> list[float]:
+        self.own_s.append(own_s)
+        return list(self._answers_s.pop(0))
+
+    def meet(self) -> None:
+        pass
+
+
+class Steps:
+    """Steps of known length, the first two of which take a second; their clock and stopwatch."""
+
+    on_gpu = False
+
+    def __init__(self, step_s: float, data_s: float = 0.0, host_s: float = 0.0) -> None:
+        self._each = step_s, data_s, host_s
+        self.taken, self.now_s, self._data_s, self._step_s = 0, 100.0, 50.0, 50.0
+
+    def take(self) -> None:
+        step_s, data_s, host_s = (1.0, 0.5, 0.2) if self.taken < 2 else self._each
+        self.taken += 1
+        self.now_s += step_s
+        self._data_s += data_s
+        self._step_s += step_s - host_s
+
+    def read(self) -> float:
+        return self.now_s
+
+    def parts(self) -> Parts:
+        return Parts(data_s=self._data_s, step_s=self._step_s)
+
+    def split(self, gang: Ranks) -> StepSplit:
+        return StepSplit(self.take, self, clock=self, gang=gang)  # type: ignore[arg-type]
+
+
+def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> None:
+    gang = Ranks((0.03, 0.01, 0.02, 0.04))
+    split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
+    parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
+    assert split.undivided(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
+    assert gang.own_s == [0.02]
+    five = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=Ranks((0.05, 0.03, 0.01, 0.02, 0.04)))  # type: ignore[arg-type]
+    assert five.undivided(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
+
+
+def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behind() -> None:
+    """By pace the ranks are the first, the third, the second and the fourth; each step of the window takes .25 s."""
+    gang = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
+    steps = Steps(0.10, data_s=0.02, host_s=0.01)
+    found = steps.split(gang).together(Window(seconds=2.5, steps=10), nullcontext())
+    expected = {"step_s": 0.25, "step_data_s": 0.03, "step_host_s": 0.02, "step_compute_s": 0.06}
+    expected |= {"step_communication_s": 0.05, "step_imbalance_s": 0.09, "slowest_rank": 3}
+    assert found == pytest.approx(expected)
+    assert gang.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
+
+
+def test_of_five_ranks_the_one_in_the_middle_is_told() -> None:
+    paces = (0.14, 0.10, 0.12, 0.11, 0.13)
+    found = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).together(Window(seconds=1.5, steps=10), nullcontext())
+    assert found["step_data_s"] == pytest.approx(0.12) and found["step_imbalance_s"] == pytest.approx(0.02)
+    assert found["slowest_rank"] == 0
+
+
+def test_steps_without_exchange_that_take_longer_than_the_window_s_show_no_exchange() -> None:
+    gang = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
+    found = Steps(0.1).split(gang).together(Window(seconds=1.1, steps=10), nullcontext())
+    assert found["step_communication_s"] == 0 and found["step_imbalance_s"] == pytest.approx(0.02)
+    assert found["step_compute_s"] == 0, "nor do parts that were timed apart come to less than nothing"
+
+
+@pytest.mark.parametrize(("step_s", "taken"), [(0.25, 10), (0.025, 12), (0.005, 60), (0.0005, 300)])
+def test_a_split_takes_ten_steps_or_a_third_of_a_second_but_no_more_than_300_steps(step_s: float, taken: int) -> None:
+    steps = Steps(step_s)
+    steps.split(Ranks(*[(step_s, step_s)] * 3)).together(Window(seconds=100 * step_s, steps=100), nullcontext())
+    assert steps.taken == 2 + taken
+
+
+def test_a_single_rank_s_window_is_split_by_hand() -> None:
+    steps = Steps(0.1)
+    window, parts = Window(seconds=5.0, steps=50), Parts(data_s=1.0, step_s=4.0)
+    expected = {"step_s": 0.1, "step_data_s": 0.02, "step_host_s": 0.02, "step_compute_s": 0.06}
+    expected |= {"step_communication_s": 0.0, "step_imbalance_s": 0.0}
+    assert steps.split(Ranks()).alone(window, parts) == pytest.approx(expected) and steps.taken == 0
+    longer = steps.split(Ranks()).alone(
+        window, Parts(data_s=1.0, step_s=5.1)
+    )  # clocks differ by what reading them takes
+    assert longer["step_host_s"] == 0 and longer["step_compute_s"] == pytest.approx(0.08)
+
+
+@pytest.mark.parametrize(("step_s", "waits_s"), [(0.05, 0.1), (0.5, 0.2)])
+def test_a_gpu_waits_for_launches_as_long_as_its_step_takes_longer_than_one_launched_ahead(
+    monkeypatch: pytest.MonkeyPatch, step_s: float, waits_s: float
+) -> None:
+    """The device's own .03 s are seen in the third of the tries; .01 s of data and what is left are the host's."""
+    steps, paused, kernels_s = Steps(step_s), list[float](), iter((0.04, 0.035, 0.03, 0.05, 0.06))
+
+    class Event:
+        def __init__(self, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            self.taken = steps.taken
+
+        def elapsed_time(self, end: "Event") -> float:
+            assert end.taken == self.taken + 1, "one step, and without the pause before it"
+            return 1e3 * next(kernels_s)
+
+    def pause(device: str, seconds: float) -> Callable[[], None]:
+        assert device == "cuda"
+        return lambda: paused.append(seconds)
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(timing, "pause", pause)
+    monkeypatch.setattr(steps, "on_gpu", True)
+    found = steps.split(Ranks()).alone(Window(seconds=50 * step_s, steps=50), Parts(data_s=0.5))
+    assert found["step_host_s"] == pytest.approx(step_s - 0.01 - 0.03) and found["step_compute_s"] == pytest.approx(
+        0.03
+    )
+    assert paused == pytest.approx([waits_s] * 5)
+
+
+def test_a_gpu_whose_launched_step_takes_longer_waits_for_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    steps = Steps(0.1)
+    monkeypatch.setattr(steps, "on_gpu", True)
+    split = steps.split(Ranks())
+    monkeypatch.setattr(split, "_device_step_s", lambda step_s: 0.12)
+    assert split.alone(Window(seconds=5.0, steps=50), Parts(data_s=0.5))["step_host_s"] == 0
+
+
+def epoch(parts: Parts, steps: int = 10) -> Epoch:
+    return Epoch(number=1, seconds=4.0, steps=steps, samples=80, loss=1.0, lr=0.1, parts=parts)
+
+
+def test_an_epochs_seconds_by_what_they_went_into() -> None:
+    parts = Parts(data_s=0.5, exchange_s=0.25, step_s=3.0)
+    found = split_of(epoch(parts), on_gpu=False)
+    assert found == {"data_s": 0.5, "compute_s": 2.25, "communication_s": 0.25, "rest_s": 1.0}
+    assert split_of(epoch(parts), on_gpu=True) == {"data_s": 0.5, "rest_s": 3.5}
+
+
+def test_what_a_gpu_waited_for_in_an_epoch_of_a_step_or_two_is_not_known() -> None:
+    assert split_of(epoch(Parts(untimed=2)), on_gpu=True) == {}
+
+
+def test_the_mean_parts_of_steps_weigh_epochs_by_their_steps() -> None:
+    epochs = [epoch(Parts(data_s=1.0, exchange_s=2.0, step_s=10.0)), epoch(Parts(data_s=5.0, step_s=20.0), steps=20)]
+    assert mean_parts(epochs, 15) == Parts(data_s=3.0, exchange_s=1.0, step_s=15.0)
+    assert mean_parts([], 15) == Parts()

@@ -1,0 +1,134 @@
+"""How the choice fares on grids of the digits whose truth is known, beside ways of choosing that are not used.
+
+    python -m benchmarks.choice_drawn docs/results/batch_scaling/choice_drawn.json
+
+A grid is that of `sweep=batch_scaling` on gpus=[1,2]: it has accuracies of so many seeds out of thirty (`digits.py`),
+and times drawn from those of the kept full grid, whose rules are timed alike. The truth are the means over all thirty
+seeds, and over all times of a shape. `told` is what the choice says of its chances. `regret` is by how much the chosen
+cell's true time is above that of the best cell truly within the margin, `short` by how much its accuracy is below the
+baseline's.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.digits import KEPT, accuracies_of_thirty_seeds
+from benchmarks.figures import machine, tell
+from orchestrator.decision.choice import TIE, Choice, Contest, choose
+from orchestrator.statistics.pooling import Likeness
+from orchestrator.store.journal import replay, terminal
+
+DRAWS = 2_000
+"""Of each contest, where a report takes 20,000: over many contests, what a draw leaves to chance averages out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """Of the cells, which are rows."""
+
+    accuracy: np.ndarray
+    """A column for each of the thirty seeds."""
+    times: np.ndarray
+    """A column for each timed trial of the cell's shape, in seconds."""
+    likeness: Likeness
+    baseline: int
+
+    def drawn(self, seeds: int, margin: float, chance: np.random.Generator) -> Contest:
+        """What a sweep of so many seeds would know."""
+        columns = chance.choice(self.accuracy.shape[1], seeds, replace=False)
+        timed = chance.integers(self.times.shape[1], size=(len(self.times), seeds))
+        return Contest(
+            objective=np.take_along_axis(self.times, timed, axis=1),
+            accuracy=self.accuracy[:, columns],
+            baseline=self.baseline,
+            margin=margin,
+            likeness=self.likeness,
+        )
+
+    def figures(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
+        """Of each cell its regret, and by how much its accuracy is below the baseline's."""
+        accuracy, level = self.accuracy.mean(axis=1), np.log(self.times).mean(axis=1)
+        short = accuracy[self.baseline] - accuracy
+        return np.expm1(level - level[short <= margin].min()), short
+
+
+def truth() -> Truth:
+    """From what is kept."""
+    times: dict[tuple[int, int], list[float]] = {}
+    for end in terminal(replay(KEPT / "full" / "journal.jsonl").records).values():
+        seconds = end.metrics["samples"] / end.metrics["samples_per_s"]
+        times.setdefault((int(end.gpus), end.device_batch_size), []).append(seconds)
+    rules = ("none", "linear", "sqrt")
+    cells = [(gpus, batch, rule) for gpus, batch in sorted(times) for rule in rules]
+    accuracies = accuracies_of_thirty_seeds()
+    return Truth(
+        accuracy=np.array([accuracies[gpus * batch, rule] for gpus, batch, rule in cells]),
+        times=np.array([times[gpus, batch] for gpus, batch, _ in cells]),
+        likeness=Likeness(
+            batch=np.array([float(gpus * batch) for gpus, batch, _ in cells]),
+            recipe=np.array([rules.index(rule) for *_, rule in cells]),
+        ),
+        baseline=cells.index((1, 32, "none")),
+    )
+
+
+def likeliest(found: Choice) -> int:
+    """Of the cells within TIE of the least that may be chosen."""
+    level = np.where(found.passes, found.log_objective.point, np.inf)
+    return int(np.where(level <= level.min() + np.log1p(TIE), found.p_best, -1.0).argmax())
+
+
+def chosen(contest: Contest) -> Mapping[str, tuple[int, Choice]]:
+    """By the way of choosing."""
+    pooled, alone = (
+        choose(each, np.random.default_rng(0), DRAWS) for each in (contest, replace(contest, likeness=None))
+    )
+    assert pooled.favourite is not None and alone.favourite is not None  # the baseline is within its own margin
+    return {
+        "as it is": (pooled.favourite, pooled),
+        "by each cell's mean alone": (alone.favourite, alone),
+        "of those within 2% of the least the likeliest to be best": (likeliest(pooled), pooled),
+    }
+
+
+def summed_up(rows: np.ndarray) -> dict[str, float]:
+    regret, short, within, p_best, p_within = rows.T
+    best = (within > 0) & (regret <= TIE)
+    return {
+        "best": float(best.mean()),
+        "best_told": float(p_best.mean()),
+        "within": float(within.mean()),
+        "within_told": float(p_within.mean()),
+        "mean_regret": float(regret[within > 0].mean()),
+        "mean_short": float(short.mean()),
+    }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("json", type=Path, help="where the figures go")
+    arguments.add_argument("--grids", type=int, default=1000)
+    given = arguments.parse_args()
+    known = truth()
+    found: dict[str, Any] = {}
+    for margin in (0.01, 0.02):
+        regret, short = known.figures(margin)
+        for seeds in (3, 5, 10):
+            chance, rows = np.random.default_rng(2026), {}
+            for _ in range(given.grids):
+                for way, (row, choice) in chosen(known.drawn(seeds, margin, chance)).items():
+                    told = (choice.p_best[row], choice.p_within[row])
+                    rows.setdefault(way, []).append((regret[row], short[row], short[row] <= margin, *told))
+            found[f"margin {margin:g}, {seeds} seeds"] = {way: summed_up(np.array(each)) for way, each in rows.items()}
+    tell({**machine(), "grids": given.grids, **found}, given.json)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,140 @@
+"""What nothing being lost costs: `python -m benchmarks.fault_overhead [folder]`.
+
+A journal's append beside a bare write and fsync of the same bytes, in turns, and all that a driver does for one trial
+of a second (journal, config, learning curve, checksums, secrets, the alarm) as a share of it. Ratios of one run only.
+"""
+
+import os
+import random
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from orchestrator.backends.backend import Limits
+from orchestrator.backends.inprocess import Alarm
+from orchestrator.run.interrupt import Interrupt
+from orchestrator.run.session import Session
+from orchestrator.store.journal import Journal, Kind, encode
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.secrets import Secrets
+from sweeps.status import Status
+from tests.contract.trials import trial
+
+ROUNDS = 400
+BLOCKS = 5
+ROWS = 10
+TRIAL_S = 1.0
+
+
+class Nobody:
+    """A display for a machine without a screen."""
+
+    def __getattr__(self, name: str) -> Any:
+        return lambda *anything: None
+
+
+def seconds(act: Callable[[], object]) -> float:
+    began = time.perf_counter()
+    act()
+    return time.perf_counter() - began
+
+
+def record() -> dict[str, Any]:
+    """The end of a trial of `sweep=batch_scaling`, in form and size: text is encoded sooner than 30 figures."""
+    chance = random.Random(7)
+    files = {name: f"{chance.getrandbits(256):064x}" for name in ("config.yaml", "metrics.jsonl", "telemetry.parquet")}
+    figures = {f"a_figure_of_it_{i}": chance.random() for i in range(30)}
+    outcome = Outcome(status=Status.OK, wall_s=TRIAL_S, metrics=figures, provenance={"host": "h", "torch": "2.15.0"})
+    ended = TrialRecord.of(trial("0123456789abcdef", "quick"), outcome, attempt=1, finished_at="2026-11-22T01:05:18")
+    return {**ended.to_json(), "files": files}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Append:
+    """A journal's append beside a bare write and fsync; medians in seconds."""
+
+    bare_s: float
+    append_s: float
+    cpu_s: float
+    """What the append takes of the processor beyond the bare one: the share that no other process makes longer."""
+    ratios: list[float]
+    """Block by block."""
+    size: int
+    """Bytes of a record."""
+
+
+def append_ratio(folder: Path) -> Append:
+    """Both in turns, so that both meet the same disk."""
+    value = record()
+    line = encode(Kind.FINISHED, value) + b"\n"
+    bare = os.open(folder / "bare", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    with Journal.open(folder / "journal.jsonl") as journal:
+        acts = [lambda: (os.write(bare, line), os.fsync(bare)), lambda: journal.append(Kind.FINISHED, value)]
+        spent, cpu = list[list[float]]([[], []]), list[list[float]]([[], []])
+        for number in range(BLOCKS * ROUNDS):
+            for which in (0, 1) if number % 2 else (1, 0):  # whoever comes second finds the disk as the other left it
+                before = time.thread_time()
+                spent[which].append(seconds(acts[which]))
+                cpu[which].append(time.thread_time() - before)
+    os.close(bare)
+    blocks = [[statistics.median(each[at : at + ROUNDS]) for each in spent] for at in range(0, BLOCKS * ROUNDS, ROUNDS)]
+    bare_s, append_s = map(statistics.median, spent)
+    return Append(
+        bare_s=bare_s,
+        append_s=append_s,
+        cpu_s=statistics.median(cpu[1]) - statistics.median(cpu[0]),
+        ratios=sorted(b / a for a, b in blocks),
+        size=len(line),
+    )
+
+
+def trial_cost(folder: Path) -> float:
+    """Seconds that a driver spends on one trial, the median of many."""
+    layout = Layout(folder / "results")
+    layout.create()
+    display: Any = Nobody()
+    secrets = Secrets({"a-value-from-the-environment": "<hidden>"})
+    costs = []
+    with Journal.open(layout.journal) as journal:
+        session = Session(layout, journal, display, Interrupt(), retries=1, secrets=secrets)
+        for number in range(ROUNDS // 4):
+            each = trial(f"t{number}", "quick", optimizer={"name": "sgd", "lr": 0.1}, model={"name": "small_cnn"})
+            outcome = Outcome(status=Status.OK, wall_s=TRIAL_S, metrics={f"m{i}": 0.5 for i in range(20)})
+
+            def whole(each: Any = each, outcome: Outcome = outcome) -> None:
+                session.started(each)
+                alarm = Alarm(Limits(hang_s=1800, time_limit_s=None))
+                with alarm:
+                    for epoch in range(ROWS):
+                        alarm.moved()
+                        session.reported(each, [{"epoch": epoch, "loss": 0.5, "val_accuracy": 0.5}])
+                session.finished(each, outcome)
+
+            costs.append(seconds(whole))
+    return statistics.median(costs)
+
+
+def main() -> None:
+    where = sys.argv[1] if len(sys.argv) > 1 else None
+    with tempfile.TemporaryDirectory(dir=where) as folder:
+        found = append_ratio(Path(folder))
+        print(f"write+fsync of {found.size} bytes {1e3 * found.bare_s:.3f} ms,", end=" ")
+        print(f"journal append {1e3 * found.append_s:.3f} ms, {1e6 * found.cpu_s:.1f} us of it own CPU:", end=" ")
+        spread = f"{found.ratios[0]:.2f} to {found.ratios[-1]:.2f} in {BLOCKS} blocks"
+        print(f"{found.append_s / found.bare_s:.2f} times, {spread} (wanted: at most 1.2)")
+        cost = trial_cost(Path(folder))
+        print(
+            f"a trial with {ROWS} rows costs its driver {1e3 * cost:.2f} ms: {100 * cost / TRIAL_S:.2f}% of a trial",
+            end=" ",
+        )
+        print(f"of {TRIAL_S:g} s (wanted: at most 1%)")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,296 @@
+"""What a session on GPUs measures (gpu_session.py): each a function of the host that answers with a row's figures."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from benchmarks.gpu_throughput import SETTINGS, Ranks, compare
+from tests.unit.trainables.ranks import rendezvous, request, run
+
+ROOT = Path(__file__).parents[2]
+CROP_AND_FLIP = {"crop_padding": 4, "flip": True}
+SCRIPT = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
+FAST = SETTINGS["compile-graph"]
+JUDGED_BY = 0.02
+"""The part of the training images by which ours is judged after every epoch, beside the script."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Host:
+    """Where and with what is measured."""
+
+    data: dict[str, Any]
+    """The config section of the data set."""
+    device: str
+    gpus: int
+    tiny: bool
+    """Whether this is a rehearsal: everything as small as it can be."""
+    given: argparse.Namespace
+
+    def trial(self, ranks: Ranks, *, count: int = 1, **asked: Any) -> dict[str, Any]:
+        """What one of our trials answers, rank 0's, with its rows."""
+        place = {"device": self.device, "gpus_per_rank": 1, "threads": 1 if self.tiny else 4}
+        place |= {"rendezvous": rendezvous() if count > 1 else None, "gang_id": f"{time.monotonic()}"}
+        config = {"data": self.data} | asked.pop("config")
+        requests = [request(rank=rank, config=config, **place, **asked) for rank in range(count)]
+        for each in requests:
+            each["lr"] |= {"warmup_from": each["lr"]["value"], "warmup_epochs": 0.0}
+        answers = ranks.call(run, *[(each,) for each in requests])
+        return next((answer for answer in answers if answer["status"] != "ok"), answers[0])
+
+
+def figures(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """What of a trial's answer is worth keeping."""
+    if answer["status"] != "ok":
+        return {key: answer[key] for key in ("status", "note")}
+    keys = ("samples_per_s", "epoch_s", "first_epoch_s", "train_s", "accuracy", "epochs", "peak_memory_gb", "steps")
+    return {"status": "ok"} | {key: answer["metrics"][key] for key in keys if key in answer["metrics"]}
+
+
+def throughput(case: str, gpus: int) -> Callable[[Host], dict[str, Any]]:
+    """Ours beside plain PyTorch, or beside our own single GPU: see gpu_throughput.py."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        given = argparse.Namespace(**{**vars(host.given), "gpus": gpus, "device": host.device, "epochs": 2})
+        given.data_config, given.window_s = host.data, 0.2 if host.tiny else 2.0
+        ranks = Ranks(gpus, host.device)
+        try:
+            row = compare("small_cnn:16:naive" if host.tiny else case, ranks, given)
+        finally:
+            ranks.close()
+        row["ours"].pop("provenance", None)
+        return row
+
+    return measure
+
+
+def recipe(epochs: int, batch: int, lr: float, model: str = "resnet9") -> Callable[[Host], dict[str, Any]]:
+    """Three trainings: the first compiles, the others find most of it compiled; wanted: 90.5% in 10 s."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        speed = {} if host.tiny else FAST
+        judged = {"label_smoothing": 0.2, "eval_mirrored": True, "val_fraction": 0.0, "window_s": 0.01}
+        config = {
+            "trainable": speed | judged,
+            "model": {"name": _model(host, model)},
+            "data": host.data | {"augment": CROP_AND_FLIP | {"cutout": 8}},
+            "optimizer": SCRIPT | {"nesterov": True},
+            "schedule": {"name": "onecycle", "peak": 0.2, "initial": 0.0},
+            "budget": {"epochs": 2 if host.tiny else epochs},
+        }
+        ranks, found = Ranks(1, host.device), []
+        try:
+            for seed in range(3):
+                answer = host.trial(ranks, shares=(16 if host.tiny else batch,), lr=lr, seed=seed, config=config)
+                found.append(figures(answer) | {"seed": seed} | _after_compilation(answer))
+        finally:
+            ranks.close()
+        done = [each for each in found if each["status"] == "ok"]
+        return {
+            "trials": found,
+            "accuracy": _mean([each["accuracy"] for each in done]),
+            "train_s_after_compilation": _mean([each["train_s_after_compilation"] for each in done]),
+            "wanted": {"accuracy": 0.905, "train_s_after_compilation": 10.0},
+        }
+
+    return measure
+
+
+def _after_compilation(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """The whole training, its first epoch taken as long as the median of the others."""
+    later = [row["epoch_s"] for row in answer["rows"][1:]]
+    return {"train_s_after_compilation": math.fsum(later) + median(later)} if later else {}
+
+
+def _mean(values: list[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None
+
+
+def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
+    """The published way (loader workers, image by image, the loss read back every step) and ours: s/epoch, accuracy.
+
+    Accuracies are means over the second half of the epochs: theirs on the test images; ours, which looks at those only
+    once, on JUDGED_BY of the training images, which it does not train on, and which the factors make up for.
+    """
+
+    def measure(host: Host) -> dict[str, Any]:
+        from benchmarks.published_script import seconds_of_epochs
+
+        count = 1 if host.tiny else epochs
+        theirs = seconds_of_epochs(
+            host.data, device=host.device, epochs=count, workers=1 if host.tiny else 8, model=_model(host, "resnet18")
+        )
+        row: dict[str, Any] = {"script": theirs, "ours": {}}
+        ranks = Ranks(1, host.device)
+        try:
+            for batch, rate in ((128, 0.1), (512, 0.2), (1024, 0.2), (1024, 0.8)):
+                config = {
+                    "trainable": ({} if host.tiny else FAST) | {"val_fraction": JUDGED_BY, "window_s": 0.1},
+                    "model": {"name": _model(host, "resnet18")},
+                    "data": host.data | {"augment": CROP_AND_FLIP},
+                    "optimizer": SCRIPT,
+                    "schedule": {"name": "constant"},
+                    "budget": {"epochs": 2 if host.tiny else max(3, epochs)},
+                }
+                asked = {"shares": (16 if host.tiny else batch,), "lr": rate, "config": config}
+                answer = host.trial(ranks, **asked)
+                row["ours"][f"{batch} at {rate}"] = figures(answer) | _later_accuracies(answer["rows"])
+        finally:
+            ranks.close()
+        row["factor"] = {
+            batch: theirs["epoch_s"] / ours["epoch_s"] * (1 - JUDGED_BY)
+            for batch, ours in row["ours"].items()
+            if "epoch_s" in ours
+        }
+        return row | {"wanted": {"128 at 0.1": 3.7, "best, as accurate": 6.0}}
+
+    return measure
+
+
+def _later_accuracies(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    later = [row["val_accuracy"] for row in rows[len(rows) // 2 :]]
+    return {"later_accuracy": _mean(later), "later_accuracies": later}
+
+
+def _model(host: Host, name: str) -> str:
+    return "small_cnn" if host.tiny else name
+
+
+def inputs(gpus: int, batch: int) -> Callable[[Host], dict[str, Any]]:
+    """The same training from each kind of input, and the factor of the fastest over each."""
+
+    def measure(host: Host) -> dict[str, Any]:
+        row: dict[str, Any] = {}
+        for name in ("resident", "loader", "shared_loader") if gpus > 1 else ("resident", "loader"):
+            workers = {"workers": 1 if host.tiny else 8 if name == "loader" else 12}
+            config = {
+                "trainable": ({} if host.tiny else SETTINGS["tuned"])
+                | {"input": name, "loader": workers, "val_fraction": 0.0, "window_s": 0.2 if host.tiny else 2.0},
+                "model": {"name": _model(host, "resnet18")},
+                "data": host.data | {"augment": CROP_AND_FLIP},
+                "optimizer": SCRIPT,
+                "budget": {"epochs": 1},
+            }
+            ranks = Ranks(gpus, host.device)
+            shares = (16 if host.tiny else batch,) * gpus
+            try:
+                row[name] = figures(host.trial(ranks, count=gpus, shares=shares, lr=0.1, config=config))
+            finally:
+                ranks.close()
+        speeds = {name: each["samples_per_s"] for name, each in row.items() if each["status"] == "ok"}
+        return row | {"resident_over": {name: speeds["resident"] / speed for name, speed in speeds.items()}}
+
+    return measure
+
+
+def out_of_memory(host: Host) -> dict[str, Any]:
+    """A share far too large is a row with status oom; the next trial runs; with micro_batch=auto it fits in passes."""
+    share = 64 if host.tiny else 32_768
+    no_window = {"val_fraction": 0.0, "window_s": 0.1, "window_steps": 2, "warmup_steps": 0, "warmup_s": 0.0}
+    row: dict[str, Any] = {}
+    for name, settings, size in (
+        ("too large", {}, share),
+        ("after it", {}, 64),
+        ("auto", {"micro_batch": "auto"}, share),
+    ):
+        config = {
+            "trainable": ({} if host.tiny else SETTINGS["tuned"]) | settings | no_window,
+            "model": {"name": _model(host, "wrn28_10")},
+            "data": host.data | {"augment": CROP_AND_FLIP},
+            "optimizer": SCRIPT,
+            "budget": {"steps": 2},
+        }
+        ranks = Ranks(1, host.device)  # as a back end does: a process in which memory ran out takes no further trial
+        try:
+            answer = host.trial(ranks, shares=(size,), lr=0.01, config=config)
+        finally:
+            ranks.close()
+        row[name] = figures(answer) | {"micro_batch_size": answer["metrics"].get("micro_batch_size")}
+    return row | {"wanted": {"too large": "oom", "after it": "ok", "auto": "ok"}}
+
+
+def unequal(host: Host) -> dict[str, Any]:
+    """One rank half as fast on purpose: equal shares, and shares in proportion to speed, over the sum of the speeds."""
+    ranks, share = Ranks(2, host.device), 16 if host.tiny else 1024
+    found: list[dict[str, Any]] = []
+    config = {
+        "model": {"name": _model(host, "resnet18")},
+        "optimizer": SCRIPT,
+        "schedule": {"name": "constant"},
+        "budget": {"steps": 5},
+    }
+    speed = {} if host.tiny else SETTINGS["tuned"]
+
+    def settings(slow: int) -> dict[str, Any]:
+        timing = {"val_fraction": 0.0, "window_s": 0.2 if host.tiny else 1.5, "window_steps": 10}
+        return config | {"trainable": speed | timing | {"slow_down": {"rank": slow, "factor": 2.0}}}
+
+    try:
+        for _ in range(1 if host.tiny else 3):
+            apart = [
+                request(
+                    shares=(share,), config={"data": host.data} | settings(slow), device=host.device, gpus_per_rank=1
+                )
+                for slow in (1, 0)  # the second process is the slow one: alone it is rank 0 of its own
+            ]
+            alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, *[(each,) for each in apart])]
+            pair = {
+                name: host.trial(ranks, count=2, shares=(share, share), strategy=name, config=settings(1))["metrics"]
+                for name in ("ddp", "ddp_unequal")
+            }
+            found.append(
+                {"apart": alone, "shares": pair["ddp_unequal"]["shares"]}
+                | {name: metrics["samples_per_s"] / sum(alone) for name, metrics in pair.items()}
+            )
+    finally:
+        ranks.close()
+    medians = {name: median(each[name] for each in found) for name in ("ddp", "ddp_unequal")}
+    return {"of_the_sum_of_speeds": medians, "rounds": found, "wanted": {"ddp_unequal": 0.9, "ddp": "about 0.67"}}
+
+
+WAITING_HOST = (
+    *("model=resnet18", "data=synthetic", "data.shape=[3,32,32]", "data.train_size=8192", "data.test_size=256"),
+    *("budget.epochs=1", "trainable.precision=bf16", "trainable.memory_format=channels_last"),
+    *("sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[512,1024]", "rerun_invalid=0"),
+)
+"""A sweep of steps that the device is busy with: where the host is, processes differ by their luck with cores."""
+
+
+def warm_and_fresh(host: Host) -> dict[str, Any]:
+    """The whole orchestrator with kept and with new workers, in turn: see warm_vs_fresh.py. It needs Ray."""
+    file = Path(host.given.out).with_suffix(".warm_vs_fresh.json")
+    tiny = ["--rounds", "1", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[128]"]
+    chosen = tiny if host.tiny else ["--rounds", "2", "--seeds", "2", *WAITING_HOST]
+    return _by_module("warm_vs_fresh", [str(file), *chosen], file)
+
+
+def warm_slices(host: Host) -> dict[str, Any]:
+    """Processes that have trained before and new ones, slice by slice: see warm_slices.py."""
+    file = Path(host.given.out).with_suffix(".warm_slices.json")
+    rounds = ["--rounds", "2", "--slices", "4"] if host.tiny else ["--rounds", "5"]
+    return _by_module("warm_slices", ["--device", host.device, "--out", str(file), *rounds], file)
+
+
+def _by_module(name: str, arguments: list[str], file: Path) -> dict[str, Any]:
+    """The figures that another benchmark writes into the file."""
+    command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+    environment = os.environ | {"PYTHONPATH": _path()}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    if done.returncode:
+        return {"status": "failed", "note": done.stderr.strip()[-500:]}
+    return {"status": "ok", "figures": json.loads(file.read_text())}
+
+
+def _path() -> str:
+    return os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))

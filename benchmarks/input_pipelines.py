@@ -1,0 +1,133 @@
+"""How fast images come from each kind of input: by itself, and to a small network that trains on them.
+
+    python -m benchmarks.input_pipelines [--images 8192] [--batch 128] [--workers 1] [--rounds 3] [--out FILE]
+
+Inputs: resident (augmented on the device, a whole block at once), loader (each rank's own worker processes, torchvision
+v2 image by image), shared_loader (rank 0's workers alone). Kinds take turns, so that drift of the machine hits all
+alike; a figure is the median of its rounds. From a loader's speed follows how many workers a GPU would need that trains
+at the speeds of the reference: this is printed, and is no measurement.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.figures import machine, tell
+from tests.unit.trainables.ranks import Processes, rendezvous, request, run
+from trainables import inputs, process_group
+from trainables.context import Batch, Context
+from trainables.inputs.inputs import Augmentation, Feed, Form, Part
+
+CHANGES = {"crop_padding": 4, "flip": True}
+KINDS = ("resident", "loader", "shared_loader")
+GPU_SPEEDS = {"resnet18 at 1024": 94_041, "resnet50 at 512": 15_980, "cnn10 at 1024": 102_199}
+"""Images/s of one H200 in the reference of the GPU host."""
+
+
+def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> float:
+    """Images a second of this rank's input, with nothing that takes them; the second epoch, workers started."""
+    torch.set_num_threads(1)
+    ranks = given["ranks"]
+    gang = process_group.join(Context.alone(rank=rank, world_size=ranks, rendezvous=meet, gang_id=f"{kind}{meet}"))
+    images = torch.randint(0, 256, (given["images"], 3, 32, 32), dtype=torch.uint8)
+    shares = (given["batch"],) * ranks
+    feed = Feed(
+        part=Part(images=images, targets=torch.zeros(len(images), dtype=torch.int64)),
+        form=Form(device="cpu", dtype=torch.float32, channels_last=False, mean=(0.5,) * 3, std=(0.25,) * 3),
+        augmentation=Augmentation(**CHANGES),
+        batch=Batch(global_batch_size=sum(shares), shares=shares),
+        seed=0,
+    )
+    source = inputs.build(kind, feed, gang, {"workers": given["workers"]})
+    try:
+        taken = sum(len(labels) for _, labels in source.epoch(1))
+        started = time.perf_counter()
+        taken = sum(len(labels) for _, labels in source.epoch(2))
+        (seconds,) = gang.largest(time.perf_counter() - started)
+    finally:
+        source.close()
+    return taken * ranks / seconds
+
+
+def trained_per_s(processes: Processes, kind: str, given: dict[str, Any]) -> float:
+    """`samples_per_s` of a trial."""
+    config = {
+        "trainable": {"input": kind, "loader": {"workers": given["workers"]}, "val_fraction": 0.0, "window_s": 1.0},
+        "model": {"name": "small_cnn"},
+        "data": {"name": "synthetic", "train_size": given["images"], "test_size": 64, "augment": CHANGES},
+        "budget": {"steps": 5},
+    }
+    ranks = given["ranks"]
+    place = {"gang_id": f"{kind}{time.monotonic()}", "rendezvous": rendezvous()} if ranks > 1 else {}
+    asked = {"shares": (given["batch"],) * ranks, "config": config} | place
+    answers = processes.call(run, *((request(rank=rank, **asked),) for rank in range(ranks)))
+    assert all(answer["status"] == "ok" for answer in answers), answers
+    return float(answers[0]["metrics"]["samples_per_s"])
+
+
+def measure(given: dict[str, Any], rounds: int) -> dict[str, Any]:
+    """Both speeds of every kind, in turns."""
+    processes, ranks = Processes(given["ranks"]), given["ranks"]
+    found: dict[str, dict[str, list[float]]] = {kind: {"fed": [], "trained": []} for kind in KINDS}
+    try:
+        for _ in range(rounds):
+            for kind in KINDS:
+                meet = rendezvous() if ranks > 1 else None
+                fed = processes.call(fed_per_s, *((rank, kind, given, meet) for rank in range(ranks)))
+                found[kind]["fed"].append(fed[0])
+                found[kind]["trained"].append(trained_per_s(processes, kind, given))
+    finally:
+        processes.close()
+    speeds = {kind: {what: median(each) for what, each in rates.items()} for kind, rates in found.items()}
+    return {
+        "ranks": ranks,
+        "samples_per_s": speeds,
+        "resident_over": {
+            kind: {what: speeds["resident"][what] / speed for what, speed in each.items()}
+            for kind, each in speeds.items()
+        },
+        "rounds": found,
+    }
+
+
+def table(rows: list[dict[str, Any]]) -> str:
+    """Markdown."""
+    lines = [
+        "| ranks | input | images/s by itself | resident / it | images/s in training | resident / it |",
+        "|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        for kind in KINDS:
+            speed, factor = row["samples_per_s"][kind], row["resident_over"][kind]
+            lines.append(
+                f"| {row['ranks']} | {kind} | {speed['fed']:,.0f} | {factor['fed']:.2f}"
+                f" | {speed['trained']:,.0f} | {factor['trained']:.2f} |"
+            )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--images", type=int, default=8192)
+    parser.add_argument("--batch", type=int, default=128, help="samples a rank")
+    parser.add_argument("--workers", type=int, default=1, help="of each loader")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--out", type=Path)
+    asked = parser.parse_args()
+    given = {"images": asked.images, "batch": asked.batch, "workers": asked.workers}
+    rows = [measure(given | {"ranks": ranks}, asked.rounds) for ranks in (1, 2)]
+    each = rows[0]["samples_per_s"]["loader"]["fed"] / max(1, asked.workers)
+    needed = {name: round(speed / each, 1) for name, speed in GPU_SPEEDS.items()}
+    print(table(rows))
+    print(f"a worker here loads {each:,.0f} images/s; to feed one H200 it would take, of such workers: {needed}")
+    tell({**machine(), "given": given, "rows": rows, "workers_for_one_gpu": needed}, asked.out, long="rows")
+
+
+if __name__ == "__main__":
+    main()

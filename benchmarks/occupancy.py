@@ -1,0 +1,82 @@
+"""How much of the GPUs' time a sweep's trials held, from its journal: wanted is at most a tenth idle.
+
+    python -m benchmarks.occupancy RESULTS/journal.jsonl [--gpus 4] [--apart-s 60] [--out FILE.json]
+
+From the start of the first trial to the end of the last; where nothing ran for longer than `--apart-s`, the sweep was
+interrupted and continued, and its parts are told one by one. Held is what a gang has to itself, while its processes
+start, too. An end is known to the second: a part should last for minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from benchmarks.figures import tell
+from orchestrator.store.journal import Kind, replay
+from orchestrator.store.record import TrialRecord
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stay:
+    """One attempt on its GPUs, in seconds since the epoch."""
+
+    start_s: float
+    end_s: float
+    gpus: float
+
+
+def stay(record: TrialRecord) -> Stay:
+    """When and on how many GPUs."""
+    end_s = datetime.fromisoformat(record.finished_at).timestamp()
+    return Stay(start_s=end_s - record.wall_s, end_s=end_s, gpus=record.gpus_held or record.gpus)
+
+
+def parts(stays: Iterable[Stay], apart_s: float) -> list[list[Stay]]:
+    """Split where nothing ran for longer than `apart_s`."""
+    found: list[list[Stay]] = []
+    until = -math.inf
+    for each in sorted(stays, key=lambda one: one.start_s):
+        if each.start_s > until + apart_s:
+            found.append([])
+        found[-1].append(each)
+        until = max(until, each.end_s)
+    return found
+
+
+def occupancy(stays: Sequence[Stay], gpus: float) -> dict[str, Any]:
+    """Of one part."""
+    span_s = max(one.end_s for one in stays) - min(one.start_s for one in stays)
+    held_s = math.fsum((one.end_s - one.start_s) * one.gpus for one in stays)
+    sizes = sorted({one.gpus for one in stays})
+    return {
+        "trials": {f"{size:g}": sum(one.gpus == size for one in stays) for size in sizes},
+        "gpus": gpus,
+        "span_s": round(span_s, 1),
+        "idle_share": round(1 - held_s / (gpus * span_s), 4),
+        "trials_an_hour": round(3600 * len(stays) / span_s, 1),
+    }
+
+
+def main() -> None:
+    """Read, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("journal", type=Path)
+    parser.add_argument("--gpus", type=float, help="of the machine; by default what the largest trial held")
+    parser.add_argument("--apart-s", type=float, default=60.0)
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    records = replay(given.journal).records
+    stays = [stay(TrialRecord.from_json(each.value)) for each in records if each.kind == Kind.FINISHED]
+    gpus = given.gpus or max(each.gpus for each in stays)
+    told = [occupancy(part, gpus) for part in parts(stays, given.apart_s)]
+    tell({"parts": told, "wanted": {"idle_share": 0.1}}, given.out)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,308 @@
+"""The published experiments on GPUs: one command that keeps to a time limit, and loses nothing where it is cut off.
+
+    python -m benchmarks.published_session --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
+    python -m benchmarks.published_session --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
+
+DATA holds cifar10.npz, mnist/MNIST/raw, and the nuclei as nuclei/train and nuclei/val. Sweeps run one after the other,
+the most telling cells first, as far as the time goes; what they have found is packed into OUT/published.tar.gz after
+each, and twice a minute in between. Started again with that file in OUT, the same command goes on where it was, also on
+a machine with more GPUs: cells that did not fit before are tried again. `--only` takes names or parts of names.
+Afterwards, on any machine:
+
+    tar -xzf OUT/published.tar.gz -C results
+    python -m benchmarks.published_results FOLDER --from results/NAME_SCALE
+
+which writes tables, verdicts and pictures to docs/results/published/FOLDER (docs/results/published/README.md).
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[2]
+
+PACK_EVERY_S = 30.0
+LAST_WORDS_S = 45.0
+"""What a sweep that was asked to end may take for its tables."""
+LEAST_S = 45.0
+"""Below so much time no further sweep starts: Ray and the first trial would take it."""
+PACKED = ("journal.jsonl", "tables/*", "trials/*/config.yaml", "trials/*/metrics.jsonl", "trials/*/telemetry.parquet")
+"""Of each sweep's results: what it can be continued from, and what its report is made of."""
+
+DATA = ("cifar10.npz", "mnist/MNIST/raw", "nuclei/train")
+
+TINY = ("trainable.window_s=0.1", "trainable.window_steps=2", "trainable.warmup_steps=1", "trainable.warmup_s=0")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Step:
+    """One sweep, or a part of one."""
+
+    sweep: str
+    scale: str
+    part: str = ""
+    """What tells it from other steps of the same sweep and scale."""
+    arguments: tuple[str, ...] = ()
+    seconds: float
+    """Roughly, on two H200; it is asked to end after twice as much and a minute."""
+    rehearsal: tuple[str, ...] = ("scale=small",)
+    """What stands in its place on a CPU."""
+
+    @property
+    def name(self) -> str:
+        """For `--only`, and for people."""
+        return " ".join(filter(None, (self.sweep, self.scale, self.part)))
+
+
+def steps() -> Iterator[Step]:
+    """In order of value: what the claims need, three times each; published recipes; the grids; the longest recipes."""
+    yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *_few_images()))
+    yield Step(sweep="data_parallel", scale="core", seconds=150)
+    yield Step(sweep="batch_vs_tpu", scale="core", seconds=230)
+    yield Step(sweep="unequal_pair", scale="core", seconds=160, rehearsal=("scale=core", *TINY, *_equal_pairs()))
+    tiny_call = ("trainable.side=32", *TINY)
+    yield Step(sweep="conv2d", scale="core", seconds=300, rehearsal=("scale=core", *tiny_call))
+    only_ddp = ("sweep.axes.strategy=[ddp]", "sweep.exclude=[]")
+    yield Step(sweep="unequal_pair", scale="full", part="ddp", seconds=360, arguments=only_ddp)
+    yield Step(sweep="unequal_pair", scale="unet", seconds=270, rehearsal=("scale=unet", *TINY, *_small_unet()))
+    yield Step(sweep="unequal_pair", scale="grid", seconds=200, rehearsal=("scale=grid", *TINY, *_equal_pairs()))
+    least = ("sweep.axes.device_batch_size=[64]", "sweep.axes.seed=[0]", "sweep.exclude=[]")
+    few = ("scale=full", *TINY, *_few_images())
+    yield Step(sweep="input_pipeline", scale="full", part="64", seconds=80, arguments=least, rehearsal=few)
+    large = ("scale=large", *TINY, *_few_images(), "sweep.axes.data.shape=[[3,48,48]]")
+    yield Step(sweep="input_pipeline", scale="large", seconds=170, rehearsal=large)
+    yield Step(sweep="conv2d", scale="full", seconds=310, rehearsal=("scale=full", *tiny_call))
+    missing = ("sweep.axes.gpus=[2]", "sweep.axes.global_batch_size=[256,512,2048]", "sweep.baseline=null")
+    yield Step(sweep="batch_vs_tpu", scale="full", part="missing", seconds=400, arguments=missing)
+    yield Step(sweep="data_parallel", scale="full", seconds=960)
+    yield Step(sweep="data_parallel", scale="grid", seconds=520, rehearsal=("scale=grid", *TINY, *_small_resnet()))
+    yield Step(sweep="batch_vs_tpu", scale="grid", seconds=770, rehearsal=("scale=grid", *TINY, *_small_cnn()))
+    yield Step(sweep="batch_vs_tpu", scale="rules", seconds=780)
+    yield Step(sweep="batch_vs_tpu", scale="wide", seconds=2020)
+
+
+def _few_images() -> tuple[str, ...]:
+    few = ("data.train_size=512", "data.test_size=64", "trainable.loader.workers=1", "model.depth=11")
+    axes = ("sweep.axes.device_batch_size=[8]", "sweep.axes.seed=[0]", "sweep.axes.gpus=[1,2]", "sweep.exclude=[]")
+    return (*axes, *few)
+
+
+def _small_unet() -> tuple[str, ...]:
+    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.dense=true", "data.shape=[1,32,32]")
+    sizes = ("data.train_size=64", "data.test_size=64", "model.width=4", "trainable.precision=fp32")
+    axes = ("sweep.axes.global_batch_size=[8,12]", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]")
+    return ("sweep.axes.strategy=[ddp]", *axes, "sweep.exclude=[]", *made_up, *sizes)
+
+
+def _equal_pairs() -> tuple[str, ...]:
+    """Not by DataParallel, which drives GPUs."""
+    made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]", "data.train_size=512")
+    slow, fast = "{rank:0,factor:2.0}", "{rank:1,factor:2.0}"
+    excluded = ["{strategy:ddp_unequal,gpus:1}", f"{{strategy:ddp_unequal,trainable.slow_down:[null,{slow}]}}"]
+    excluded += [f"{{trainable.slow_down:{slow},gpus:2}}", f"{{trainable.slow_down:{fast},gpus:1}}"]
+    axes = ("sweep.axes.global_batch_size=[128]", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]")
+    return ("sweep.axes.strategy=[ddp,ddp_unequal]", *axes, f"sweep.exclude=[{','.join(excluded)}]", *made_up)
+
+
+def _small_cnn() -> tuple[str, ...]:
+    precisions = "sweep.axes.trainable.precision=[fp32,bf16]"  # tf32 is a format of GPUs
+    timing, gpus = "sweep.axes.resources.timing=[device]", "sweep.axes.gpus=[1,2]"
+    axes = ("sweep.axes.model=[cnn10]", "sweep.axes.global_batch_size=[16]", precisions, timing, gpus)
+    placements = ("sweep.axes.strategy=[ddp,independent]", "sweep.exclude=[{strategy:independent,gpus:1}]")
+    return (*axes, *placements, *_small_cifar())
+
+
+def _small_resnet() -> tuple[str, ...]:
+    axes = ("sweep.axes.model=[resnet18]", "sweep.axes.device_batch_size=[8]", "sweep.axes.strategy=[ddp]")
+    return (*axes, "sweep.axes.gpus=[1,2]", "sweep.exclude=[]", "trainable.loader.workers=1", *_small_cifar())
+
+
+def _small_cifar() -> tuple[str, ...]:
+    return ("data=synthetic", "data.train_size=64", "data.test_size=64")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Session:
+    """Where and until when."""
+
+    given: argparse.Namespace
+    gpus: int
+    until: float
+    """Of the monotonic clock, in seconds."""
+
+    @property
+    def results(self) -> Path:
+        """Not under OUT: much of it is not worth taking home."""
+        return Path(self.given.work).absolute() / "results"
+
+    @property
+    def packed(self) -> Path:
+        """All that is kept."""
+        return Path(self.given.out).absolute() / "published.tar.gz"
+
+    def left_s(self) -> float:
+        """Until the last sweep is asked to end."""
+        return self.until - time.monotonic() - LAST_WORDS_S
+
+    def command(self, step: Step) -> list[str]:
+        """What runs the step."""
+        chosen = step.rehearsal if self.given.rehearse else (f"scale={step.scale}", *step.arguments, *self._data(step))
+        common = [f"results_dir={self.results}", "cluster.dashboard=false", "report.html=false", "hang_s=180"]
+        return [sys.executable, "-m", "orchestrator", f"sweep=published/{step.sweep}", *chosen, *common]
+
+    def _data(self, step: Step) -> list[str]:
+        folder = Path(self.given.data).absolute()
+        if step.sweep in ("data_parallel", "batch_vs_tpu"):
+            return ["data=npz", f"data.path={folder / 'cifar10.npz'}"]
+        if step.sweep == "unequal_pair":
+            return [f"data.root={folder / ('nuclei' if step.scale == 'unet' else 'mnist')}"]
+        return []
+
+
+def main() -> None:
+    """Run what is still to be run, as far as the time goes."""
+    given = _arguments()
+    session = Session(given=given, gpus=_gpus(), until=time.monotonic() + given.limit_s)
+    session.packed.parent.mkdir(parents=True, exist_ok=True)
+    session.results.mkdir(parents=True, exist_ok=True)
+    if session.packed.exists():
+        with tarfile.open(session.packed) as before:
+            before.extractall(session.results, filter="data")
+    log = session.results / "session.json"
+    found: list[dict[str, Any]] = json.loads(log.read_text()) if log.exists() else []
+    for step in steps():
+        if given.only and not any(word in step.name for word in given.only):
+            continue
+        if not given.again and any(_is_done(row, step, session.gpus) for row in found):
+            continue
+        if session.left_s() < (5 if given.rehearse else LEAST_S):
+            print(f"{step.name}: left out, {session.left_s():.0f} s are left", flush=True)
+            continue
+        found.append(_taken(step, session))
+        log.write_text(json.dumps(found, indent=2) + "\n")
+        _pack(session)
+        print(json.dumps(found[-1]), *_verdicts(session, step), sep="\n  ", flush=True)
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", help=f"folder with {', '.join(DATA)}")
+    parser.add_argument("--out", required=True, help="folder for published.tar.gz")
+    parser.add_argument("--work", default="/tmp/published_session", help="folder for the results as they come")
+    parser.add_argument("--limit-s", type=float, default=560.0)
+    parser.add_argument("--only", nargs="+", help="parts of steps' names: 'unequal_pair core', core, full")
+    parser.add_argument("--again", action="store_true", help="also the steps that are done")
+    parser.add_argument("--rehearse", action="store_true", help="on the CPU, with tiny sizes and little data")
+    given = parser.parse_args()
+    if not given.data and not given.rehearse:
+        parser.error("give --data, or --rehearse")
+    needed = [Path(given.data or ".") / each for each in DATA]
+    if absent := [str(path.absolute()) for path in needed if not path.exists() and not given.rehearse]:
+        parser.error(f"there is no {' and no '.join(absent)}")
+    return given
+
+
+def _gpus() -> int:
+    """Asked of another process, so that this one holds no device."""
+    there = shutil.which("nvidia-smi")
+    told = subprocess.run([there, "-L"], capture_output=True, text=True) if there else None
+    return len(told.stdout.splitlines()) if told and told.returncode == 0 else 0
+
+
+def _is_done(row: dict[str, Any], step: Step, gpus: int) -> bool:
+    return row["step"] == step.name and row["exit_status"] in (0, 1) and row["gpus"] >= gpus and not row["cut_off"]
+
+
+def _taken(step: Step, session: Session) -> dict[str, Any]:
+    """Run a step; how it ended."""
+    began = time.monotonic()
+    allowed_s = min(session.left_s(), 2 * step.seconds + 60)
+    command = session.command(step)
+    paths = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH", ""))))
+    log = session.results / f"{step.name.replace(' ', '_')}.log"
+    with log.open("ab") as output:
+        running = subprocess.Popen(
+            command,
+            cwd=session.results.parent,
+            env=os.environ | {"PYTHONPATH": paths, "RAY_USAGE_STATS_ENABLED": "0"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        cut_off = _ended_by(running, began + allowed_s, session)
+    return {
+        "step": step.name,
+        "command": command[1:],
+        "gpus": session.gpus,
+        "exit_status": running.returncode,
+        "cut_off": cut_off,
+        "took_s": round(time.monotonic() - began, 1),
+    }
+
+
+def _ended_by(running: subprocess.Popen[bytes], until: float, session: Session) -> bool:
+    """Wait, and pack now and then; whether it had to be asked to end."""
+    while time.monotonic() < until:
+        try:
+            running.wait(min(PACK_EVERY_S, max(0.1, until - time.monotonic())))
+            return False
+        except subprocess.TimeoutExpired:
+            _pack(session)
+    running.send_signal(signal.SIGINT)
+    try:
+        running.wait(LAST_WORDS_S - 10)
+    except subprocess.TimeoutExpired:
+        os.killpg(running.pid, signal.SIGKILL)  # the journal has all that has ended
+        running.wait()
+    return True
+
+
+def _pack(session: Session) -> None:
+    """What is worth taking home, written aside and put in place as a whole."""
+    aside = session.packed.with_suffix(".aside")
+    with tarfile.open(aside, "w:gz", compresslevel=3) as archive:
+        for path in sorted(_worth_keeping(session.results)):
+            try:
+                content = path.read_bytes()  # whole, however the sweep goes on with the file
+            except FileNotFoundError:
+                continue
+            entry = tarfile.TarInfo(str(path.relative_to(session.results)))
+            entry.size, entry.mtime = len(content), int(time.time())
+            archive.addfile(entry, io.BytesIO(content))
+    os.replace(aside, session.packed)
+
+
+def _worth_keeping(results: Path) -> Iterator[Path]:
+    yield from results.glob("*.log")
+    yield from results.glob("session.json")
+    for pattern in PACKED:
+        yield from results.glob(f"*/{pattern}")
+
+
+def _verdicts(session: Session, step: Step) -> Sequence[str]:
+    """A line a claim."""
+    scale = "small" if session.given.rehearse and step.rehearsal == ("scale=small",) else step.scale
+    name = step.sweep if scale == "full" else f"{step.sweep}_{scale}"
+    table = session.results / name / "tables" / "claims.md"
+    if not table.exists():
+        return []
+    rows = [re.split(r"(?<!\\)\|", line) for line in table.read_text().splitlines() if line.startswith("| ")]
+    return [" | ".join(cell.strip() for cell in row[1:5])[:300] for row in rows[1:]]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""What it costs to collect and to report a large sweep: by default 10,000 trials of 100 epochs each.
+
+    python -m benchmarks.report_size [trials] [epochs]
+
+Prints JSON: seconds of CPU and of the clock by stage, the process's peak memory, the size of report.html. `collect` is
+what the tables need: replaying the journal as if somebody else had written it, all curves into one frame, and the
+two frames of trials and cells.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.trials import collect
+from orchestrator.report.files import write_report
+from orchestrator.report.report_data import ReportData
+from orchestrator.store.history import read_results
+from orchestrator.store.journal import encode
+from orchestrator.store.layout import Layout
+from orchestrator.tables.files import write_tables
+from sweeps.status import Status
+from tests.unit.orchestrator.report import demo
+
+SEEDS = 10
+
+
+def write(layout: Layout, trials: int, epochs: int) -> None:
+    """The journal and the curves of that many trials, without the syncing that a driver does."""
+    layout.create()
+    one = next(record for record in demo.records() if record.status is Status.OK)
+    lines = [encode("sweep", {"asked": {}, "driver": demo.DRIVER})]
+    for number in range(trials):
+        cell, seed = divmod(number, SEEDS)
+        gpus, batch = 2 ** (cell % 5), 16 * (1 + cell // 5)
+        record = replace(
+            one,
+            trial_id=f"t{number}",
+            cell_id=f"c{cell}",
+            gpus=gpus,
+            device_batch_size=batch,
+            global_batch_size=batch * gpus,
+            seed=seed,
+            axes={"gpus": gpus, "device_batch_size": batch, "lr_rule": "none", "seed": seed},
+            metrics={**one.metrics, "samples_per_s": 1000.0 * gpus**0.9 * (1 + 0.01 * seed)},
+        )
+        lines.append(encode("finished", record.to_json()))
+        layout.trial(record.trial_id).mkdir()
+        rows = (
+            f'{{"epoch":{epoch},"loss":{2 / epoch + 0.001 * seed:.17g},"val_accuracy":{1 - 1 / (epoch + 1):.17g},'
+            f'"epoch_s":{0.1 * epoch:.17g},"samples":{512 * epoch},"steps":{epoch},"lr":0.1}}\n'
+            for epoch in range(1, epochs + 1)
+        )
+        layout.metrics(record.trial_id).write_text("".join(rows))
+    layout.journal.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
+def main() -> None:
+    given = [int(each) for each in sys.argv[1:]]
+    trials, epochs = (*given, *(10_000, 100)[len(given) :])
+    stages: dict[str, dict[str, float]] = {}
+
+    @contextmanager
+    def stage(name: str) -> Iterator[None]:
+        clock, cpu = time.perf_counter(), time.process_time()
+        yield
+        stages[name] = {"clock_s": time.perf_counter() - clock, "cpu_s": time.process_time() - cpu}
+
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Layout(Path(folder) / "results")
+        write(layout, trials, epochs)
+        with stage("collect"):
+            found = read_results(layout)
+            curves, findings = curves_frame(layout, found.ends)
+            frames = collect(list(found.ends.values()), scaling="weak", reference_batch_size=32)
+        collected_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        with stage("tables"):
+            write_tables(layout, *frames)
+        with stage("report"):
+            write_report(ReportData(trials=frames[0], cells=frames[1], curves=curves, driver=found.driver), layout)
+        peak_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+        assert len(curves) == trials * epochs and not findings and not found.findings
+        told = {
+            "trials": trials,
+            "rows": len(curves),
+            "stages": stages,
+            "peak_memory_mb": {"collect": collected_mb, "all": peak_mb},
+            "report_html_mb": layout.page.stat().st_size / 1e6,
+        }
+    print(json.dumps(told, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,158 @@
+"""The schedule on real Ray, with GPUs that only its books know: trials that sleep, on one machine as several nodes.
+
+    python -m benchmarks.scheduling_on_ray on_ray.json [--trials 40] [--nodes 2] [--gpus 2] [--mean 9]
+
+Trials ask for 1, 2 or 4 logical GPUs and sleep for a log-normal time, which was estimated between 30% too short and
+30% too long. The bound is max(Σ GPU-seconds / GPUs, longest trial) of what they slept; beyond it the makespan holds the
+start of every process (1.5 s of CPU for a supervisor, and for every rank) and Tune's own work: on few cores more GPUs
+than these, or shorter trials, measure how fast Python imports. Wanted: makespan ≤ 1.10 × bound. It takes five minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import math
+import os
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+os.environ.setdefault("RAY_raylet_start_wait_time_s", "120")  # else a busy machine is too slow
+os.environ["PYTHONPATH"] = f"{ROOT}:{os.environ.get('PYTHONPATH', '')}"
+
+import psutil  # noqa: E402
+from ray.cluster_utils import Cluster  # noqa: E402
+
+from benchmarks.figures import machine, tell  # noqa: E402
+from benchmarks.warmth import cold_starts  # noqa: E402
+from orchestrator.backends.backend import Conduct  # noqa: E402
+from orchestrator.backends.ray.backend import RayBackend  # noqa: E402
+from orchestrator.backends.ray.cluster import ClusterSpec  # noqa: E402
+from orchestrator.schedule.queue import Agenda  # noqa: E402
+from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
+from orchestrator.store.history import Durations  # noqa: E402
+from orchestrator.store.record import Outcome  # noqa: E402
+from sweeps.status import Status  # noqa: E402
+from sweeps.trial import Gang, TrialSpec  # noqa: E402
+from tests.contract.trials import Recorder, trial  # noqa: E402
+
+
+class Ends(Recorder):
+    """A listener that notes how each trial ended, and when each started and ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first_s = math.inf
+        self.last_s = 0.0
+        self.stays: dict[str, tuple[TrialSpec, float, float, Outcome]] = {}
+        self._began: dict[str, float] = {}
+
+    def started(self, trial: TrialSpec) -> None:
+        self._began[trial.trial_id] = time.monotonic()
+        self.first_s = min(self.first_s, time.monotonic())
+
+    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+        self.last_s = time.monotonic()
+        self.outcomes[trial.trial_id] = outcome
+        self.stays[trial.trial_id] = (trial, self._began[trial.trial_id], self.last_s, outcome)
+        print(f"{self.last_s - self.first_s:6.1f} s: {trial.label} {outcome.status}", file=sys.stderr)
+
+
+def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec], Durations, dict[str, float]]:
+    """Trials on logical GPUs, what they are thought to take, and what they take."""
+    rng = random.Random(seed)
+    trials, thought, takes = [], Durations(), {}
+    for number in range(count):
+        gpus = rng.choices((1, 2, 4), (0.5, 0.3, 0.2))[0]
+        key, seconds = f"{number}", rng.lognormvariate(math.log(mean_s) - 0.125, 0.5)
+        one = trial(key, "quick", timing="device", pace_s=seconds)
+        gang = Gang(ranks=gpus, gpus_per_rank=1, cpus_per_rank=1)
+        axes = {"gpus": gpus, "cell": number}
+        trials.append(dataclasses.replace(one, gpus=gpus, gang=gang, axes=axes, seed=number % 3))
+        takes[key] = seconds
+        thought.add(key, axes, seconds * rng.uniform(0.7, 1.3))
+    return trials, thought, takes
+
+
+def cpu_s(since: float = 0.0) -> float:
+    """Seconds that this machine's cores have computed, for whomever."""
+    used = psutil.cpu_times()
+    return float(used.user + used.nice + used.system - since)
+
+
+def lost(ends: Ends, takes: Mapping[str, float], gpus: float) -> dict[str, float]:
+    """Where the GPU-seconds of the makespan went that no trial slept through, in seconds of the makespan.
+
+    `cold` are a gang's first trials, whose ranks start within them; `idle` is while nothing holds the GPUs: gangs that
+    start and end, and what the order leaves empty (see `order`).
+    """
+    pids: set[str] = set()
+    cold = warm = heard = held = 0.0
+    for one, began_s, ended_s, outcome in sorted(ends.stays.values(), key=lambda each: each[1]):
+        within_s = outcome.wall_s - takes[one.trial_id]
+        first = outcome.metrics["pid"] not in pids
+        pids.add(outcome.metrics["pid"])
+        cold += one.gpus * within_s * first
+        warm += one.gpus * within_s * (not first)
+        heard += one.gpus * (ended_s - began_s - outcome.wall_s)
+        held += one.gpus * (ended_s - began_s)
+    idle = gpus * (ends.last_s - ends.first_s) - held
+    return {
+        "in_cold_trials_s": cold / gpus,
+        "in_warm_trials_s": warm / gpus,
+        "until_heard_s": heard / gpus,
+        "idle_s": idle / gpus,
+    }
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("json", type=Path, help="where the figures go")
+    arguments.add_argument("--trials", type=int, default=40)
+    arguments.add_argument("--nodes", type=int, default=2)
+    arguments.add_argument("--gpus", type=int, default=2, help="of each node, logical ones")
+    arguments.add_argument("--mean", type=float, default=9.0, help="seconds that a trial sleeps")
+    given = arguments.parse_args()
+    trials, thought, takes = sleepers(given.trials, given.mean)
+    each = {"num_cpus": given.gpus, "num_gpus": given.gpus}
+    cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
+    for _ in range(given.nodes - 1):
+        cluster.add_node(**each)
+    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), conduct=Conduct(workers="warm"))
+    ends = Ends()
+    try:
+        nodes = backend.nodes()
+        began_cpu_s = cpu_s()
+        with tempfile.TemporaryDirectory() as results:
+            backend.run(Agenda(trials, durations=thought), Path(results), ends)
+    finally:
+        backend.close()
+        cluster.shutdown()
+    ended = list(ends.outcomes.values())
+    assert len(ended) == len(trials) and all(each.status is Status.OK for each in ended), ended
+    bound_s = lower_bound_s(trials, nodes, lambda each: takes[each.trial_id])
+    stays = simulate(trials, nodes, thought.expected_s, lambda each: takes[each.trial_id])
+    cold = cold_starts(stays, nodes)
+    gpus = sum(node.gpus for node in nodes)
+    figures = {
+        **machine(),
+        "trials": given.trials,
+        "nodes": [vars(node) | {"node_id": ""} for node in nodes],
+        "gangs_started": len({each.metrics["pid"] for each in ended}),
+        "gangs_needed": len(cold),
+        "bound_s": bound_s,
+        "makespan_s": ends.last_s - ends.first_s,
+        "makespan_over_bound": (ends.last_s - ends.first_s) / bound_s,
+        "lost": lost(ends, takes, gpus) | {"order_s": makespan_s(stays) - bound_s},
+        "cpu_s": cpu_s(began_cpu_s),
+    }
+    tell(figures, given.json)
+
+
+if __name__ == "__main__":
+    main()

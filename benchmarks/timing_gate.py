@@ -1,0 +1,213 @@
+"""Does the gate catch what spoils a timing, and let clean windows pass? Windows of a training, some with a neighbour.
+
+    python -m benchmarks.timing_gate [--device cuda] [--windows 120] [--seconds 2] [--out FILE.json]
+
+In turn a window is left alone, and gets a neighbour: processes that take between them an eighth to all of the cores
+from within the window on; on a GPU in turn with these a process that multiplies matrices on the same device, from
+before the window or from within it on. Spoiled is a window whose neighbours took more than 5% of the cores' time by
+their own account, or that had one on its GPU. Caught is one that the gate gives any reason against; wanted are at least
+95% of the spoiled ones caught, and at most 2% false alarms. What else runs on the machine spoils windows, too: run it
+on a quiet one. The foreign share of clean windows is told, so that it shows how quiet it was. About 5 minutes. Swap,
+throttling and clocks are fakes, in tests/unit/orchestrator/telemetry.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import os
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+
+from benchmarks.figures import machine, tell
+from benchmarks.why_not_linear import Neighbour
+from orchestrator.telemetry.figures import figures
+from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sources import WINDOW
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed
+from tests.unit.orchestrator.records import record
+
+SHARES = (1.0, 0.5, 0.25, 0.125)
+"""Of all cores, taken by neighbours, in turn."""
+ON_GPU = ("from before", "from within")
+MOST_ALARMS, LEAST_CAUGHT = 0.02, 0.95
+
+BUSY = """
+import os, sys, time
+if os.fork():
+    os._exit(0)
+share, ends = float(sys.argv[1]), time.monotonic() + float(sys.argv[2])
+while time.monotonic() < ends:
+    began = time.monotonic()
+    while time.monotonic() - began < 0.05 * share:
+        pass
+    time.sleep(0.05 * (1 - share))
+with open(sys.argv[3], "w") as file:
+    file.write(str(time.process_time()))
+"""
+
+
+class OnCores:
+    """Processes that are busy for a share of all cores' time, and tell what they took."""
+
+    def __init__(self, share: float, seconds: float, told: Path) -> None:
+        cores = len(os.sched_getaffinity(0))
+        count = math.ceil(share * cores)
+        self._told = [told.with_suffix(f".{number}") for number in range(count)]
+        for path in self._told:  # their parents end at once, so that they are no children of this process's
+            arguments = [str(share * cores / count), str(seconds), str(path)]
+            subprocess.run([sys.executable, "-c", BUSY, *arguments], check=True)
+
+    def taken_s(self) -> float:
+        """CPU seconds, once they have ended."""
+        deadline = time.monotonic() + 30
+        while not all(path.exists() and path.read_text() for path in self._told) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        found = math.fsum(float(path.read_text()) for path in self._told)
+        for path in self._told:
+            path.unlink()
+        return found
+
+
+class Training:
+    """Steps that keep the device busy."""
+
+    def __init__(self, device: str) -> None:
+        size = 512 if device == "cpu" else 4096
+        self._model = torch.nn.Linear(size, size, device=device)
+        self._images = torch.randn(size // 2, size, device=device)
+
+    def until(self, ends: float) -> None:
+        """Take steps until then."""
+        while time.monotonic() < ends:
+            for _ in range(5):
+                self._model(self._images).sum().backward()
+            if self._images.is_cuda:
+                torch.cuda.synchronize()
+
+
+class Bench:
+    """What all windows share."""
+
+    def __init__(self, device: str, seconds: float) -> None:
+        self._device, self._seconds = device, seconds
+        self._told = Path(f"/tmp/neighbour.{os.getpid()}")
+        self._training = Training(device)
+        self._gpu = Neighbour(device, -1, gpu=0) if device == "cuda" else None
+        self._training.until(time.monotonic() + 0.5)
+
+    def window(self, share: float, on_gpu: str) -> dict[str, Any]:
+        """One window beside neighbours, with what the gate says and what the neighbours say that they took."""
+        request = {"device": self._device, "rank": 0, "gpus_per_rank": int(self._device == "cuda")}
+        busy = None
+        with self._beside(on_gpu == "from before", at_once=True), Sampler.on(Sampling(hz=5), request) as sampler:
+            sampler.observe(WINDOW)
+            ends = time.monotonic() + self._seconds
+            if share:
+                busy = OnCores(share, self._seconds, self._told)
+            with self._beside(on_gpu == "from within", at_once=False):
+                self._training.until(ends)
+                sampler.observe("")
+        taken_s = busy.taken_s() if busy else 0.0
+        metrics = figures([sampler.readings()], {}, alone=False)
+        return {
+            "neighbour": taken_s / (self._seconds * len(os.sched_getaffinity(0))),
+            "on_gpu": on_gpu,
+            "metrics": metrics,
+        }
+
+    def close(self) -> None:
+        """End the neighbour."""
+        if self._gpu:
+            self._gpu.close()
+
+    @contextmanager
+    def _beside(self, wanted: bool, *, at_once: bool) -> Iterator[None]:
+        """A neighbour on the GPU, if wanted."""
+        if not (wanted and self._gpu):
+            yield
+            return
+        with self._gpu.at_work(at_once=at_once):
+            yield
+
+
+def judged(windows: list[dict[str, Any]]) -> list[str]:
+    """The gate's first reason against each window, all of them seen as trials of one device."""
+    records = [record(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
+    reasons = disturbed(records)
+    return ["; ".join(reasons[record.trial_id]) for record in records]
+
+
+def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
+    """How many of which were caught."""
+    reasons = judged(windows)
+    spoiled = [i for i, each in enumerate(windows) if each["neighbour"] > FOREIGN_CPU or each["on_gpu"]]
+    clean = [i for i, each in enumerate(windows) if each["neighbour"] == 0 and not each["on_gpu"]]
+    caught = sum(bool(reasons[i]) for i in spoiled) / len(spoiled) if spoiled else None
+    alarms = sum(bool(reasons[i]) for i in clean) / len(clean) if clean else None
+    foreign = [windows[i]["metrics"].get("foreign_cpu", math.nan) for i in clean]
+    kinds = {
+        name: [bool(reasons[i]) for i in spoiled if (windows[i]["on_gpu"] or "on the cores") == name]
+        for name in ("on the cores", *ON_GPU)
+    }
+    return {
+        "caught": caught,
+        "alarms_on_clean": alarms,
+        "holds": None if caught is None or alarms is None else caught >= LEAST_CAUGHT and alarms <= MOST_ALARMS,
+        "wanted": {"caught": LEAST_CAUGHT, "alarms_on_clean": MOST_ALARMS},
+        "spoiled": len(spoiled),
+        "clean": len(clean),
+        "caught_by_kind": {name: f"{sum(found)} of {len(found)}" for name, found in kinds.items() if found},
+        "missed": [_told(windows[i]) for i in spoiled if not reasons[i]],
+        "alarms": dict(Counter(reasons[i] for i in clean if reasons[i])),
+        "foreign_cpu_of_clean_median": median(foreign) if foreign else None,
+        **machine(device),
+        "windows": [each | {"reason": reason} for each, reason in zip(windows, reasons, strict=True)],
+    }
+
+
+def _told(window: dict[str, Any]) -> str:
+    on_gpu = f", one on the GPU {window['on_gpu']}" if window["on_gpu"] else ""
+    return f"neighbours took {window['neighbour']:.1%} of the cores{on_gpu}"
+
+
+def turns(device: str) -> Iterator[tuple[float, str]]:
+    """What each window gets: every second one nothing."""
+    kinds = [(share, "") for share in SHARES]
+    if device == "cuda":
+        kinds = [kind for pair in zip(kinds, [(0.0, when) for when in ON_GPU] * 2, strict=True) for kind in pair]
+    while True:
+        for kind in kinds:
+            yield 0.0, ""
+            yield kind
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--windows", type=int, default=120)
+    parser.add_argument("--seconds", type=float, default=2.0)
+    parser.add_argument("--out", type=Path)
+    chosen = parser.parse_args()
+    torch.set_num_threads(1)
+    bench = Bench(chosen.device, chosen.seconds)
+    try:
+        kinds = turns(chosen.device)
+        windows = [bench.window(*next(kinds)) for _ in range(chosen.windows)]
+    finally:
+        bench.close()
+    tell(report(windows, chosen.device), chosen.out, long="windows")
+
+
+if __name__ == "__main__":
+    main()

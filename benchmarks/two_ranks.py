@@ -1,0 +1,155 @@
+"""What two ranks on two cores reach together, over gloo: the digits CNN, in slices that take turns.
+
+    python -m benchmarks.two_ranks [--batch 256] [--rounds 40] [--slice-s 0.1] [--free] [--out FILE.json]
+
+Kinds: alone (one trains by itself, the other idles), apart (both by themselves at the same time: what this loses no
+exchange wins back), unexchanged (as one gang, but no rank waits for the other), together; and plain_ddp, the yardstick:
+a loop by hand around DistributedDataParallel, on the same data. A round's efficiency is alone's seconds a step over the
+slower rank's; told is the geometric mean over the rounds with a 95% interval. Wanted: at least .85 together. Beside it
+stand the CPU seconds of a step, gloo's threads included: where others work on the machine, these say more than wall
+time does. Each rank has a core of its own; with --free the system may move them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import random
+import time
+from collections.abc import Callable
+from contextlib import nullcontext
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import numpy as np
+
+from benchmarks.figures import machine, tell
+from orchestrator.statistics.intervals import ratio
+from tests.unit.trainables.ranks import Processes, rendezvous, request
+
+KINDS = ("alone", "apart", "unexchanged", "together", "plain_ddp")
+MODEL = {"name": "small_cnn"}
+WANTED = 0.85
+PASSING = {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0, "checkpoint": "off"}
+
+_trials: dict[str, Any] = {}
+"""In a rank's process: by kind."""
+_steps: dict[str, Callable[[], None]] = {}
+"""Likewise."""
+
+
+def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
+    """Make this rank's trial of a kind, and train an epoch; `core` < 0: on any."""
+    import torch
+
+    from trainables.rank import context_of
+    from trainables.supervised.training import SupervisedTrial
+
+    if core >= 0:
+        os.sched_setaffinity(0, {core})
+    torch.set_num_threads(1)
+    gang = kind not in ("alone", "apart")
+    place = {"rank": rank, "rendezvous": meet, "gang_id": meet} if gang else {}
+    asked = request(
+        shares=(batch, batch) if gang else (batch,),
+        config={"model": MODEL, "trainable": PASSING, "budget": {"epochs": 1}},
+        **place,
+    )
+    _trials[kind] = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
+    _trials[kind].train()
+    _steps[kind] = plain_step(_trials[kind], batch) if kind == "plain_ddp" else _trials[kind]._loop.step
+
+
+def plain_step(trial: Any, batch: int) -> Callable[[], None]:
+    """One by hand, of a model of its own."""
+    from torch.nn.parallel import DistributedDataParallel
+
+    from benchmarks.loop_overhead import bare
+
+    return bare(trial, MODEL, batch, wrap=DistributedDataParallel)
+
+
+def step_s(kind: str, count: int) -> tuple[float, float]:
+    """Wall and CPU seconds of one of so many steps."""
+    trial = _trials[kind]
+    with trial.replica.step.without_exchange() if kind == "unexchanged" else nullcontext():
+        began, cpu_began = time.perf_counter(), time.process_time()
+        for _ in range(count):
+            _steps[kind]()
+        return (time.perf_counter() - began) / count, (time.process_time() - cpu_began) / count
+
+
+class Pair:
+    """Two processes with a trial of each kind."""
+
+    def __init__(self, batch: int, cores: list[int]) -> None:
+        self._processes, meet = Processes(2), rendezvous()
+        for kind in KINDS:
+            self._processes.call(prepare, *((kind, rank, meet, batch, core) for rank, core in enumerate(cores)))
+
+    def step_s(self, kind: str, count: int) -> tuple[float, float]:
+        """Wall seconds of the slower rank's step, and CPU seconds of the mean one's."""
+        if kind == "alone":
+            return self._processes.call(step_s, (kind, count))[0]  # type: ignore[no-any-return]
+        found = self._processes.call(step_s, (kind, count), (kind, count))
+        return max(wall for wall, _ in found), sum(cpu for _, cpu in found) / 2
+
+    def close(self) -> None:
+        """End them."""
+        self._processes.close()
+
+
+def measure(pair: Pair, rounds: int, slice_s: float) -> dict[str, list[tuple[float, float]]]:
+    """Wall and CPU seconds of a step of each kind, round by round."""
+    counts = {kind: max(5, round(slice_s / pair.step_s(kind, 5)[0])) for kind in KINDS}
+    found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
+    for number in range(rounds):
+        for kind in random.Random(number).sample(KINDS, len(KINDS)):
+            found[kind].append(pair.step_s(kind, counts[kind]))
+    return found
+
+
+def report(found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
+    """Of each kind its efficiency, and what a step takes."""
+    told = {}
+    alone = np.array(found["alone"])
+    for kind, steps in found.items():
+        own = np.array(steps)
+        by_wall, by_cpu = (ratio(alone[:, column], own[:, column], paired=True) for column in (0, 1))
+        told[kind] = {
+            "efficiency": [float(by_wall.point), float(by_wall.lo), float(by_wall.hi)],
+            "alone_over_it_by_cpu_time": [float(by_cpu.point), float(by_cpu.lo), float(by_cpu.hi)],
+            "step_ms": 1e3 * median(own[:, 0]),
+            "least_step_ms": 1e3 * float(own[:, 0].min()),
+            "step_cpu_ms": 1e3 * median(own[:, 1]),
+            "least_step_cpu_ms": 1e3 * float(own[:, 1].min()),
+        }
+    return told
+
+
+def main() -> None:
+    """Measure, print and write."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--batch", type=int, default=256, help="samples a rank")
+    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--slice-s", type=float, default=0.1)
+    parser.add_argument("--free", action="store_true", help="no rank is bound to a core")
+    parser.add_argument("--out", type=Path)
+    given = parser.parse_args()
+    cores = sorted(os.sched_getaffinity(0))
+    pair = Pair(given.batch, [-1, -1] if given.free else [cores[0], cores[-1]])
+    try:
+        found = measure(pair, given.rounds, given.slice_s)
+    finally:
+        pair.close()
+    asked = {"batch": given.batch, "rounds": given.rounds, "slice_s": given.slice_s, "bound": not given.free}
+    tell(
+        {"kinds": report(found), "wanted": {"together": WANTED}, **asked, **machine(), "rounds_s": found},
+        given.out,
+        long="rounds_s",
+    )
+
+
+if __name__ == "__main__":
+    main()

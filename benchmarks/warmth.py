@@ -1,0 +1,58 @@
+"""Which trials of a schedule find the processes of a gang like their own, and for which ones gangs have to start."""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter
+from collections.abc import Sequence
+
+from orchestrator.schedule.cluster import UNITS, Node, Placement, Shape
+from orchestrator.schedule.simulation import Stay
+
+Place = tuple[Shape, tuple[int, ...]]
+"""A shape, and the node of each of its ranks: who has the same may take one another's processes."""
+
+
+def cold_starts(stays: Sequence[Stay], nodes: Sequence[Node]) -> list[Stay]:
+    """The trials that find no such gang; whoever needs the room of one that idles ends it, the largest first.
+
+    `stays` are in the order of their starts.
+    """
+    cold: list[Stay] = []
+    ends: list[tuple[float, int]] = []
+    idle: dict[Place, list[Placement]] = {}
+    bare = [int(node.gpus or node.cpus) * UNITS for node in nodes]
+    for index, stay in enumerate(stays):
+        while ends and ends[0][0] <= stay.start_s:
+            over = stays[heapq.heappop(ends)[1]].placement
+            idle.setdefault(_place(over), []).append(over)
+        if idle.get(_place(stay.placement)):
+            idle[_place(stay.placement)].pop()
+        else:
+            cold.append(stay)
+            _make_room(_holds(stay.placement), bare, idle)
+        heapq.heappush(ends, (stay.end_s, index))
+    return cold
+
+
+def _make_room(needs: Counter[int], bare: list[int], idle: dict[Place, list[Placement]]) -> None:
+    for node, units in needs.items():
+        while bare[node] < units:
+            there = [place for place, gangs in idle.items() if gangs and node in place[1]]
+            gone = idle[max(there, key=lambda place: place[0].size)].pop()
+            for each, freed in _holds(gone).items():
+                bare[each] += freed
+        bare[node] -= units
+
+
+def _place(placement: Placement) -> Place:
+    return placement.shape, tuple(sorted(placement.nodes))
+
+
+def _holds(placement: Placement) -> Counter[int]:
+    """By node, ten-thousandths of GPUs; of cores where it holds no GPU."""
+    on_gpus = any(held.gpus for held in placement.held)
+    held = Counter[int]()
+    for each in placement.held:
+        held[each.node] += sum(units for _, units in each.gpus) if on_gpus else each.cpus
+    return held

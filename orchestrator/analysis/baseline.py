@@ -1,0 +1,109 @@
+"""Which cell each cell is compared with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+
+from sweeps.errors import MistakesError
+from sweeps.lr_rule import SAME_AT_REFERENCE
+from sweeps.status import Status
+from sweeps.sweep import STANDARD_AXES
+
+BATCH_SIDES = frozenset({"global_batch_size", "device_batch_size"})
+
+MIXED = "mixed devices"
+"""Column of the cells: whether a cell's seeds ran on different device models. No axis can have this name."""
+
+MACHINES = ("host names", "machine ids")
+"""Columns of the cells: the names of the machines that their ok seeds ran on, and what tells them from all
+others, each a frozenset; empty where it is not known. No axis can be called so."""
+
+FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
+"""The side of the batch that stays the same as GPUs are added; the other one is freed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """What the cells of a sweep are compared with.
+
+    ValueError for an unknown scaling, MistakesError for an axis that no result has.
+    """
+
+    scaling: str
+    """`strong`: the same global batch on more GPUs; `weak`: the same per-device batch."""
+    baseline: Mapping[str, Any] = field(default_factory=dict)
+    """Values that the baseline has on some axes, {axis: value}; the cells compared with it may differ there."""
+    reference_batch_size: int | None = None
+    """The global batch at which the reference learning rate holds; None: accuracies are not compared."""
+    axis_columns: Mapping[str, str] = field(default_factory=dict)
+    """Axes beyond the standard ones, {axis: column of the frames}."""
+
+    def __post_init__(self) -> None:
+        if self.scaling not in FIXED_SIDE:
+            raise ValueError(f"scaling is {self.scaling!r}; it must be one of {', '.join(FIXED_SIDE)}")
+        known = {*STANDARD_AXES, *self.axis_columns} - {"seed"}
+        for axis in self.baseline:
+            if axis not in known:
+                problem = f"sweep.baseline names {axis!r}, which is not an axis of these results"
+                raise MistakesError([f"{problem}; axes: {', '.join(sorted(known))}"])
+
+    def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:
+        """For each cell, the `cell_id` it is compared with in speed: on the same device model, and alike otherwise."""
+        equal = ["device_model", FIXED_SIDE[self.scaling], *self._alike]
+        named = {self.axis_columns.get(axis, axis): value for axis, value in self.baseline.items()}
+        return baseline_cells(cells, equal, named)
+
+    def references(self, cells: pd.DataFrame) -> pd.Series[Any]:
+        """For each cell, the `cell_id` it is compared with in accuracy: alike, but at the reference batch.
+
+        Where a sweep leaves its own warm-up or rule out there, the cell of another one that is the same training: rates
+        warm up from the reference rate, so that at the reference batch no warm-up changes anything.
+        """
+        at_reference = {"global_batch_size": self.reference_batch_size}
+        own = baseline_cells(cells, self._alike, at_reference)
+        but_warmup = [each for each in self._alike if each != self.axis_columns.get("warmup_epochs")]
+        of_any_warmup = baseline_cells(cells, but_warmup, at_reference)
+        same = cells[cells["lr_rule"].isin(SAME_AT_REFERENCE)]
+        of_any_rule = baseline_cells(same, [each for each in but_warmup if each != "lr_rule"], at_reference)
+        return own.fillna(of_any_warmup).fillna(of_any_rule)
+
+    @property
+    def _alike(self) -> list[str]:
+        return ["sweep", "lr_rule", "lr_multiplier", *self.axis_columns.values()]
+
+
+def same_machines(cells: pd.DataFrame) -> pd.Series[Any]:
+    """Whether each cell ran on the machines of its baseline; NA where that is not known.
+
+    Containers of one machine have names of their own, and several machines may have one: names count only where one of
+    the two cells does not tell more, as in results of earlier versions.
+    """
+    baseline = cells["baseline_cell_id"]
+    compared: list[bool | None] = [None] * len(cells)
+    for column in MACHINES:
+        known = dict(zip(cells["cell_id"], cells[column], strict=True))
+        for place, (own, other) in enumerate(zip(cells[column], map(known.get, baseline), strict=True)):
+            if own and other:
+                compared[place] = own == other
+    return pd.Series(pd.array(compared, dtype="boolean"), index=cells.index)
+
+
+def baseline_cells(cells: pd.DataFrame, equal: Iterable[str], named: Mapping[str, Any]) -> pd.Series[Any]:
+    """For each cell, the `cell_id` of the ok cell with the fewest GPUs that equals it in the columns `equal`.
+
+    `named` requires values of the baseline in columns that are then free to differ: {column: value}. Naming one side
+    of the batch frees the other, too. A cell whose seeds ran on different device models has no baseline and is none.
+    NaN where there is no such cell. Rows are as in `cells`, missing values equal each other.
+    """
+    freed = BATCH_SIDES | named.keys() if BATCH_SIDES & named.keys() else named.keys()
+    key = [column for column in equal if column not in freed]
+    candidates = cells[(cells["status"] == Status.OK.value) & ~cells[MIXED]]
+    for column, value in named.items():
+        candidates = candidates[candidates[column] == value]
+    first = candidates.sort_values(["gpus", "global_batch_size", "cell_id"]).drop_duplicates(key)
+    found = cells[key].merge(first[[*key, "cell_id"]], on=key, how="left")["cell_id"]
+    return found.set_axis(cells.index).where(~cells[MIXED])

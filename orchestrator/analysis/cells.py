@@ -1,0 +1,365 @@
+"""Trials to cells: what the seeds of a cell have in common, and how it compares with its baseline.
+
+The trials' values by cell and seed, and the differences between cells.
+
+What a cell's test accuracy shows against that of its reference cell: equivalent, worse, better, or inconclusive.
+
+What there is to say about each cell of a summary, in its `note`.
+
+What it takes a cell to reach `trainable.target_accuracy`, seeds that did not reach it included.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, same_machines
+from orchestrator.analysis.scaling_loss import OF_SCALING, add_scaling_loss
+from orchestrator.analysis.validity import counts, is_invalid, launch_share, only_sound
+from orchestrator.statistics.censoring import median_time
+from orchestrator.statistics.equivalence import Difference, power, seeds_to_settle
+from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval, welch
+from orchestrator.telemetry.timing_gate import Fault
+from sweeps.status import Status
+
+
+def by_cell(cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str) -> Array:
+    """A row for each of these cells with its seeds' values, padded with NaN to the cell with the most seeds."""
+    row, cells = pd.factorize(ok["cell_id"])
+    order = np.argsort(row, kind="stable")
+    place = np.empty_like(row)  # among the seeds of its cell
+    place[order] = np.arange(len(row)) - np.searchsorted(row[order], row[order])
+    table = np.full((len(cells) + 1, place.max(initial=-1) + 1), np.nan)  # the last row: of cells without any
+    table[row, place] = ok[column].to_numpy(dtype="float64")
+    found: Array = table[pd.Index(cells).get_indexer(pd.Index(cell_ids))]
+    return found
+
+
+def by_seed(
+    cell_ids: pd.Index[Any] | pd.Series[Any], ok: pd.DataFrame, column: str, seeds: list[Any] | None = None
+) -> Array:
+    """A row for each of these cells, a column for each of these seeds (default: all); NaN if a cell lacks the seed."""
+    table = ok.pivot_table(index="cell_id", columns="seed", values=column, aggfunc="last", dropna=False)
+    return np.asarray(table.reindex(index=cell_ids, columns=seeds).to_numpy(dtype="float64"))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Differences:
+    """Differences of a column's means between each cell and another one; paired if both have the same seeds."""
+
+    paired: Array
+    """Rows are cells; differences for the seeds that both have."""
+    own: Moments
+    other: Moments
+
+    @staticmethod
+    def of(ok: pd.DataFrame, column: str, cell_ids: pd.Index[Any], others: pd.Series[Any]) -> Differences:
+        """The differences of these ok trials; `others` has the `cell_id` that each cell is compared with."""
+        seeds = ok[["cell_id", "seed", column]]
+        pairs = seeds.assign(other=ok["cell_id"].map(others).astype(ok["cell_id"].dtype)).merge(
+            seeds.set_axis(["other", "seed", "at other"], axis="columns"), on=["other", "seed"]
+        )
+        return Differences(
+            paired=by_cell(cell_ids, pairs.assign(difference=pairs[column] - pairs["at other"]), "difference"),
+            own=Moments.of(by_cell(cell_ids, ok, column)),
+            other=Moments.of(by_cell(others, ok, column)),
+        )
+
+    @property
+    def same_seeds(self) -> npt.NDArray[np.bool_]:
+        """For each cell, whether the comparison is paired."""
+        n = Moments.of(self.paired).n
+        return np.asarray((n == self.own.n) & (n == self.other.n))
+
+    def interval(self) -> Interval:
+        """The interval of each cell's difference; Welch's if the seeds are not the same."""
+        by_pairs, by_welch, same = mean_interval(self.paired), welch(self.own, self.other), self.same_seeds
+        ends = {end: np.where(same, getattr(by_pairs, end), getattr(by_welch, end)) for end in ("point", "lo", "hi")}
+        return Interval(**ends)
+
+    def tested(self) -> list[Difference]:
+        """Each cell's difference for tests of equivalence; not bootstrapped, because they need a standard error."""
+        pairs, same = Moments.of(self.paired), self.same_seeds
+        with np.errstate(invalid="ignore", divide="ignore"):
+            parts = self.own.variance / self.own.n, self.other.variance / self.other.n
+            freedom = sum(parts) ** 2 / (parts[0] ** 2 / (self.own.n - 1) + parts[1] ** 2 / (self.other.n - 1))
+            error = np.sqrt(np.where(same, pairs.variance / pairs.n, sum(parts)))
+        point = np.where(same, pairs.mean, self.own.mean - self.other.mean)
+        freedom = np.where(same, pairs.n - 1, np.where(np.isnan(freedom), self.own.n + self.other.n - 2, freedom))
+        return [
+            Difference(point=float(p), error=float(e), freedom=float(f))
+            for p, e, f in zip(point, error, freedom, strict=True)
+        ]
+
+
+OF_VERDICT = ("accuracy_verdict", "accuracy_power", "accuracy_seeds_to_settle")
+
+
+def add_accuracy_verdict(cells: pd.DataFrame, ok: pd.DataFrame, margin: float) -> None:
+    """Add OF_VERDICT: the verdict, the power to show equivalence at this n, and the seeds that would settle it.
+
+    The reference cell itself has none of them.
+    """
+    differences = Differences.of(ok, "accuracy", cells.index, cells["reference_cell_id"])
+    pairs = np.minimum(differences.own.n, differences.other.n).astype(int)
+    compared = (cells["reference_cell_id"] != cells["cell_id"]).to_numpy()
+    tested = [
+        _tested(each, margin, int(n)) if wanted else ("", np.nan, None)
+        for each, n, wanted in zip(differences.tested(), pairs, compared, strict=True)
+    ]
+    for place, column in enumerate(OF_VERDICT):
+        cells[column] = [row[place] for row in tested]
+    cells["accuracy_seeds_to_settle"] = cells["accuracy_seeds_to_settle"].astype("Int64")
+
+
+def _tested(difference: Difference, margin: float, n: int) -> tuple[str, float, int | None]:
+    verdict = difference.verdict(margin)
+    if not verdict:
+        return "", np.nan, None
+    chance = power(margin, difference.error * n**0.5, n)
+    return verdict, chance, seeds_to_settle(difference, margin, n) if verdict == "inconclusive" else None
+
+
+def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
+    """What there is to say about each cell, worst first."""
+    spoiled_by_baseline = (
+        ~is_invalid(cells["timing_valid"])
+        & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
+    )
+    parts = (
+        _seed_notes(trials).reindex(cells.index).fillna(""),
+        np.where(cells[MIXED], "seeds ran on different device models (cluster.gpu_type chooses one)", ""),
+        [
+            f"target reached by {reached} of {n_ok} seeds" if 0 < reached < n_ok else ""
+            for reached, n_ok in zip(cells["n_reached"], cells["n_ok"], strict=True)
+        ],
+        [
+            f"timing of {timed} of {n_ok} ok seeds: the others' is not valid" if timed < n_ok else ""
+            for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
+        ],
+        np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
+        np.where(spoiled_by_baseline, "the baseline's timing is not valid", ""),
+    )
+    return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
+
+
+def _seed_notes(trials: pd.DataFrame) -> pd.Series[Any]:
+    """For each cell, a note of each status of its seeds, worst first: `1 of 3 seeds oom: CUDA out of memory`."""
+    noted = trials[["cell_id", "status"]].assign(
+        order=trials["status"].map(list(Status).index),
+        size=trials.groupby("cell_id")["status"].transform("size"),
+        note=trials["note"].where(trials["note"] != ""),
+    )
+    ends = noted.groupby(["cell_id", "order"]).agg(
+        status=("status", "first"), note=("note", "first"), count=("status", "size"), size=("size", "first")
+    )
+    of_seeds = [_seed_note(*row) for row in ends.fillna({"note": ""}).itertuples(index=False)]
+    joined = pd.Series(of_seeds, index=ends.index, dtype="object").groupby("cell_id")
+    return joined.agg(lambda notes: "; ".join(filter(None, notes)))
+
+
+def _seed_note(status: str, note: str, count: int, size: int) -> str:
+    if status == Status.OK.value or count == size:
+        return note
+    return f"{count} of {size} seeds {status}" + (f": {note}" if note else "")
+
+
+OF_TARGET = (
+    *("time_to_target_median_s", "time_to_target_median_s_lo", "time_to_target_median_s_hi"),
+    *("time_to_target_expected_s", "statistical_efficiency", "energy_to_target_j", "cost_to_target"),
+)
+
+
+def add_target(cells: pd.DataFrame, ok: pd.DataFrame, price_per_gpu_hour: float | None) -> None:
+    """Add OF_TARGET.
+
+    The median is that of log-normal times, where seeds that missed the target count as longer than their training
+    (`censoring`); its upper end is inf if the data set none. The expected time is that with restarts until a seed
+    reaches the target: what all seeds spent over how many reached it (Auger and Hansen, CEC 2005).
+    `statistical_efficiency` is what is left of `speedup_to_target` once the throughput's speed-up is divided out: the
+    baseline's samples to the target over the cell's, start-up included. Energy and cost go by the expected time.
+    """
+    reached = ok["time_to_target_s"].notna()
+    spent = ok["time_to_target_s"].where(reached, ok["train_s"]).groupby(ok["cell_id"]).sum(min_count=1)
+    hits = reached.groupby(ok["cell_id"]).sum()
+    cells["time_to_target_expected_s"] = (spent / hits.where(hits > 0)).reindex(cells.index)
+    medians = {
+        cell: median_time(
+            seeds["time_to_target_s"].to_numpy(dtype="float64"),
+            seeds["train_s"].where(seeds["time_to_target_s"].isna()).to_numpy(dtype="float64"),
+        )
+        for cell, seeds in ok[ok["cell_id"].map(hits) > 0].groupby("cell_id")
+    }
+    for end, suffix in (("point", ""), ("lo", "_lo"), ("hi", "_hi")):
+        values = {cell: float(getattr(interval, end)) for cell, interval in medians.items()}
+        cells[f"time_to_target_median_s{suffix}"] = pd.Series(values, dtype="float64").reindex(cells.index)
+    cells["statistical_efficiency"] = cells["speedup_to_target"] / cells["speedup"]
+    hours = cells["time_to_target_expected_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
+    cells["cost_to_target"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    power_w = cells["energy_j_per_sample"] * cells["samples_per_s"]
+    cells["energy_to_target_j"] = power_w * cells["time_to_target_expected_s"]
+
+
+COLUMNS = (
+    *("sweep", "cell_id", "baseline_cell_id", "gpus", "device", "strategy", "global_batch_size", "device_batch_size"),
+    *("lr_rule", "lr_multiplier", "lr", "status", "n_seeds", "n_ok"),
+    *("first_epoch_s", "epoch_s", "epoch_s_lo", "epoch_s_hi", "train_s"),
+    *("samples_per_s", "samples_per_s_lo", "samples_per_s_hi", "speedup", "speedup_lo", "speedup_hi"),
+    *("efficiency", "efficiency_lo", "efficiency_hi", "scaling", "accuracy", "accuracy_lo", "accuracy_hi"),
+    *("val_accuracy", "time_to_target_s", "speedup_to_target", "wall_s", "energy_j", "energy_j_per_sample", "cost"),
+    *("peak_memory_gb", "gpu_util", "power_w", "timing_valid", "note"),
+)
+"""Columns of `summary.csv` that other people's scripts rely on."""
+
+FURTHER = (
+    *("reference_cell_id", "accuracy_difference", "accuracy_difference_lo", "accuracy_difference_hi"),
+    *("speedup_paired", "n_reached", *OF_VERDICT, *OF_TARGET, "noise_scale_samples", *OF_SCALING, "n_timed"),
+    *("epochs", "gpu_clock_mhz", "gpu_temperature_c", "most_co_tenants", "n_processes"),
+    *("val_accuracy_lo", "val_accuracy_hi", "same_machines", "timing_fault", "launch_share", "steps"),
+)
+"""Columns behind those; then the further axes."""
+
+MARGIN = 0.01
+"""By how much accuracies may differ where nobody says otherwise."""
+
+_TIMES = ("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "time_to_target_s")
+_MEANS = ("wall_s", "accuracy", "val_accuracy", "energy_j", "energy_j_per_sample", "gpu_util", "power_w")
+_WITH_INTERVAL = ("epoch_s", "samples_per_s", "accuracy", "val_accuracy")
+_ORDER = {status.value: order for order, status in enumerate(Status)}
+
+
+def summary_frame(
+    trials: pd.DataFrame, comparison: Comparison, *, price_per_gpu_hour: float | None = None, margin: float = MARGIN
+) -> pd.DataFrame:
+    """One row a cell, in the order of their first trials: `COLUMNS`, `FURTHER`, the further axes.
+
+    Figures are those of the cell's ok seeds. Times and rates are geometric means and compared by ratios, so that
+    `speedup` is exactly the ratio of two `samples_per_s`; accuracies and powers are arithmetic means, as are energies
+    and `wall_s`, which add up to what is paid; memory is the largest. Intervals are Student's t below 10 seeds and
+    bootstrapped from there on; those of comparisons are paired by seed where both cells have the same ok seeds, else
+    Welch's.
+    A time to target needs all ok seeds to have reached it: a mean of those that did would flatter the cell.
+    `cost` is what one trial of the cell has cost: all of its attempts, from start to end.
+    Seeds without a valid timing are left out of what is timed where others have one: `n_timed` are left.
+    """
+    ok = only_sound(trials)[trials["status"] == Status.OK.value]
+    ok = ok.assign(**{f"log {column}": logs(ok[column]) for column in _TIMES})
+    cells = _cells(trials, comparison)
+    _add_figures(cells, ok)
+    _add_speedup(cells, ok, comparison)
+    _add_accuracy_difference(cells, ok, comparison)
+    hours = cells["wall_s"] / 3600 * cells["gpus_held"].where(cells["device"] != "cpu")
+    cells["cost"] = np.nan if price_per_gpu_hour is None else hours * price_per_gpu_hour
+    add_accuracy_verdict(cells, ok, margin)
+    add_target(cells, ok, price_per_gpu_hour)
+    add_scaling_loss(cells, ok)
+    cells["note"] = cell_notes(cells, trials)
+    return cells[[*COLUMNS, *FURTHER, *comparison.axis_columns.values()]].reset_index(drop=True)
+
+
+def further_axes(cells: pd.DataFrame) -> list[str]:
+    """The columns of a summary that are axes beyond the standard ones."""
+    return [name for name in cells.columns if name not in (*COLUMNS, *FURTHER)]
+
+
+def _cells(trials: pd.DataFrame, comparison: Comparison) -> pd.DataFrame:
+    """What is known of each cell without its figures, indexed by `cell_id`."""
+    groups = trials.groupby("cell_id", sort=False)
+    cells = groups.first()
+    models = groups["device_model"].agg(lambda seeds: " + ".join(sorted(set(seeds.dropna()))))
+    cells["device_model"] = models.where(models != "", cells["device"])
+    cells["device"] = cells["device_model"].where(cells["device"] != "cpu", "cpu")
+    cells[MIXED] = groups["device_model"].nunique() > 1
+    cells["status"] = trials["status"].map(_ORDER).groupby(trials["cell_id"]).min().map(dict(enumerate(_ORDER)))
+    cells["n_seeds"] = groups.size()
+    ok = trials["status"] == Status.OK.value
+    counted = {"n_ok": ok, "n_reached": ok & trials["time_to_target_s"].notna(), "n_timed": counts(trials)}
+    for column, true in counted.items():
+        cells[column] = true.groupby(trials["cell_id"]).sum()
+    for column, names in zip(MACHINES, (["host"], ["machines", "machine"]), strict=True):
+        machines = _words(trials[ok], *names)
+        cells[column] = [machines.get(cell, frozenset()) for cell in cells.index]
+    cells["scaling"] = comparison.scaling
+    return cells.rename_axis(index=None).assign(cell_id=cells.index)
+
+
+def _words(trials: pd.DataFrame, *names: str) -> dict[str, Any]:
+    """By cell a frozenset of the words in its trials' provenance, under the first of these names that each tells."""
+    columns = [trials[name] for name in (f"provenance.{each}" for each in names) if name in trials]
+    found: dict[str, Any] = {}
+    for cell, *values in zip(trials["cell_id"], *columns, strict=True):
+        text = next((each for each in values if isinstance(each, str)), "")
+        found[cell] = found.get(cell, frozenset()).union(text.split())
+    return found
+
+
+def _add_figures(cells: pd.DataFrame, ok: pd.DataFrame) -> None:
+    means = {column: mean_interval(by_cell(cells.index, ok, column)) for column in _MEANS}
+    means |= {column: mean_interval(by_cell(cells.index, ok, f"log {column}")).map(np.exp) for column in _TIMES}
+    for column, interval in means.items():
+        cells[column] = interval.point
+        if column in _WITH_INTERVAL:
+            cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.lo, interval.hi
+    groups = ok.groupby("cell_id")
+    cells["peak_memory_gb"] = groups["peak_memory_gb"].max()
+    cells["epochs"], cells["steps"] = groups["epochs"].min(), groups["steps"].min()
+    cells["gpus_held"] = groups["gpus_held"].mean()
+    cells["most_co_tenants"] = _numbers(ok, "co_tenants").groupby(ok["cell_id"]).max()
+    timed = ok[counts(ok)]
+    processes = timed.groupby("cell_id")["process"].nunique().reindex(cells.index)
+    cells["n_processes"] = processes.where(processes > 0).astype("Int64")
+    cells["gpu_clock_mhz"] = _numbers(ok, "sm_clock_mhz").groupby(ok["cell_id"]).mean()
+    cells["gpu_temperature_c"] = _numbers(ok, "temperature_c").groupby(ok["cell_id"]).max()
+    on_gpus = timed[timed["device"] != "cpu"]
+    step_s, host_s = (_numbers(on_gpus, column) for column in ("step_s", "step_host_s"))
+    cells["launch_share"] = launch_share(step_s, host_s, on_gpus["cell_id"])
+    cells["noise_scale_samples"] = _numbers(ok, "noise_scale").groupby(ok["cell_id"]).mean()
+    cells["time_to_target_s"] = cells["time_to_target_s"].where(cells["n_reached"] == cells["n_ok"])
+    valid = groups["timing_valid"].any().reindex(cells.index).astype("boolean")
+    cells["timing_valid"] = valid & ~(cells[MIXED] & valid.notna())
+    cells["timing_fault"] = _faults(cells, ok)
+
+
+def _faults(cells: pd.DataFrame, ok: pd.DataFrame) -> pd.Series[Any]:
+    """Of each cell whose timing is not valid the fault to mend first; empty elsewhere."""
+    order = {fault.value: place for place, fault in enumerate(Fault)}
+    of_seeds = ok["timing_fault"].map(order).groupby(ok["cell_id"]).min().reindex(cells.index)
+    several = pd.Series(order[Fault.SEVERAL_MODELS], index=cells.index).where(cells[MIXED])
+    first = pd.concat([of_seeds, several], axis=1).min(axis=1).where(cells["timing_valid"].eq(False).fillna(False))
+    return first.map({place: name for name, place in order.items()}).astype("object")
+
+
+def _numbers(trials: pd.DataFrame, column: str) -> pd.Series[Any]:
+    """A column that not all sweeps have."""
+    found = trials[column] if column in trials else pd.Series(np.nan, index=trials.index)
+    return pd.to_numeric(found, errors="coerce").astype("float64")
+
+
+def _add_speedup(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    baseline = comparison.baselines(cells)
+    cells["baseline_cell_id"] = baseline
+    cells["same_machines"] = same_machines(cells)
+    differences = Differences.of(ok, "log samples_per_s", cells.index, baseline)
+    speedup = differences.interval().map(np.exp)
+    growth = (cells["gpus"] / cells["gpus"].reindex(baseline).to_numpy()).to_numpy(dtype="float64")
+    _put(cells, "speedup", speedup)
+    _put(cells, "efficiency", speedup.map(lambda times: times / growth))
+    compared = ~np.isnan(speedup.lo) & (baseline != cells.index).to_numpy(dtype=bool)
+    cells["speedup_paired"] = pd.Series(differences.same_seeds, index=cells.index).astype("boolean").where(compared)
+    at_baseline = cells["time_to_target_s"].reindex(baseline).to_numpy()
+    cells["speedup_to_target"] = at_baseline / cells["time_to_target_s"]
+
+
+def _add_accuracy_difference(cells: pd.DataFrame, ok: pd.DataFrame, comparison: Comparison) -> None:
+    reference = comparison.references(cells)
+    cells["reference_cell_id"] = reference
+    _put(cells, "accuracy_difference", Differences.of(ok, "accuracy", cells.index, reference).interval())
+
+
+def _put(cells: pd.DataFrame, column: str, interval: Interval) -> None:
+    cells[column], cells[f"{column}_lo"], cells[f"{column}_hi"] = interval.point, interval.lo, interval.hi

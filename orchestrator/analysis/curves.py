@@ -1,0 +1,278 @@
+"""The learning curves of a sweep as one tidy frame, one row per epoch; a million rows take seconds.
+
+`storage.curve` writes them while trials run; here they are read, as far as they are intact.
+
+Joins rows of a learning curve that hold different figures of the same epoch.
+
+The loss curves of a sweep's cells, one per seed, at positions that are comparable across batch sizes.
+
+The samples that a trial took to its target, and its start-up time, from what it reports.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from orchestrator.statistics.curve_distance import Curve
+from orchestrator.statistics.intervals import Array
+from orchestrator.store.history import Finding
+from orchestrator.store.layout import METRICS, Layout
+from sweeps.status import Status
+from sweeps.sweep import INDEPENDENT
+
+
+def one_row_an_epoch(rows: pd.DataFrame) -> pd.DataFrame:
+    """Join consecutive rows of a trial that have the same epoch and do not contradict one another.
+
+    Hugging Face's Trainer, for example, reports the loss of an epoch first, and its evaluation later. They are joined
+    here and not as they are read, because early stopping must not wait for the next epoch.
+    """
+    goes_on = (rows["trial_id"].cat.codes.diff() == 0) & (rows["epoch"].diff() == 0)
+    if not goes_on.any():
+        return rows
+    stretch = (~goes_on).cumsum()
+    several = stretch.isin(stretch[goes_on])
+    groups = rows[several].groupby(stretch[several])
+    figures = groups[[name for name in rows.columns if name not in ("trial_id", "epoch")]]
+    joinable = (figures.nunique() <= 1).all(axis="columns")
+    joined = figures.first()[joinable]
+    kept = ~stretch.isin(joined.index) | ~goes_on
+    found = rows[kept].copy()
+    first = stretch[kept].isin(joined.index)
+    found.loc[first, joined.columns] = joined.to_numpy()
+    return found.reset_index(drop=True)
+
+
+Columns = dict[str, npt.NDArray[np.float64]]
+
+MOST_BYTES = 1 << 28
+"""Maximum size of one trial's file in bytes; a larger one is no learning curve."""
+
+_TOLD = 20
+"""How many findings are listed one by one."""
+
+_TOGETHER = 64
+"""How many files are parsed at once; one by one if any of them is damaged."""
+
+_EXPECTED = ("epoch", "loss", "val_accuracy")
+"""Figures that must be numbers."""
+
+
+def curves_frame(layout: Layout, trial_ids: Iterable[str]) -> tuple[pd.DataFrame, list[Finding]]:
+    """The rows of these trials: `trial_id` (a category), `epoch`, and every numeric figure that any row has.
+
+    Figures that a row lacks are NaN. The second value is what could not be read. A missing file is a finding; an empty
+    one is not, because its trial ended before its first epoch.
+    """
+    names: list[str] = []
+    parts: list[Columns] = []
+    lengths: list[int] = []
+    findings: list[Finding] = []
+    if not layout.trials.is_dir():  # which `soundness` tells, once
+        return _frame(names, lengths, parts), findings
+    for some in _in_groups(list(trial_ids)):
+        contents = [_content(layout, trial_id) for trial_id in some]
+        together = _together([content for content in contents if isinstance(content, bytes)])
+        if together and not any(isinstance(content, str) for content in contents):
+            columns, counts = together
+            names += some
+            lengths += counts
+            parts.append(columns)
+            continue
+        for trial_id, content in zip(some, contents, strict=True):
+            columns, troubles = _alone(content)
+            where = f"{layout.trials.name}/{trial_id}/{METRICS}"
+            findings += [Finding(where=where, what=each) for each in troubles]
+            if columns:
+                names.append(trial_id)
+                lengths.append(len(columns["epoch"]))
+                parts.append(columns)
+    return _frame(names, lengths, parts), _abridged(findings)
+
+
+def _in_groups(trial_ids: Sequence[str]) -> Iterator[Sequence[str]]:
+    return (trial_ids[start : start + _TOGETHER] for start in range(0, len(trial_ids), _TOGETHER))
+
+
+def _content(layout: Layout, trial_id: str) -> bytes | str:
+    """The contents of the file, or why it cannot be read."""
+    try:
+        return _bytes(layout.metrics(trial_id))
+    except (OSError, ValueError) as error:
+        return str(getattr(error, "strerror", None) or error)
+
+
+def _together(contents: Sequence[bytes]) -> tuple[Columns, list[int]] | None:
+    """The numeric columns of several files, and the number of rows of each; None unless all rows are valid.
+
+    Arrow parses four times as fast as `json`, but does not say which line is wrong.
+    """
+    from pyarrow import BufferReader, json, lib, types
+
+    whole = b"".join(content if content.endswith(b"\n") or not content else content + b"\n" for content in contents)
+    counts = [content.count(b"\n") + (bool(content) and not content.endswith(b"\n")) for content in contents]
+    if any(strange in whole for strange in (b"\r", b"\n\n")) or not all(each[:1] in (b"{", b"") for each in contents):
+        return None
+    try:
+        table = json.read_json(BufferReader(whole), json.ReadOptions(block_size=len(whole) + 1, use_threads=False))
+    except lib.ArrowException:
+        return None
+    numeric = [
+        field.name
+        for field in table.schema
+        if types.is_integer(field.type) or types.is_floating(field.type) or types.is_boolean(field.type)
+    ]
+    expected = {name for name in _EXPECTED if name in table.column_names} | {"epoch"}
+    if table.num_rows != sum(counts) or not expected <= set(numeric) or table.column("epoch").null_count:
+        return None
+    return {name: table.column(name).cast("float64", safe=False).to_numpy() for name in numeric}, counts
+
+
+def _alone(content: bytes | str) -> tuple[Columns, list[str]]:
+    """The columns of one file, and what is wrong with it."""
+    if isinstance(content, str):
+        return {}, [content]
+    rows, trouble = _rows(content)
+    columns, odd = _columns(rows)
+    return columns, [problem for problem in (trouble, odd) if problem]
+
+
+def _bytes(path: Path) -> bytes:
+    if not path.is_file():
+        raise OSError(0, "there is no such file" if not path.exists() else "is not a file")
+    if path.stat().st_size > MOST_BYTES:
+        raise OSError(0, f"larger than {MOST_BYTES >> 20} MB")
+    return path.read_bytes()
+
+
+def _rows(content: bytes) -> tuple[list[Mapping[str, Any]], str]:
+    lines = content.splitlines()
+    try:
+        rows = json.loads(b"[" + b",".join(lines) + b"]")  # a fifth of the time of a call a line
+    except ValueError:
+        rows = None
+    if rows is not None and len(rows) == len(lines) and all(type(row) is dict for row in rows):
+        return rows, ""
+    sound = [row for row in map(_row, lines) if row is not None]
+    return sound, f"{len(lines) - len(sound)} of {len(lines)} rows cannot be read; left out"
+
+
+def _row(line: bytes) -> Mapping[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) else None
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> tuple[Columns, str]:
+    """The numeric columns of rows, and which of the others were expected to be numbers."""
+    names = dict.fromkeys(name for row in rows for name in row)
+    columns: Columns = {}
+    odd: list[str] = []
+    for name in names:
+        try:
+            column = np.array([row.get(name) for row in rows], dtype=np.float64)
+        except (TypeError, ValueError, OverflowError):
+            odd.append(name)
+            continue
+        if column.ndim == 1:
+            columns[name] = column
+        else:  # lists of numbers in every row
+            odd.append(name)
+    wrong = [name for name in odd if name in _EXPECTED]
+    if rows and "epoch" not in columns:
+        return {}, "its rows have no epoch; left out"
+    return columns, f"{', '.join(wrong)}: not numbers; left out" if wrong else ""
+
+
+def _frame(names: Sequence[str], lengths: Sequence[int], parts: Sequence[Columns]) -> pd.DataFrame:
+    """`lengths` are the rows of each trial, `parts` the columns of one or several trials, in their order."""
+    codes = np.repeat(np.arange(len(names)), lengths)
+    columns: dict[str, Any] = {"trial_id": pd.Categorical.from_codes(codes, categories=pd.Index(list(names)))}
+    starts = np.cumsum([0, *(len(part["epoch"]) for part in parts)])
+    for name in dict.fromkeys(["epoch", "loss", *(name for part in parts for name in part)]):
+        column = np.full(int(starts[-1]), np.nan)
+        for start, end, part in zip(starts, starts[1:], parts, strict=False):
+            if name in part:
+                column[start:end] = part[name]
+        columns[name] = column
+    return one_row_an_epoch(pd.DataFrame(columns))
+
+
+def _abridged(findings: list[Finding]) -> list[Finding]:
+    """All findings, or the first ones and the number of the others: a directory may lack all its curves."""
+    more = len(findings) - _TOLD
+    if more <= 0:
+        return findings
+    return [*findings[:_TOLD], Finding(where="trials", what=f"{more} more curves are missing, or are not sound")]
+
+
+LossCurves = Mapping[str, Mapping[Any, Curve]]
+"""By cell and seed."""
+
+
+def loss_curves(trials: pd.DataFrame, curves: pd.DataFrame) -> LossCurves:
+    """The curves of the ok seeds; `curves` is the frame of `curves.curves_frame`.
+
+    Positions are samples seen by a model, because the last batch that an epoch drops depends on the batch size; epochs
+    if any row does not report its samples.
+    """
+    ok = trials.loc[trials["status"] == Status.OK.value, ["trial_id", "cell_id", "seed", "strategy", "ranks"]]
+    figures = [name for name in ("trial_id", "epoch", "samples", "loss") if name in curves]
+    known = curves.loc[curves["trial_id"].isin(ok["trial_id"]) & curves["loss"].notna(), figures]
+    rows = known.astype({"trial_id": "object"}).merge(ok, on="trial_id")
+    by_samples = "samples" in rows and bool(rows["samples"].notna().all())
+    models = np.where(rows["strategy"] == INDEPENDENT, rows["ranks"].astype("float64"), 1.0)
+    at = (rows["samples"] / models if by_samples else rows["epoch"]).to_numpy(dtype="float64")
+    losses = rows["loss"].to_numpy(dtype="float64")
+    found: dict[str, dict[Any, Curve]] = {}
+    places: Mapping[Any, Any] = rows.groupby(["cell_id", "seed"], sort=False).indices
+    for (cell_id, seed), own in places.items():
+        curve = Curve.of(at[own], losses[own])
+        if len(curve.at):
+            found.setdefault(str(cell_id), {})[seed] = curve
+    return found
+
+
+def samples_to_target(trials: pd.DataFrame) -> Array:
+    """Samples trained on up to the end of the epoch that reached the target, by row; NaN where none did.
+
+    The seconds to the target include the compiling and warming up of the first epoch, in which no samples pass.
+    Therefore epochs are counted, by the mean length of the later ones; the first counts as one, however long it took.
+    If a trial reports no epochs (such as a user's script), its rate is used instead, and start-up counts as samples.
+    """
+    to_target_s, later_s = _numbers(trials, "time_to_target_s"), _later_epoch_s(trials)
+    epochs, first_s = _numbers(trials, "epochs"), _numbers(trials, "first_epoch_s")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        place = 1 + np.where(epochs > 1, np.maximum(0.0, (to_target_s - first_s) / later_s), 0.0)
+        whole = np.minimum(np.round(place), epochs)
+        count = np.where(np.abs(place - epochs) < np.abs(place - whole), epochs, whole)  # the last may be a part of one
+        by_epochs = np.where(np.isnan(to_target_s), np.nan, count * _numbers(trials, "samples") / epochs)
+        by_rate = to_target_s * _numbers(trials, "samples_per_s")
+    return np.where(np.isfinite(by_epochs), by_epochs, by_rate)
+
+
+def start_up_s(trials: pd.DataFrame) -> Array:
+    """How much longer the first epoch took than the later ones in the mean, by row; NaN with fewer than two epochs."""
+    return _numbers(trials, "first_epoch_s") - _later_epoch_s(trials)
+
+
+def _later_epoch_s(trials: pd.DataFrame) -> Array:
+    epochs = _numbers(trials, "epochs")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        mean = (_numbers(trials, "train_s") - _numbers(trials, "first_epoch_s")) / (epochs - 1)
+    return np.where((epochs > 1) & (mean > 0), mean, np.nan)
+
+
+def _numbers(trials: pd.DataFrame, column: str) -> Array:
+    if column not in trials:
+        return np.full(len(trials), np.nan)
+    return pd.to_numeric(trials[column], errors="coerce").to_numpy(dtype="float64")

@@ -1,0 +1,296 @@
+"""Turns records into frames: one row per trial, and one row per cell.
+
+Which trials ran beside others on the same node, each on devices of its own: they share its memory, power and host.
+
+By the wall clock, accurate to a second or two: it says which trials overlapped, not how long anything took.
+
+How many epochs a trial trained, a part of one as a part.
+
+Trials and ranks that were much slower than their equals: flagged in the table, and kept.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence, Set
+from contextlib import suppress
+from datetime import datetime
+from statistics import median
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis import cells
+from orchestrator.analysis.baseline import Comparison
+from orchestrator.analysis.cells import summary_frame
+from orchestrator.config.request import Request
+from orchestrator.store.record import TrialRecord, figure
+from orchestrator.telemetry import timing_gate
+from sweeps.lr_rule import RULES
+from sweeps.status import Status
+from sweeps.sweep import STANDARD_AXES
+
+MEETING_S = 2.0
+"""Trials that overlap by less ran one after another: ends are recorded to the second."""
+
+
+def cotenants(records: Sequence[TrialRecord]) -> list[float]:
+    """For each record how many others ran on its host at some time while it did; NaN where host or time is unknown.
+
+    If it ran on several hosts, the one with the most counts.
+    """
+    ends = np.array([_end_s(record) for record in records], dtype="float64")
+    starts = ends - np.array([record.wall_s for record in records], dtype="float64")
+    found = np.full(len(records), np.nan)
+    there: dict[str, list[int]] = {}
+    for place, record in enumerate(records):
+        for machine in record.machines:
+            there.setdefault(machine, []).append(place)
+    for places in there.values():
+        own = np.array(places)
+        own = own[~np.isnan(starts[own])]
+        found[own] = np.fmax(found[own], 0)
+        own = own[ends[own] - starts[own] > MEETING_S]  # shorter ones meet nobody
+        began_before = np.searchsorted(np.sort(starts[own]), ends[own] - MEETING_S, side="right")
+        over_by_then = np.searchsorted(np.sort(ends[own]), starts[own] + MEETING_S, side="left")
+        found[own] = np.fmax(found[own], began_before - over_by_then - 1)
+    return [float(each) for each in found]
+
+
+def _end_s(record: TrialRecord) -> float:
+    try:
+        return datetime.fromisoformat(record.finished_at).timestamp()
+    except (ValueError, OverflowError, OSError):
+        return math.nan
+
+
+_WHOLE = 1e-6
+"""By how much a computed number of steps may differ from a whole one: more than rounding of a billion steps."""
+
+
+def epochs_trained(trials: pd.DataFrame) -> pd.Series[Any]:
+    """The passes over the training set, by row: .26 after 100 of 390 steps; NaN where a trial does not report epochs.
+
+    Trials report how many epochs they began: 1 after a single step, too. The project's own loop reports `epoch_s` for a
+    whole epoch at the rate `samples_per_s`, so that the product of the two is exactly the samples of an epoch, a whole
+    number of steps. Where it is not (code of one's own measures them separately, and batches that grow have steps of
+    several sizes), the number stays as it was reported.
+    """
+    begun, steps = trials["epochs"], trials["steps"]
+    with np.errstate(invalid="ignore", divide="ignore"):
+        in_an_epoch = trials["epoch_s"] * trials["samples_per_s"] * steps / trials["samples"]
+        whole = in_an_epoch.round()
+        exact = (whole > 0) & ((in_an_epoch - whole).abs() < _WHOLE)
+        return begun.where(~exact, np.minimum(begun, steps / whole))
+
+
+SLOWER = 1.3
+"""How many times as long as the median of its equals a straggler takes."""
+FEWEST_SEEDS = 3
+"""With two trials it is unknown which of them is the slow one."""
+
+_OF_A_STEP = ("step_data_s", "step_host_s", "step_compute_s")
+
+
+def stragglers(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """By trial, a sentence for each ok one that is slow among the seeds of its cell, or has a rank that is."""
+    ok = [record for record in records if record.status is Status.OK]
+    rates: dict[str, list[float]] = {}
+    for record in ok:
+        if rate := figure(record.metrics, "samples_per_s"):
+            rates.setdefault(record.cell_id, []).append(rate)
+    notes = {record.trial_id: _note(record, rates.get(record.cell_id, [])) for record in ok}
+    return {trial_id: sentence for trial_id, sentence in notes.items() if sentence}
+
+
+def _note(record: TrialRecord, of_cell: Sequence[float]) -> str:
+    found = []
+    rank_times = _slowest_rank(record.metrics)
+    if rank_times >= SLOWER:
+        name = f"rank {record.metrics['slowest_rank']}" if "slowest_rank" in record.metrics else "the slowest rank"
+        found.append(f"straggler: {name} takes {rank_times:.1f} times the median rank's time for a step")
+    rate = figure(record.metrics, "samples_per_s")
+    if rate and len(of_cell) >= FEWEST_SEEDS and median(of_cell) >= SLOWER * rate:
+        host = record.provenance.get("host")
+        where = f" on {host}" if host else ""
+        found.append(
+            f"straggler: this trial{where} took {median(of_cell) / rate:.1f} times as long as its cell's median"
+        )
+    return "; ".join(found)
+
+
+def _slowest_rank(metrics: Mapping[str, Any]) -> float:
+    """The slowest rank's own time for a step over the median rank's; 1 if not measured."""
+    parts, imbalance_s = [figure(metrics, name) for name in _OF_A_STEP], figure(metrics, "step_imbalance_s")
+    own_s = sum(part for part in parts if part is not None)
+    return 1 + imbalance_s / own_s if imbalance_s is not None and own_s > 0 else 1.0
+
+
+MEASURED = (
+    *("first_epoch_s", "epoch_s", "train_s", "samples_per_s", "window_s", "window_steps"),
+    *("accuracy", "val_accuracy", "loss", "time_to_target_s", "epochs", "samples", "steps"),
+    *("energy_j", "energy_j_per_sample", "peak_memory_gb", "gpu_util", "gpu_util_spread", "power_w", "n_params", "mfu"),
+)
+"""Metrics that are columns of every sweep, measured or not."""
+
+COLUMNS = (
+    *("sweep", "trial_id", "cell_id", "gpus", "ranks", "device", "device_model", "strategy"),
+    *("global_batch_size", "device_batch_size", "grad_accum_steps", "lr_rule", "lr_multiplier", "lr", "seed"),
+    *("status", "attempt", *MEASURED, "wall_s", "timing", "timing_valid", "note", "finished_at", "co_tenants"),
+    *("gpus_held", "process", "timing_fault"),
+)
+"""Columns of `trials.csv`; the further axes, other metrics and the provenance follow."""
+
+_FIELDS = tuple(name for name in COLUMNS if name in TrialRecord.__dataclass_fields__)
+
+_OF_ITS_OWN = ("device_model", "process")
+"""Provenance that is a column of its own."""
+
+_RESERVED = frozenset((*COLUMNS, *cells.COLUMNS, *cells.FURTHER))
+
+
+def collect(
+    records: Sequence[TrialRecord],
+    *,
+    scaling: str,
+    baseline: Mapping[str, Any] | None = None,
+    reference_batch_size: int | None = None,
+    price_per_gpu_hour: float | None = None,
+    margin: float = cells.MARGIN,
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The trials and the cells of a sweep, from each trial's last record; all tables are made from these two frames.
+
+    `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
+    Accuracies that differ by less than `margin` are equivalent.
+    MistakesError if it names an axis that no record has.
+    """
+    comparison = Comparison(
+        scaling=scaling,
+        baseline=baseline or {},
+        reference_batch_size=reference_batch_size,
+        axis_columns=axis_columns(records),
+    )
+    in_order = sorted(records, key=_grid_place)  # else the tables would follow the order of the trials' ends
+    trials = trials_frame(in_order)
+    return trials, summary_frame(trials, comparison, price_per_gpu_hour=price_per_gpu_hour, margin=margin)
+
+
+def collect_for(request: Request, records: Sequence[TrialRecord]) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The same, compared as the request asks."""
+    return collect(
+        records,
+        scaling=request.criteria.scaling,
+        baseline=request.criteria.baseline,
+        reference_batch_size=request.criteria.reference_batch_size,
+        price_per_gpu_hour=request.criteria.price_per_gpu_hour,
+        margin=request.criteria.margin,
+    )
+
+
+def _grid_place(record: TrialRecord) -> tuple[Any, ...]:
+    """Sort key: numbers by size, rules in the order of their definition, unknown ones (of later versions) last."""
+    rule = list(RULES).index(record.lr_rule) if record.lr_rule in RULES else len(RULES)
+    return record.gpus, record.device_batch_size, record.global_batch_size, rule, record.lr_multiplier, record.seed
+
+
+def axis_columns(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """The column of each axis that any record has beyond the standard ones."""
+    names = dict.fromkeys(axis for record in records for axis in record.axes if axis not in STANDARD_AXES)
+    return {axis: f"axes.{axis}" if axis in _RESERVED else axis for axis in names}
+
+
+def cell_axes(records: Sequence[TrialRecord]) -> dict[str, str]:
+    """The column of each axis that any record has, except the seed: what tells cells apart."""
+    further = axis_columns(records)
+    names = dict.fromkeys(axis for record in records for axis in record.axes if axis != "seed")
+    return {axis: further.get(axis, axis) for axis in names}
+
+
+def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row a record, in their order: `COLUMNS`, further axes, other metrics, then `provenance.…`.
+
+    `device` is the GPU's model, or `cpu`; empty for a trial that ended before it could tell, `cuda` for one that is ok
+    and yet does not. `device_model` is also the CPU's. `timing_valid` is empty for a trial that is not ok, and false
+    with a reason in `note` for a timing that does not count. `epochs` may be a part of one. Metrics that are no numbers
+    are empty.
+    """
+    axes = axis_columns(records)
+    metrics = _metric_columns(records, {*_RESERVED, *axes.values()})
+    provenance = {
+        name: f"provenance.{name}" for record in records for name in record.provenance if name not in _OF_ITS_OWN
+    }
+    rows = [
+        _fields(record)
+        | {axes[axis]: _cell(value) for axis, value in record.axes.items() if axis in axes}
+        | {metrics[name]: _cell(value) for name, value in record.metrics.items()}
+        | {provenance[name]: _cell(value) for name, value in record.provenance.items() if name in provenance}
+        for record in records
+    ]
+    columns = dict.fromkeys([*COLUMNS, *axes.values(), *metrics.values(), *provenance.values()])
+    frame = pd.DataFrame(rows, columns=list(columns))
+    for column in MEASURED:
+        frame[column] = _finite(frame[column])
+    frame["epochs"] = epochs_trained(frame)
+    frame["first_epoch_s"] = frame["first_epoch_s"].mask(frame["epochs"] < 1)  # earlier versions told a part's
+    frame["co_tenants"] = cotenants(records)
+    return _judged(frame, records)
+
+
+def _metric_columns(records: Sequence[TrialRecord], taken: Set[str]) -> dict[str, str]:
+    names = dict.fromkeys(name for record in records for name in record.metrics)
+    return {name: f"metrics.{name}" if name in taken and name not in MEASURED else name for name in names}
+
+
+def _fields(record: TrialRecord) -> dict[str, Any]:
+    named_model = record.provenance.get("device_model")
+    model = named_model if isinstance(named_model, str) else None
+    named = record.device == "cpu" or (record.status is Status.OK and not model)
+    device = record.device if named else model
+    given = {name: getattr(record, name) for name in _FIELDS}
+    held = record.gpus_held or record.gpus
+    given["process"] = record.provenance.get("process")
+    given["wall_s"] = record.wall_s + record.earlier_s  # what was held for it, and not by its last attempt alone
+    if record.untold_attempts:
+        given["note"] = "; ".join(filter(None, (record.note, _untold(record.untold_attempts))))
+    return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
+
+
+def _untold(attempts: int) -> str:
+    which = "an earlier attempt, which was" if attempts == 1 else f"{attempts} earlier attempts, which were"
+    return f"wall_s and cost are without {which} cut off"
+
+
+def _judged(frame: pd.DataFrame, records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """The frame with `timing_valid`, `timing_fault`, and notes on the reasons and on stragglers."""
+    judged, slow = timing_gate.judged(records), stragglers(records)
+    found = [judged.get(trial_id) for trial_id in frame["trial_id"]]
+    frame["timing_valid"] = pd.array([None if each is None else each.fault is None for each in found], dtype="boolean")
+    frame["timing_fault"] = [each.fault.value if each and each.fault else None for each in found]
+    frame["note"] = [
+        "; ".join(filter(None, [note, *(each.reasons if each else ()), slow.get(trial_id)]))
+        for trial_id, note, each in zip(frame["trial_id"], frame["note"], found, strict=True)
+    ]
+    return frame
+
+
+def _finite(values: pd.Series[Any]) -> pd.Series[Any]:
+    """As numbers; whatever is not a finite number was not measured."""
+    numbers = pd.to_numeric(values, errors="coerce").astype("float64")
+    return numbers.where(numbers.abs() < math.inf)
+
+
+def _cell(value: Any) -> Any:
+    """A value that fits into a table's cell: lists, mappings and integers of more than 64 bits become text."""
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return str(value)
+    return json.dumps(value) if isinstance(value, (list, tuple, Mapping)) else value
+
+
+def parsed_cell(cell: Any) -> Any:
+    """The list or mapping that `_cell` turned into text; any other value unchanged."""
+    if isinstance(cell, str) and cell.startswith(("[", "{")):
+        with suppress(ValueError):  # text that only begins like one
+            return json.loads(cell)
+    return cell

@@ -1,0 +1,124 @@
+"""The choice of a back end."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+
+from orchestrator.backends.backend import BEHIND, Backend, Conduct, EarlyStopping, Limits
+from orchestrator.backends.ray.cluster import ClusterSpec
+from orchestrator.backends.ray.token import require_token, show_token_if_any, token_file
+from orchestrator.config.request import Request
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.telemetry.cpu import this_machine
+from orchestrator.telemetry.sampler import Sampling
+from sweeps.errors import MistakesError
+
+REACH_S = 10.0
+"""How long a cluster's head may take to accept a connection: Ray itself would try for a quarter of an hour."""
+
+
+def check_extensions(request: Request) -> None:
+    """Raise MistakesError if a callback or the searcher of the config's section `tune` cannot be created."""
+    if request.tune["callbacks"]:
+        from orchestrator.backends.ray.tune_extensions import Extensions
+
+        Extensions.of(request.tune)
+    if request.tune["searcher"]:
+        from orchestrator.backends.ray.tune_extensions import searcher_of
+
+        searcher_of(request.tune["searcher"])
+
+
+def check_reachable(request: Request) -> None:
+    """Raise MistakesError if the address is not a cluster head's or nothing listens there; Ray resolves `auto` itself.
+
+    Also if this program is already connected to Ray: a process can have one connection only, and that one is not ours.
+    """
+    if request.cluster.backend != "ray":
+        return
+    ray = sys.modules.get("ray")  # a program that has not imported it is not connected
+    if ray is not None and ray.is_initialized():
+        reason = "this program is already connected to Ray, and a process can have only one connection"
+        raise MistakesError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
+    key, address = _address(request)
+    if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
+        reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
+        raise MistakesError([f"{key}={address} is {reason}"])
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        return
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
+    except OSError as error:
+        raise MistakesError([f"{key}={address}: no cluster answers there ({error})"]) from error
+
+
+def known_nodes(request: Request) -> tuple[Node, ...] | None:
+    """The nodes, if they are known without starting anything; None if a cluster has to be asked."""
+    if request.cluster.backend == "inprocess":
+        return make_backend(request).nodes()
+    return None if _address(request)[1] else (this_machine(),)
+
+
+def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
+    """Start the chosen back end. Raises MistakesError if no cluster answers at the given address.
+
+    `secrets` are kept from whatever looks on.
+    """
+    conduct = _conduct(request)
+    if request.cluster.backend == "inprocess":
+        from orchestrator.backends.inprocess import InProcessBackend
+
+        return InProcessBackend(conduct)
+    key, address = _address(request)
+    if address:
+        show_token_if_any()
+    else:
+        require_token()
+    from orchestrator.backends.ray.backend import RayBackend
+    from orchestrator.backends.ray.tune_extensions import Extensions
+
+    try:
+        return RayBackend(_cluster(request), conduct=conduct, extensions=Extensions.of(request.tune, secrets))
+    except ConnectionError as error:
+        raise MistakesError([f"{key}: {error}{_of_another(str(error))}"]) from error
+
+
+def _address(request: Request) -> tuple[str, str]:
+    """The name under which a cluster's address was given, and the address; empty if Ray is to be started here."""
+    own, environment = request.cluster.address, os.environ.get("RAY_ADDRESS")
+    return ("RAY_ADDRESS", environment) if environment and not own else ("cluster.address", own or "")
+
+
+def _of_another(message: str) -> str:
+    """A hint on what may be wrong if something answers but Ray cannot connect to it."""
+    if "Failed to connect" not in message:
+        return ""
+    return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"
+
+
+def _conduct(request: Request) -> Conduct:
+    after = request.selection.early_stop_after
+    return Conduct(
+        early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
+        workers=request.cluster.workers,
+        start_ahead=request.cluster.start_ahead,
+        limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
+        sampling=Sampling(hz=request.telemetry_hz),
+    )
+
+
+def _cluster(request: Request) -> ClusterSpec:
+    here = this_machine()
+    return ClusterSpec(
+        address=request.cluster.address,
+        dashboard=request.cluster.dashboard,
+        cpus=int(here.cpus),
+        gpus=int(here.gpus),
+        labels=request.cluster.labels,
+        asks=request.cluster.wait_s > 0,
+        verbose=request.verbose,
+    )

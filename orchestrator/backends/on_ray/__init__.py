@@ -1,1 +1,0 @@
-"""Trials on Ray. The only place with Ray."""

@@ -1,0 +1,88 @@
+"""Asks the cluster's autoscaler for nodes: one pending placement group for every waiting gang.
+
+Ray's autoscaler adds nodes for pending groups by itself, for each group as a whole or not at all, and the groups end
+with their driver, however it ends. (`request_resources` does neither: if one of several bundles is unavailable, none
+is provided, and the request stays, and is paid for, if its driver is killed.)
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ray.util import placement_group, remove_placement_group
+
+from orchestrator.backends.gpu_quarantine import Quarantine
+from orchestrator.backends.ray.cluster import NODE_ID
+from orchestrator.schedule.cluster import Node, Shape, ranks_that_fit, why_infeasible
+from sweeps.trial import Gang
+
+_GPU_TYPE = "accelerator_type:"
+_SOME = 0.001
+"""The amount of the resource that marks a GPU type; the same as Ray requests."""
+
+
+class Demand:
+    """The demand of one driver. A group keeps its nodes until they are known here, and is then removed."""
+
+    def __init__(self, labels: Mapping[str, str], quarantine: Quarantine) -> None:
+        """`labels` are required of nodes; `quarantine` has the GPUs that are no longer used."""
+        self._labels, self._quarantine = dict(labels), quarantine
+        self._groups: list[tuple[Shape, Any]] = []
+        self._nodes: frozenset[Node] = frozenset()
+
+    def settle(self, shapes: Sequence[Shape], nodes: Sequence[Node]) -> None:
+        """Ask for exactly these gangs from now on; `nodes` are the existing ones."""
+        if frozenset(nodes) != self._nodes:
+            self.close()
+            self._nodes = frozenset(nodes)
+        missing = Counter(shapes)
+        for shape, group in list(self._groups):
+            if missing[shape]:
+                missing[shape] -= 1
+            else:
+                self._groups.remove((shape, group))
+                remove_placement_group(group)
+        for shape in missing.elements():
+            self._groups.append((shape, placement_group(**room(shape, nodes, self._labels, self._quarantine.node_ids))))
+
+    def close(self) -> None:
+        """Ask for nothing any more."""
+        for _, group in self._groups:
+            remove_placement_group(group)
+        self._groups = []
+
+
+def room(
+    shape: Shape, nodes: Sequence[Node], labels: Mapping[str, str], ailing: Collection[str] = ()
+) -> dict[str, Any]:
+    """The arguments of the placement group for a gang of this shape.
+
+    A gang that fits the existing nodes asks for other nodes: for a single one if one of the existing nodes could hold
+    it, and for such a whole node if it is exclusive. One that does not fit may also use what is free on existing nodes,
+    except on `ailing` ones: Ray would count their lost GPUs as well, and hold the node in vain.
+    """
+    gang = shape.gang
+    each = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
+    if why_infeasible(gang, nodes):
+        there = _outside(ailing, labels) if ailing else dict(labels)
+        return {"bundles": each, "strategy": "PACK", "bundle_label_selector": [there] * len(each)}
+    holders = [node for node in nodes if len(gang.parts()) == 1 and ranks_that_fit(gang, node) >= gang.ranks]
+    if holders and shape.timing == "exclusive":
+        least = min(holders, key=lambda node: (node.gpus, node.cpus))
+        each = [_bundle(least.cpus, replace(gang, gpus_per_rank=least.gpus))]
+    elsewhere = _outside([node.node_id for node in nodes], labels)
+    strategy = "STRICT_PACK" if holders else "PACK"
+    return {"bundles": each, "strategy": strategy, "bundle_label_selector": [elsewhere] * len(each)}
+
+
+def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, str]:
+    return {**labels, NODE_ID: f"!in({','.join(sorted(node_ids))})"}
+
+
+def _bundle(cpus: float, gang: Gang) -> dict[str, float]:
+    """The bundle of one rank of a gang with at most one GPU type."""
+    types = {f"{_GPU_TYPE}{gpu_type}": _SOME for gpu_type in gang.gpu_types}
+    return {name: amount for name, amount in {"CPU": cpus, "GPU": gang.gpus_per_rank, **types}.items() if amount}

@@ -1,0 +1,219 @@
+"""The back end that runs trials on a Ray cluster.
+
+Tune's trial scheduler: the queue's order, except for stranded trials and hopeless ones.
+
+A Tune experiment: each Tune trial is one attempt at one of our trials, with its gang in one placement group.
+"""
+
+from __future__ import annotations
+
+import logging
+import signal
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ray import tune
+from ray.air._internal import usage
+from ray.tune import Stopper
+from ray.tune.experiment import Trial
+from ray.tune.schedulers import FIFOScheduler
+
+from orchestrator.backends.backend import Conduct, GuardedListener
+from orchestrator.backends.gpu_quarantine import Quarantine
+from orchestrator.backends.ray.autoscaler import Demand
+from orchestrator.backends.ray.cluster import Cluster, ClusterSpec, environment, handler_kept, patched
+from orchestrator.backends.ray.early_stop import EarlyStop
+from orchestrator.backends.ray.head import HeadWatch
+from orchestrator.backends.ray.tune import Attempt, GangController, GangTrainable, Relay, Starting, TrialQueue
+from orchestrator.backends.ray.tune_extensions import Extensions
+from orchestrator.schedule.cluster import Node, Shape
+from orchestrator.schedule.queue import Agenda
+from orchestrator.store.listener import Listener
+from sweeps.trial import TrialSpec
+
+
+class RayBackend:
+    """Runs trials on a Ray cluster, until `close`.
+
+    Callbacks of the `extensions` are called after the listener; an exception in one of them ends the sweep.
+    """
+
+    def __init__(
+        self, cluster: ClusterSpec, *, conduct: Conduct | None = None, extensions: Extensions | None = None
+    ) -> None:
+        self._conduct = conduct or Conduct()
+        self._extensions = extensions or Extensions()
+        self._verbose = cluster.verbose
+        self._cluster = Cluster(cluster, start_ahead=self._conduct.start_ahead)
+        self._quarantine = Quarantine()
+        self._demand = Demand(cluster.labels, self._quarantine) if cluster.asks else None
+
+    @property
+    def dashboard_url(self) -> str:
+        """URL of Ray's dashboard; empty if there is none."""
+        return self._cluster.dashboard_url
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The cluster's living nodes with the requested labels, without lost GPUs."""
+        return self._quarantine.without(self._cluster.nodes())
+
+    def ask_for(self, shapes: Sequence[Shape]) -> None:
+        """Ask the autoscaler for nodes for these gangs, in addition to the existing ones."""
+        if self._demand is not None:
+            self._demand.settle(shapes, self.nodes())
+
+    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+        """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
+        # Imports Tune, which takes most of a second; meanwhile Ray starts its first processes.
+
+        guarded = GuardedListener(listener)
+        experiment = Experiment(
+            nodes=self.nodes,
+            conduct=self._conduct,
+            quarantine=self._quarantine,
+            extensions=self._extensions,
+            demand=self._demand,
+            verbose=self._verbose,
+        )
+        try:
+            experiment.run(trials if isinstance(trials, Agenda) else Agenda(trials), results_dir, guarded)
+        finally:
+            if self._demand is not None:
+                self._demand.close()
+            guarded.reraise()
+
+    def close(self) -> None:
+        """Leave the cluster, or end it if it was started here."""
+        self._cluster.close()
+
+
+class AgendaScheduler(FIFOScheduler):  # type: ignore[misc]
+    """First come, first served; takes back trials whose promised node was lost, which would wait forever."""
+
+    def __init__(self, stranded: Callable[[], Sequence[Trial]], early_stop: EarlyStop | None = None) -> None:
+        """`stranded` returns those trials and queues them again."""
+        super().__init__()
+        self._stranded = stranded
+        self._early_stop = early_stop
+
+    def __getstate__(self) -> dict[str, object]:
+        """Nothing: Tune may save its arguments as part of a state that is never read."""
+        return {}
+
+    def on_trial_result(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> str:
+        """Continue; a hopeless trial is ended by its supervisor, which keeps the processes and reports the outcome."""
+        if why := self._why_hopeless(trial, result.get("rows", ())):
+            trial.temporary_state.ray_actor.give_up.remote(trial.spec.trial_id, why)
+        return str(super().on_trial_result(tune_controller, trial, result))
+
+    def on_trial_complete(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> None:
+        """Take the last rows into account: other trials are compared with them, and a short trial has no others."""
+        self._why_hopeless(trial, trial.rows)
+        super().on_trial_complete(tune_controller, trial, result)
+
+    def _why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+        return self._early_stop.why_hopeless(trial, rows) if self._early_stop else ""
+
+    def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
+        """The first waiting trial."""
+        for trial in self._stranded():
+            tune_controller.stop_trial(trial)
+        return super().choose_trial_to_run(tune_controller)
+
+
+_TUNE = {
+    "RAY_AIR_NEW_OUTPUT": "0",
+    "RAY_CHDIR_TO_TRIAL_DIR": "0",
+    "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
+    "TUNE_DISABLE_SIGINT_HANDLER": "1",
+    "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # the journal decides what is done, not Tune's experiment state
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # TrialQueue holds trials back, not Tune
+    "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Experiment:
+    """How trials are run."""
+
+    nodes: Callable[[], Sequence[Node]]
+    conduct: Conduct
+    quarantine: Quarantine
+    extensions: Extensions
+    demand: Demand | None
+    """Asks for further nodes; None if there are none to be had."""
+    verbose: bool
+
+    def run(self, agenda: Agenda, results_dir: Path, guarded: GuardedListener) -> None:
+        """Run the agenda's trials until none is left or the listener asks to stop."""
+        extensions, rule = self.extensions, self.conduct.early_stopping
+        stop = _Stop(guarded)
+        starting = Starting(
+            results_dir=results_dir.absolute(),
+            conduct=self.conduct,
+            quarantine=self.quarantine,
+            secrets=extensions.secrets,
+        )
+        queue = TrialQueue(agenda, self.nodes, starting, stop.stop_all, self.demand)
+        early_stop = EarlyStop(rule, agenda.is_timed) if rule else None
+        with (
+            tempfile.TemporaryDirectory() as scratch,
+            _plain_tune(verbose=self.verbose),
+            handler_kept(signal.SIGUSR1),
+            HeadWatch(),
+        ):
+            tune.run(
+                GangTrainable,
+                name=extensions.name(results_dir),
+                storage_path=extensions.storage_path or scratch,
+                search_alg=queue,
+                scheduler=AgendaScheduler(queue.stranded, early_stop),
+                stop=stop,
+                callbacks=[Relay(guarded, self.quarantine), *extensions.callbacks],
+                reuse_actors=True,
+                raise_on_failed_trial=False,
+                verbose=2 if self.verbose else 0,
+            )
+
+
+class _Stop(Stopper):  # type: ignore[misc]
+    """Ends the whole experiment when the listener asks to stop."""
+
+    def __init__(self, guarded: GuardedListener) -> None:
+        self._guarded = guarded
+
+    def __call__(self, trial_id: str, result: Mapping[str, Any]) -> bool:
+        return False
+
+    def stop_all(self) -> bool:
+        with self._guarded.listening() as listener:
+            return listener.stopping()
+
+
+@contextmanager
+def _plain_tune(*, verbose: bool) -> Iterator[None]:
+    """Adapt Tune temporarily; it prints its messages only if `verbose`."""
+    with (
+        environment(_TUNE),
+        _quiet(not verbose),
+        # For its usage statistics Tune imports Comet, MLflow and W&B if they are installed, which takes seconds.
+        patched(usage, "tag_callbacks", lambda callbacks: False),
+        patched(tune.tune, "TuneController", GangController),
+    ):
+        yield
+
+
+@contextmanager
+def _quiet(quiet: bool) -> Iterator[None]:
+    """Silence Tune's logger temporarily: the listener hears of every end anyway."""
+    logger = logging.getLogger("ray.tune")
+    level = logger.level
+    logger.setLevel(logging.CRITICAL if quiet else level)
+    try:
+        yield
+    finally:
+        logger.setLevel(level)

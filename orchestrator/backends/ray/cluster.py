@@ -1,0 +1,291 @@
+"""Connects to a Ray cluster: an existing one, or one that is started here and ended afterwards.
+
+Settings of the Ray cluster to use. Does not import ray.
+
+The code shipped to the nodes of an existing cluster, so that none of it has to be installed there.
+
+Context managers for temporary changes: environment variables, attributes of a module, handling of signals.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import sysconfig
+import tempfile
+import threading
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from functools import partial
+from inspect import signature
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import psutil
+import ray
+from ray._private import parameter, ray_logging
+from ray._private import utils as ray_utils
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.job_config import JobConfig
+
+from orchestrator.backends.backend import NotStartedError
+from orchestrator.backends.ray.head import check_head, leaving
+from orchestrator.backends.ray.preload import PREPARE, preloading
+from orchestrator.backends.ray.prestart import at_once
+from orchestrator.backends.ray.token import keep_token_private, token_file
+from orchestrator.config.fingerprint import is_installed, python_files
+from orchestrator.schedule.cluster import Node
+
+NODE_ID = "ray.io/node-id"
+"""Ray's label that identifies a node, even if a host has several."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClusterSpec:
+    """Which cluster to use, and which of its nodes."""
+
+    address: str | None = None
+    """None: RAY_ADDRESS if it is set, else a cluster started on this machine and stopped at the end."""
+    dashboard: bool = True
+    """Whether a cluster started here has a dashboard."""
+    cpus: int | None = None
+    """Resources of a cluster started here; None: as many as Ray finds."""
+    gpus: int | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Only nodes with all of these are used."""
+    asks: bool = False
+    """Whether to ask its autoscaler for nodes that trials wait for."""
+    verbose: bool = False
+    """Whether Ray and Tune print their messages."""
+
+
+CODE = Path(__file__).parents[3]
+"""The folder that contains the three packages."""
+
+_ROOMS = ("sweeps", "trainables", "orchestrator")
+
+
+def stage(target: Path, here: Path, environment: Mapping[str, str]) -> dict[str, Any]:
+    """Copy the code into `target`; returns the runtime_env that ships it.
+
+    It consists of the three packages and the Python files of the user's folder `here`, without hidden files, virtual
+    environments, data and results. A submitted job already has its own folder on the nodes.
+    """
+    submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in environment
+    for file in () if submitted else python_files(here):
+        copy = target / file.relative_to(here)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(file, copy)
+    for room in _ROOMS:
+        shutil.copytree(CODE / room, target / room, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
+    return {"py_modules": [str(target / room) for room in _ROOMS]} if submitted else {"working_dir": str(target)}
+
+
+@contextmanager
+def environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Set these environment variables."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
+
+
+@contextmanager
+def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a module, for what Ray has no setting for."""
+    theirs = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, theirs)
+
+
+@contextmanager
+def handler_kept(number: int) -> Iterator[None]:
+    """Restore the handler of this signal, which Ray replaces. Both are possible in the main thread only."""
+    before = signal.getsignal(number)
+    try:
+        yield
+    finally:
+        if before is not None and threading.current_thread() is threading.main_thread():
+            signal.signal(number, before)
+
+
+@contextmanager
+def deaf_children(number: int) -> Iterator[None]:
+    """Processes started meanwhile by this thread never receive this signal; this process does, in another thread."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+_LOCAL = {
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_worker_niceness": "0",  # Ray would run trials at a lower priority than other processes
+    "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",  # the future default; without it there is a warning in every log
+}
+_END_S = 5.0
+STARTS = 2
+"""How many attempts to start Ray, each of which may exceed Ray's own limit of half a minute."""
+_TOO_LATE = "timed out during startup"
+_ACCELERATOR = "accelerator_type:"
+
+
+class Cluster:
+    """A connection to Ray."""
+
+    def __init__(self, spec: ClusterSpec, *, start_ahead: bool = False):
+        """`start_ahead`: whether processes may start, and import what they need, before their gang's GPUs are free."""
+        self._labels, verbose = spec.labels, spec.verbose
+        logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
+        if not verbose:  # Ray reports every process that dies, whatever log_to_driver is
+            ray_logging.stdout_deduplicator.skip_re = re.compile("")
+        shared: dict[str, Any] = {
+            "log_to_driver": verbose,
+            "logging_level": logging.INFO if verbose else logging.ERROR,
+        }
+        _read_authentication_again()
+        before = set(psutil.Process().children())
+        address = spec.address or os.environ.get("RAY_ADDRESS")
+        # While it connects, for seconds, Ray would exit at SIGTERM and leave its processes behind.
+        left_to_us = patched(ray_utils, "set_sigterm_handler", lambda handler: None)
+        with handler_kept(signal.SIGTERM), left_to_us:
+            if address:
+                context = _connect(address, shared, start_ahead)
+            else:
+                local = {"num_cpus": spec.cpus, "num_gpus": spec.gpus, "include_dashboard": spec.dashboard}
+                may_be_ahead = bool(at_once(spec.cpus or os.cpu_count() or 1, ()))
+                context = _start(local | shared, start_ahead and may_be_ahead)
+        self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
+        # None of the processes of an existing cluster is ours, whatever this program started meanwhile.
+        self._started = set() if address else set(psutil.Process().children()) - before
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are alive, are not about to be removed and have the requested labels, with all resources."""
+        under_notice = leaving()
+        return tuple(
+            Node(
+                name=node["NodeManagerHostname"],
+                cpus=node["Resources"].get("CPU", 0.0),
+                gpus=node["Resources"].get("GPU", 0.0),
+                gpu_type=_gpu_type(node["Resources"]),
+                node_id=node["NodeID"],
+            )
+            for node in ray.nodes()
+            if node["Alive"]
+            and node["NodeID"] not in under_notice
+            and self._labels.items() <= (node.get("Labels") or {}).items()
+        )
+
+    def close(self) -> None:
+        """Leave the cluster; if it was started here, end all its processes."""
+        ours = _families(self._started)
+        ray.shutdown()
+        _, alive = psutil.wait_procs(ours, timeout=_END_S)
+        _kill(alive)
+
+
+def _read_authentication_again() -> None:
+    """Make Ray read again whether there is a token: the program may have imported Ray before the token was set."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+def _connect(address: str, options: Mapping[str, Any], start_ahead: bool = False) -> Any:
+    check_head(address)
+    hook = {"worker_process_setup_hook": PREPARE} if start_ahead else {}
+    with tempfile.TemporaryDirectory() as staged:
+        travels = stage(Path(staged), Path.cwd(), os.environ) | hook
+        return ray.init(address=address, runtime_env=travels, **options)
+
+
+def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
+    keep_token_private(token_file())
+    imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
+    preload = preloading(os.environ, str(CODE)) if start_ahead else {}
+    before = set(psutil.Process().children())
+    for _ in range(STARTS):
+        try:
+            with (
+                environment(_LOCAL | preload),
+                _fewer_processes(log_monitor=bool(options.get("log_to_driver"))),
+                deaf_children(signal.SIGHUP),  # a terminal that closes tells them, too; Ray sees to Ctrl-C by itself
+            ):
+                return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
+        except Exception as error:  # Ray has no narrower class for a node that takes too long
+            ray.shutdown()
+            _kill(_families(set(psutil.Process().children()) - before))
+            failure = error
+            if _TOO_LATE not in str(error):
+                break
+    message = " ".join(str(failure).split())
+    raise NotStartedError(
+        f"Ray could not be started here: {message} (if the machine is busy, try again later)"
+    ) from failure
+
+
+@contextmanager
+def _fewer_processes(*, log_monitor: bool) -> Iterator[None]:
+    """Make Ray start without processes that no sweep needs and that would compute next to timed trials.
+
+    These are the autoscaler's monitor and the log monitor, a quarter of the CPU time of a start. The dashboard agent
+    takes any free port: if its default port is taken, by another Ray on this machine, it would retry for seconds.
+    `ray start` has options for all this, `ray.init` has no arguments.
+    """
+    made = parameter.RayParams
+    wanted = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
+    known = {name: value for name, value in wanted.items() if name in signature(made).parameters}
+    with patched(parameter, "RayParams", partial(made, **known)):
+        yield
+
+
+def _own_folders() -> list[str]:
+    """Folders from which the driver imports code that is not installed, such as the folder of a script.
+
+    In reverse order, because workers insert one after the other at the front of their path.
+    """
+    pythons_own = [Path(sysconfig.get_path(name)) for name in ("stdlib", "platstdlib")]
+    return [
+        path
+        for path in reversed(sys.path)
+        if path and os.path.isdir(path) and not is_installed(Path(path))
+        if not any(Path(path).is_relative_to(each) for each in pythons_own)
+    ]
+
+
+def _gpu_type(resources: Mapping[str, float]) -> str:
+    return next((name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)), "")
+
+
+def _families(started: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """These processes and all their descendants."""
+    return [each for process in started for each in _family(process)]
+
+
+def _family(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _kill(processes: Collection[psutil.Process]) -> None:
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(processes, timeout=_END_S)

@@ -1,0 +1,101 @@
+"""Decides which trials to stop early as hopeless: Tune's ASHA, with rungs at numbers of samples."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from ray.tune.schedulers import ASHAScheduler, TrialScheduler
+
+from orchestrator.backends.backend import EarlyStopping
+from orchestrator.backends.ray.tune import Attempt
+from orchestrator.store.history import speed
+from sweeps.trial import TrialSpec
+
+SAMPLES, ACCURACY = "samples", "val_accuracy"
+
+REDUCTION = 2
+"""The lower half at a rung may be stopped, and the next rung is at twice the samples."""
+
+_END = 1 - 1e-9
+"""The share of its budget from which a training counts as finished."""
+
+
+class EarlyStop:
+    """Compares trials of equal speed: same batch size, GPU count and model; rules, rates and seeds compete.
+
+    ASHA (Li et al. 2020, "A system for massively parallel hyperparameter tuning") stops a fixed share of the trials,
+    however close they are. Here a trial must also be far `behind` the best one that had seen no more samples. Trials
+    that a table needs are never stopped: those at the reference batch, whose accuracy others are compared with, and
+    all as long as none of equal speed has been timed. Neither are trials whose training is finished, or was finished in
+    an earlier attempt that is repeated for its timing.
+    """
+
+    def __init__(self, rule: EarlyStopping, is_timed: Callable[[TrialSpec], bool]) -> None:
+        self._rule = rule
+        self._is_timed = is_timed
+        self._ladders: dict[str, _Ladder] = {}
+        self._trained: set[str] = set()
+
+    def why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+        """Why to stop the trial, given these new rows; empty if it may continue."""
+        spec, reason = trial.spec, ""
+        for row in rows if not spec.probes else ():
+            samples, accuracy = row.get(SAMPLES), row.get(ACCURACY)
+            if not samples or accuracy is None or (total := _budget(spec, row)) is None:
+                continue
+            alike = speed(spec.axes)
+            if alike not in self._ladders:
+                self._ladders[alike] = _Ladder(total, self._rule)
+            reason = self._ladders[alike].climbed(trial, samples, accuracy) or reason
+            if samples >= total * _END:
+                self._trained.add(spec.trial_id)
+        return reason if reason and not self._is_needed(spec) else ""
+
+    def _is_needed(self, spec: TrialSpec) -> bool:
+        at_reference = spec.batch.global_batch_size == spec.lr.reference_batch_size
+        return at_reference or spec.trial_id in self._trained or not self._is_timed(spec)
+
+
+class _Ladder:
+    """The rungs of trials of equal speed, which all have the same budget."""
+
+    def __init__(self, total: float, rule: EarlyStopping) -> None:
+        self._rule = rule
+        self._climbers: set[str] = set()
+        self._seen: list[tuple[float, float]] = []
+        self._asha = ASHAScheduler(
+            time_attr=SAMPLES,
+            metric=ACCURACY,
+            mode="max",
+            grace_period=rule.after * total,
+            max_t=total * _END,  # there is nothing left to save
+            reduction_factor=REDUCTION,
+            stop_last_trials=False,
+        )
+
+    def climbed(self, trial: Attempt, samples: float, accuracy: float) -> str:
+        """Why the trial is hopeless with this accuracy after these samples; empty if it is not."""
+        if trial.trial_id not in self._climbers:
+            self._climbers.add(trial.trial_id)
+            self._asha.on_trial_add(None, trial)
+        verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, ACCURACY: accuracy})
+        best = max((each for seen, each in self._seen if seen <= samples), default=accuracy)
+        self._seen.append((samples, accuracy))
+        if verdict != TrialScheduler.STOP or best - accuracy <= self._rule.behind:
+            return ""
+        return (
+            f"sweep.early_stop: val_accuracy {accuracy:.4f} after {samples:,.0f} samples, where the best has {best:.4f}"
+        )
+
+
+def _budget(spec: TrialSpec, row: Mapping[str, Any]) -> float | None:
+    """The trial's budget in samples; None if unknown, as for a budget in seconds."""
+    budget: Mapping[str, Any] = spec.config.get("budget") or {}
+    if budget.get("samples") is not None:
+        return float(budget["samples"])
+    if budget.get("steps") is not None:
+        return float(budget["steps"] * spec.batch.global_batch_size)
+    if budget.get("epochs") is not None and row.get("epoch"):
+        return float(row[SAMPLES] / row["epoch"] * budget["epochs"])
+    return None

@@ -1,0 +1,486 @@
+"""A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
+
+To Tune the supervisor is a trial's actor. It does not import Tune, which would double the time that a gang takes to
+start.
+
+What Tune's callbacks and its copy of the results see of a trial. Does not import Tune.
+
+How a rank ended whose process did not answer, according to Ray, the kernel and the rank's own log.
+
+Asks the ranks of a running gang whether they make progress, without waiting for their answers.
+
+The processes in the bundles of a placement group; each starts when first needed and runs one trial after another.
+
+A trial uses as many of them as it has ranks, from the first on; the others are idle meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import ray
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
+from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
+
+from orchestrator.backends.backend import Conduct, Limits, Overdue, Watch
+from orchestrator.backends.gang_outcome import RankEnd, outcome_of
+from orchestrator.backends.ray.head import DrainNotice
+from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
+from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.secrets import Secrets
+from orchestrator.telemetry.figures import with_telemetry
+from orchestrator.telemetry.sources import Readings
+from orchestrator.trackers.tracking import numbers, run_of
+from sweeps.status import Status
+from sweeps.trial import TrialSpec
+
+RESERVED = ("rows", "outcome", "done", "config")
+"""Keys of a result that have a meaning to Tune or to this back end."""
+
+
+def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
+    """The trial's parameters for Tune's loggers and frames."""
+    return {"params": dict(run_of(trial, secrets).params)}
+
+
+def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
+    """The figures of the last row and of the whole trial as {name: number}, as Tune's callbacks expect."""
+    figures = {**numbers(last_row), **numbers(metrics)}
+    return {name: value for name, value in figures.items() if name not in RESERVED}
+
+
+NODE_S = 40.0
+"""How long to wait for Ray to find out what happened to an unreachable rank; it notices a lost node after some 15 s."""
+
+NOTE_LENGTH = 200
+
+REPORT_BYTES = 1 << 20
+"""How much of the end of a log is searched for Python's report; a log may be larger than the memory that is left."""
+
+_COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
+
+
+def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
+    """`settled` for several ranks at the same time, so that all are known within NODE_S.
+
+    `ask(rank, timeout_s)` calls a rank once more.
+    """
+    if not errors:
+        return {}
+    with ThreadPoolExecutor(max_workers=len(errors)) as threads:
+        waiting = {rank: threads.submit(settled, error, partial(ask, rank)) for rank, error in errors.items()}
+    return {rank: waited.result() for rank, waited in waiting.items()}
+
+
+def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
+    """Ray's final error for a rank that it could not reach at first; `ask(timeout_s)` calls the rank once more."""
+    until = time.monotonic() + NODE_S
+    while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:
+        try:
+            ask(left_s)
+        except GetTimeoutError:
+            break
+        except RayError as further:
+            error = further
+            time.sleep(0.2)
+        else:  # it is alive, but the original call is lost
+            break
+    return error
+
+
+def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankEnd:
+    """The end of this rank. Its log starts at byte `began_at`; anything before belongs to an earlier attempt.
+
+    `oom_killed`: the kernel's out-of-memory killer has killed a process on this node in the meantime.
+    """
+    account = str(error)
+    last = account.strip().splitlines()[-1]
+    if isinstance(error, RayTaskError):
+        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
+    if isinstance(error, OutOfMemoryError):
+        return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
+    if _is_of_the_node(account):
+        return RankEnd.lost(rank, in_short(account), account, cause=Cause.NODE)
+    crash = _crash(log, began_at)
+    if crash:
+        return RankEnd.lost(rank, crash.splitlines()[0], crash)
+    if oom_killed:
+        return RankEnd.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
+    return RankEnd.lost(rank, in_short(account), account)
+
+
+def in_short(account: str) -> str:
+    """Ray's message about a lost process in one line, without its list of possible reasons."""
+    if _is_of_the_node(account):
+        return "its node was lost"
+    last = account.strip().splitlines()[-1] if account.strip() else "no reason known"
+    if "End of file" in last:  # all that Ray knows of a process that was killed
+        return "killed from outside, as by SIGKILL or the kernel's out-of-memory killer"
+    return last.rpartition("Worker exit detail: ")[2][:NOTE_LENGTH]
+
+
+def _is_of_the_node(account: str) -> bool:
+    return any(words in account for words in ("node has died", "node has crashed", "preempted"))
+
+
+def _crash(log: Path, began_at: int) -> str:
+    """Python's report of a fatal signal at the end of the log; empty if there is none."""
+    if not log.exists():
+        return ""
+    with log.open("rb") as file:
+        file.seek(max(began_at, log.stat().st_size - REPORT_BYTES))
+        text = file.read().decode(errors="replace")
+    _, found, report = text.rpartition("Fatal Python error: ")
+    return report.strip() if found else ""
+
+
+def oom_kills() -> int:
+    """How many processes the kernel's out-of-memory killer has ended on this node; 0 if unknown."""
+    return sum(map(_count, _COUNTS))
+
+
+def _count(file: Path) -> int:
+    try:
+        found = re.search(r"^oom_kill (\d+)$", file.read_text(), re.MULTILINE)
+    except OSError:
+        return 0
+    return int(found[1]) if found else 0
+
+
+STACKS_S = 1.0
+"""How long a rank that hangs may take to return its stacks."""
+
+
+class RankWatch:
+    """Watches the ranks of one attempt, from construction on."""
+
+    def __init__(self, ranks: Sequence[Any], turn: int, limits: Limits) -> None:
+        """`turn` is the attempt's number; see `Rank`."""
+        self._ranks, self._turn = ranks, turn
+        self._watch = Watch(limits, ranks=len(ranks), now=time.monotonic())
+        self._asked: dict[int, Any] = {}
+        self._ask_at = 0.0
+
+    def ended(self, rank: int) -> None:
+        """Stop asking this rank, which has ended."""
+        self._watch.ended(rank)
+
+    def overdue(self) -> Overdue | None:
+        """Why to end the trial now; None if it may continue."""
+        now, every_s = time.monotonic(), self._watch.look_again_s()
+        if every_s is not None and now >= self._ask_at:
+            self._ask_at = now + every_s
+            self._watch.heard(self._answers(), now)
+            for rank in set(range(len(self._ranks))) - set(self._asked):
+                self._asked[rank] = self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn)
+        return self._watch.overdue(now)
+
+    def stacks(self, rank: int) -> str:
+        """The stacks of a rank's threads, if it still answers."""
+        try:
+            asked = self._ranks[rank].stacks.options(concurrency_group=WATCH).remote()
+            return str(ray.get(asked, timeout=STACKS_S))
+        except RayError as error:
+            return f"rank {rank} does not say where it is: {type(error).__name__}\n"
+
+    def _answers(self) -> dict[int, int]:
+        """The answers received since the last call: how often each rank has moved."""
+        if not self._asked:
+            return {}
+        ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
+        found = {}
+        for rank in [rank for rank, answer in self._asked.items() if answer in ready]:
+            try:
+                found[rank] = ray.get(self._asked.pop(rank))
+            except RayError:  # the rank is dead; the call of `run` fails too
+                continue
+        return found
+
+
+PART_S = 10.0
+"""How long processes may take to leave their process group before they are replaced."""
+
+
+class WorkerGroup:
+    """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
+
+    def __init__(self, workers: str) -> None:
+        """`workers`: see `Conduct.workers`."""
+        self._workers = workers
+        self._seed: int | None = None
+        self._actors: dict[int, Any] = {}
+        self._connected = 0
+        self.gang_id = ""
+        """Identifies the processes that are connected now; a new connection gets a new id."""
+        self.nodes: Sequence[str] = ()
+        """The node id of each bundle when the gang started; bundles of a lost node move."""
+
+    def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
+        """The trial's ranks, connected to one another only; they use no GPU that is `lost`."""
+        if self._workers == "per_seed" and trial.seed != self._seed:
+            self.close()
+        self._seed = trial.seed
+        ranks = range(trial.gang.ranks)
+        if len(ranks) != self._connected:
+            self._part()
+            self._connected, self.gang_id = len(ranks), uuid4().hex
+        if not self._actors:
+            self.nodes = _nodes_of_bundles()
+        for rank in ranks:
+            if rank not in self._actors:
+                self._actors[rank] = _start(trial, rank, self._name(trial, rank), lost)
+        return [self._actors[rank] for rank in ranks]
+
+    def end(self) -> None:
+        """End the processes of the last trial; idle ones may serve the next."""
+        for rank in range(self._connected):
+            ray.kill(self._actors.pop(rank))
+        self._connected = 0
+
+    def close(self) -> None:
+        """End all processes."""
+        for actor in self._actors.values():
+            ray.kill(actor)
+        self._actors, self._connected = {}, 0
+
+    def _name(self, trial: TrialSpec, rank: int) -> str:
+        """The actor's name in Ray's dashboard; each call of it shows its own trial's name."""
+        return f"{trial.label}{'' if self._workers == 'fresh' else ' and following'}/rank{rank}/{uuid4().hex[:6]}"
+
+    def _part(self) -> None:
+        """Disconnect all ranks at the same time: if one left alone, the others would wait for it."""
+        leaving = {self._actors[rank].part.remote(): rank for rank in range(self._connected)}
+        if not leaving:
+            return
+        left, late = ray.wait(list(leaving), num_returns=len(leaving), timeout=PART_S)
+        for answer in [*late, *(each for each in left if not _answered(each))]:
+            ray.kill(self._actors.pop(leaving[answer]))
+
+
+def _answered(answer: Any) -> bool:
+    try:
+        ray.get(answer)
+    except RayError:
+        return False
+    return True
+
+
+def _start(trial: TrialSpec, rank: int, name: str, lost: Collection[str]) -> Any:
+    gang, group = trial.gang, ray.util.get_current_placement_group()
+    actor = ray.remote(concurrency_groups={WATCH: 1})(Rank)
+    return actor.options(
+        name=name,
+        num_cpus=gang.cpus_per_rank,
+        num_gpus=gang.gpus_per_rank,
+        scheduling_strategy=PlacementGroupSchedulingStrategy(group, placement_group_bundle_index=rank),
+    ).remote(gang.cpus_per_rank, gang.gpus_per_rank, lost)
+
+
+def _nodes_of_bundles() -> list[str]:
+    nodes = ray.util.placement_group_table(ray.util.get_current_placement_group())["bundles_to_node_id"]
+    return [nodes[index] for index in sorted(nodes)]
+
+
+POLL_S = 0.5
+"""How often to ask a running gang for rows; its end is noticed at once."""
+LAST_WORDS_S = 2.0
+"""How long the other ranks may continue after one has failed, to report what they saw, before they are killed."""
+NOTICE_S = 15.0
+"""How long ranks may take for a checkpoint once their node is about to be removed."""
+STOP_S = 2.0
+"""How long ranks may take to stop before they are killed."""
+
+
+class Supervisor:
+    """Runs one trial after another on its gang of ranks; it never imports what they compute with.
+
+    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. Every result
+    has the "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's own
+    callbacks, each result contains the figures of the last row as well.
+    """
+
+    def __init__(self, config: Mapping[str, Any]) -> None:
+        """Start the first trial."""
+        self._workers = WorkerGroup(config["conduct"].workers)
+        self._notice = DrainNotice()
+        self._reported_s = 0.0
+        self._turn = 0
+        self._start(config)
+
+    def reset(self, config: Mapping[str, Any]) -> bool:
+        """Start the next trial, which fits this gang. Returns True, as Tune requires."""
+        self._start(config)
+        return True
+
+    def train(self) -> dict[str, Any]:
+        """One iteration in Tune's sense: a step, plus the fields that Tune's callbacks expect in its result."""
+        result = self.step()
+        self._iterations += 1
+        total_s = time.monotonic() - self._started
+        passed = {"time_this_iter_s": total_s - self._reported_s, "time_total_s": total_s}
+        self._reported_s = total_s
+        about = self.get_auto_filled_metrics()
+        return {"done": False, "training_iteration": self._iterations} | passed | about | result
+
+    def get_auto_filled_metrics(self, debug_metrics_only: bool = True) -> dict[str, Any]:
+        """Place and time under Tune's names; Tune asks for them when a trial starts."""
+        now = datetime.now()
+        return {
+            "date": now.strftime("%Y-%m-%d_%H-%M-%S"),
+            "timestamp": int(now.timestamp()),
+            "pid": os.getpid(),
+            "hostname": socket.gethostname(),
+            "node_ip": ray.util.get_node_ip_address(),
+        }
+
+    def step(self) -> dict[str, Any]:
+        """Wait until all ranks have ended, or for POLL_S; returns what is new."""
+        ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
+        self._hear({self._running.pop(answer): answer for answer in ended})
+        self._look_after_ranks()
+        if not self._running or time.monotonic() > self._deadline:
+            rows, outcome = self._new_rows(), self._finish()
+            return {**plain_result(self._last_row, outcome.metrics), "rows": rows, "outcome": outcome, "done": True}
+        rows = self._new_rows()
+        return {**plain_result(self._last_row, {}), "rows": rows}
+
+    def stop(self) -> None:
+        """Stop the running trial, if any, and end the ranks."""
+        if self._running:
+            self._ask_to_stop()
+            ray.wait(list(self._running), num_returns=len(self._running), timeout=STOP_S)
+        self._workers.close()
+
+    def _start(self, config: Mapping[str, Any]) -> None:
+        self._started = time.monotonic()
+        self._turn += 1
+        self._iterations = 0
+        self._reported_s = 0.0
+        self._trial: TrialSpec = config["trial"]
+        self._trial_dir = Path(config["trial_dir"])
+        self._conduct: Conduct = config["conduct"]
+        self._ends: list[RankEnd] = []
+        self._readings: list[Readings] = []
+        self._deadline = float("inf")
+        self._leaving: Sequence[str] = ()
+        self._given_up = ""
+        self._was_told_to_stop = False
+        self._rows: list[dict[str, Any]] | None = None
+        self._seen = 0
+        self._last_row: Mapping[str, Any] = {}
+        self._oom_kills = oom_kills()
+        logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
+        self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
+        self._ranks = self._workers.take(self._trial, config["lost"])
+        self._watch = RankWatch(self._ranks, self._turn, self._conduct.limits)
+        shared = {"gang_id": self._workers.gang_id, "trial_dir": str(self._trial_dir)}
+        # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
+        meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
+        self._running = {
+            actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
+                self._turn, self._trial.rank_request(rank) | shared, meeting, self._conduct.sampling
+            ): rank
+            for rank, actor in enumerate(self._ranks)
+        }
+
+    def give_up(self, trial_id: str, why: str) -> None:
+        """End the trial early, if it still runs."""
+        if self._running and self._trial.trial_id == trial_id:
+            self._given_up = why
+            self._ask_to_stop()
+
+    def _look_after_ranks(self) -> None:
+        """End a trial that has exceeded its time limits, or whose node is about to be removed."""
+        if self._running and not self._leaving:
+            self._leave(self._notice.of(self._workers.nodes[: len(self._ranks)]))
+        overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
+        if overdue is not None:
+            rank = min(self._running.values()) if overdue.rank is None else overdue.rank
+            self._ends.append(RankEnd.overdue(rank, overdue, self._watch.stacks(rank)))
+            self._deadline = time.monotonic()
+
+    def _leave(self, nodes: Collection[str]) -> None:
+        """Ask all ranks to write a checkpoint and stop, if any of their nodes is about to be removed."""
+        self._leaving = sorted(nodes)
+        if nodes:
+            self._ask_to_stop()
+            self._deadline = min(self._deadline, time.monotonic() + NOTICE_S)
+
+    def _ask_to_stop(self) -> None:
+        for rank in self._ranks:
+            rank.stop.options(concurrency_group=WATCH).remote(self._turn)
+
+    def _hear(self, answers: Mapping[int, Any]) -> None:
+        """Record how these ranks ended; the first failure sets a deadline for the others."""
+        unanswered: dict[int, RayError] = {}
+        for rank, answer in answers.items():
+            try:
+                reply, rows, readings = ray.get(answer)
+            except RayError as error:
+                unanswered[rank] = error
+                continue
+            self._ends.append(RankEnd.of(reply))
+            self._was_told_to_stop |= reply["stopped"]
+            self._readings.append(readings)
+            if rank == 0:
+                self._rows = rows
+        self._ends += self._lost(unanswered)
+        for rank in answers:
+            self._watch.ended(rank)
+        if any(end.status is not Status.OK for end in self._ends):
+            self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
+
+    def _lost(self, errors: Mapping[int, RayError]) -> list[RankEnd]:
+        """The ends of ranks whose processes did not answer."""
+        ends = []
+        for rank, error in all_settled(errors, self._ask_again).items():
+            log, began_at = self._logs[rank]
+            ends.append(end_by(error, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills))
+        return ends
+
+    def _ask_again(self, rank: int, timeout_s: float) -> None:
+        ray.get(self._ranks[rank].moves.options(concurrency_group=WATCH).remote(self._turn), timeout=timeout_s)
+
+    def _new_rows(self) -> list[dict[str, Any]]:
+        if self._rows is not None:
+            rows = self._rows[self._seen :]
+        else:
+            asked = self._ranks[0].rows.options(concurrency_group=WATCH).remote(self._turn, self._seen)
+            try:
+                rows = ray.get(asked, timeout=POLL_S)
+            except RayError:  # too busy to answer: asked again later; or dead: the call of `run` fails too
+                rows = []
+        self._seen += len(rows)
+        self._last_row = rows[-1] if rows else self._last_row
+        return rows
+
+    def _finish(self) -> Outcome:
+        wall_s = time.monotonic() - self._started
+        complete = len(self._ends) == len(self._ranks)
+        if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
+            self._workers.end()
+        self._running = {}
+        if self._leaving:
+            self._workers.close()
+            self._ends = [RankEnd.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
+        outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
+        if self._given_up and self._was_told_to_stop and outcome.status is Status.OK:
+            outcome = _given_up(outcome, self._given_up)
+        return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
+
+
+def _given_up(outcome: Outcome, why: str) -> Outcome:
+    """The outcome of a trial stopped early, without test accuracy, which means nothing for half a training."""
+    metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
+    return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

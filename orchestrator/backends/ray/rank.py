@@ -1,0 +1,170 @@
+"""One rank of a gang as a Ray actor: a process with its own devices that runs one trial after another."""
+
+from __future__ import annotations
+
+import faulthandler
+import os
+import random
+import socket
+import sys
+import tempfile
+import threading
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from pkgutil import resolve_name
+from typing import Any
+
+import ray
+
+from orchestrator.backends.backend import RANK_ENTRY
+from orchestrator.backends.gpu_quarantine import of_node, take
+from orchestrator.backends.ray.preload import limit_threads
+from orchestrator.store.record import Cause
+from orchestrator.telemetry.sampler import Sampler, Sampling
+from orchestrator.telemetry.sources import Readings
+
+WATCH = "watch"
+"""The concurrency group of the methods that answer while a trial runs.
+
+With it, Ray calls every other method in one further thread, always the same, which is not the main thread.
+"""
+
+PROCESS_GROUP = "trainables.process_group"
+"""The module that connects a trial's ranks; unless a trial has imported it, there is no connection to leave."""
+
+_RENDEZVOUS_PORTS = range(20_000, 30_000)
+"""Outside the ranges of the kernel and Ray, so that nothing takes the port before rank 0 listens."""
+
+
+class Rank:
+    """The actor's class; it sets up its environment before it imports any numerical library.
+
+    Its supervisor numbers the attempts: each is a `turn`. A call about one turn may arrive during the previous or the
+    next one, and must not be answered with theirs.
+    """
+
+    def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
+        limit_threads(threads)
+        self._gpus = _take_gpus(lost) if gpus >= 1 else []
+        if not gpus:
+            os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none
+        os.environ["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # as NVML counts, so that what is watched is what is used
+        faulthandler.enable(2)  # a crash in C code leaves its Python stack in the log
+        self._turn = 0
+        self._rows: list[dict[str, Any]] = []
+        self._stopping = threading.Event()
+        self._was_told_to_stop = False
+        self._moves = 0
+
+    def rendezvous(self) -> str:
+        """`tcp://host:port` with a free port of this rank's node."""
+        host = ray.util.get_node_ip_address()
+        return f"tcp://{host}:{_free_port(host)}"
+
+    def run(
+        self, turn: int, request: Mapping[str, Any], rendezvous: str | None, sampling: Sampling
+    ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
+        """Run one trial; returns the rank's outcome, all its rows, and the telemetry readings.
+
+        Output goes to the log in the trial's folder. In the outcome, `stopped` says whether the trainable asked whether
+        to stop, and was told to. Raises what RANK_ENTRY raises; what the trainable raises is part of the outcome.
+        """
+        self._rows, self._moves, self._stopping, self._was_told_to_stop = [], 0, threading.Event(), False
+        self._turn = turn  # last: from here on, calls about this turn are answered
+        with _output_to(rank_log(Path(request["trial_dir"]), request["rank"])):
+            entry = resolve_name(RANK_ENTRY)
+            asked = {**request, "rendezvous": rendezvous}
+            with Sampler.on(sampling, request) as sampler:
+                outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
+            sys.stderr.write(outcome["trace"])
+            outcome["stopped"] = self._was_told_to_stop
+            if outcome["cause"] == Cause.DEVICE:
+                outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
+            readings = sampler.readings()
+        return outcome, self._rows, readings
+
+    def _emit(self, row: dict[str, Any]) -> None:
+        self._moves += 1
+        self._rows.append(row)
+
+    def _should_stop(self) -> bool:
+        self._moves += 1
+        self._was_told_to_stop = self._stopping.is_set()
+        return self._was_told_to_stop
+
+    def part(self) -> None:
+        """Leave the last trial's process group: the next trial has another."""
+        if PROCESS_GROUP in sys.modules:
+            sys.modules[PROCESS_GROUP].leave()
+
+    def moves(self, turn: int) -> int:
+        """How often this trial took a step or reported; a trial that hangs does not increase it."""
+        return self._moves if turn == self._turn else 0
+
+    def stacks(self) -> str:
+        """The stacks of all threads of this process."""
+        with tempfile.TemporaryFile("w+") as file:
+            faulthandler.dump_traceback(file)
+            file.seek(0)
+            return file.read()
+
+    def rows(self, turn: int, since: int) -> list[dict[str, Any]]:
+        """The rows of this trial from index `since` on."""
+        return self._rows[since:] if turn == self._turn else []
+
+    def stop(self, turn: int) -> None:
+        """Ask this trial to end early."""
+        if turn == self._turn:
+            self._stopping.set()
+
+
+def rank_log(trial_dir: Path, rank: int) -> Path:
+    """The file with a rank's output in all attempts at the trial."""
+    return trial_dir / f"rank{rank}.log"
+
+
+def _node_id() -> str:
+    return str(ray.get_runtime_context().get_node_id())
+
+
+def _take_gpus(lost: Collection[str]) -> list[str]:
+    """Choose the GPUs that this process uses, avoiding lost ones; returns their names."""
+    given = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
+    node_id = _node_id()
+    here = of_node(lost, node_id)
+    mine = [each["Resources"] for each in ray.nodes() if each["NodeID"] == node_id] if here else []
+    count = sum(int(each.get("GPU", 0)) for each in mine)
+    try:
+        taken = take(given, here, count, Path(tempfile.gettempdir()) / f"orchestrator-gpus-{os.getuid()}")
+    except OSError:  # no record can be kept; the GPUs that Ray assigned belong to this process anyway
+        return given
+    if taken != given:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ",".join(taken)
+    return taken
+
+
+def _free_port(host: str) -> int:
+    """A port on which nothing listens. Raises OSError if a hundred tries find none."""
+    for port in random.SystemRandom().sample(_RENDEZVOUS_PORTS, 100):
+        with socket.socket() as probe:
+            if probe.connect_ex((host, port)) != 0:
+                return port
+    raise OSError(f"no free port in {_RENDEZVOUS_PORTS} on {host}")
+
+
+@contextmanager
+def _output_to(path: Path) -> Iterator[None]:
+    """Append everything written to stdout and stderr, also by C code, to this file."""
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
+    log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    for stream in kept:
+        os.dup2(log, stream)
+    os.close(log)
+    try:
+        yield
+    finally:
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)

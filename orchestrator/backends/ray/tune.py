@@ -1,0 +1,504 @@
+"""Tune's controller with our gangs instead of Tune's trainables, which take twice as long to start.
+
+One attempt at a trial, which to Tune is a trial: the bundles it needs, and what Tune may know of it.
+
+Hands the agenda's trials to Tune one by one, each when and where it may start.
+
+A sweep's metrics in Ray's metrics service, for Prometheus and Ray's dashboard.
+
+- `orchestrator_trials`, by `sweep` and `state`: attempts that are running, or have ended with a status.
+- `orchestrator_samples_per_s`, by `sweep` and `trial`: throughput of the last timed attempt.
+- `orchestrator_gpu_hours`, by `sweep`: GPU-hours of all ended attempts; worker-hours without GPUs.
+
+Passes Tune's events on to the listener and to Ray's metrics.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter as Count
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from operator import attrgetter
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.air.execution import PlacementGroupResourceManager
+from ray.tune import Callback, Experiment, PlacementGroupFactory, Trainable
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
+from ray.tune.search import SearchAlgorithm
+from ray.tune.utils.object_cache import _ObjectCache
+from ray.util import placement_group_table
+from ray.util.metrics import Counter, Gauge
+
+from orchestrator.backends.backend import Conduct, GuardedListener
+from orchestrator.backends.gpu_quarantine import Quarantine
+from orchestrator.backends.ray.autoscaler import Demand
+from orchestrator.backends.ray.cluster import NODE_ID
+from orchestrator.backends.ray.gang import Supervisor, in_short, plain_config
+from orchestrator.backends.ray.prestart import StartAhead
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.scheduler import Start
+from orchestrator.store.record import Cause, Outcome, figure
+from orchestrator.store.secrets import NO_SECRETS, Secrets
+from sweeps.status import Status
+from sweeps.trial import Gang, TrialSpec
+
+_CONFIGS = ("config", "_Trial__unresolved_config")
+"""Attributes in which a Tune trial holds its config."""
+
+
+class Bundles(PlacementGroupFactory):  # type: ignore[misc]
+    """A gang's placement group, reserved as a whole or not at all; the supervisor's empty bundle comes first."""
+
+    def __init__(self, gang: Gang, nodes: Sequence[Node] = ()) -> None:
+        """`nodes` has the node of each rank; without them Ray chooses."""
+        each = {"CPU": gang.cpus_per_rank, "GPU": gang.gpus_per_rank}
+        chosen = {"bundle_label_selector": [{NODE_ID: node.node_id} for node in nodes]} if nodes else {}
+        super().__init__([{}] + [each] * gang.ranks, strategy="PACK", **chosen)
+        self._node_ids = frozenset(node.node_id for node in nodes)
+
+    def may_hold(self, other: Bundles) -> bool:
+        """Whether this gang might occupy a node that the other one needs."""
+        mine, others = self._node_ids, other._node_ids
+        return not mine or not others or not mine.isdisjoint(others)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Starting:
+    """What all attempts of one run have in common."""
+
+    results_dir: Path
+    """Absolute."""
+    conduct: Conduct = field(default_factory=Conduct)
+    quarantine: Quarantine = field(default_factory=Quarantine)
+    secrets: Secrets = NO_SECRETS
+
+    def given(self, spec: TrialSpec) -> dict[str, Any]:
+        """The supervisor's config for an attempt at this trial."""
+        return {
+            "trial": spec,
+            "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
+            "conduct": self.conduct,
+            "lost": sorted(self.quarantine.devices),
+        }
+
+
+class Attempt(Trial):  # type: ignore[misc]
+    """A Tune trial that shows Tune, its saved state and its callbacks nothing but `shown` and numbers.
+
+    The config that the gang is started with may contain secrets from the environment; it is removed from here as soon
+    as the gang has it.
+    """
+
+    def __init__(self, name: str, spec: TrialSpec, *, given: Mapping[str, Any], shown: Mapping[str, Any], **known: Any):
+        """`name` is the name of Tune's trainable, `given` the supervisor's config; `known` are Tune's arguments."""
+        self.spec = spec
+        self.rows: Sequence[Mapping[str, Any]] = ()
+        """The rows of the latest result."""
+        self.outcome: Outcome | None = None
+        """How it ended; None until the supervisor has reported that."""
+        self._shown = dict(shown)
+        creators = {"trial_name_creator": attrgetter("spec.label"), "trial_dirname_creator": attrgetter("trial_id")}
+        super().__init__(name, config={**given, **shown}, **creators, **known)
+
+    def taken(self) -> None:
+        """Remove the config, which the gang has by now."""
+        self.__dict__.update(dict.fromkeys(_CONFIGS, self._shown))
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The state that Tune saves."""
+        state: dict[str, Any] = super().__getstate__()
+        kept = {key: value for key, value in state.items() if key not in ("spec", "rows", "outcome", "_shown")}
+        return kept | dict.fromkeys(_CONFIGS, self._shown)
+
+
+NODES_EVERY_S = 2.0
+"""How often to ask the cluster for its nodes, which may be lost or added."""
+
+
+class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
+    """Tune's source of trials.
+
+    Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
+    Therefore it gets each trial only when the trial can start: the agenda decides on order and waiting, and an idle
+    gang is either used by the next trial of its shape or ends for one of another shape. If there are several nodes,
+    each gang names its nodes, because the agenda relies on them.
+    """
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        nodes: Callable[[], Sequence[Node]],
+        starting: Starting,
+        stopping: Callable[[], bool] = lambda: False,
+        demand: Demand | None = None,
+    ) -> None:
+        """`stopping`: whether the sweep is to end; while it waits for its first trial, Tune asks only this queue.
+
+        `demand` asks for further nodes; None if there are none to be had.
+        """
+        self._stopping = stopping
+        self._demand = demand
+        self._agenda = agenda
+        self._nodes = nodes
+        self._starting = starting
+        self._given: list[tuple[Attempt, Start]] = []
+        self._taken_back: set[str] = set()
+        self._count = 0
+        self._several = False
+        self._alive: Sequence[Node] = ()
+        self._asked = False
+        self._ahead = StartAhead(wanted=starting.conduct.start_ahead)
+        self.is_kept: Callable[[Any], bool] = lambda request: False
+        """Whether an idle gang with these bundles is kept; set by the controller."""
+        self._tell_nodes()
+
+    def __getstate__(self) -> dict[str, object]:
+        """Nothing: Tune saves its arguments as part of a state that is never read."""
+        return {}
+
+    @property
+    def total_samples(self) -> int:
+        """The total number of trials."""
+        return len(self._agenda) + self._count
+
+    def add_configurations(self, experiments: list[Experiment]) -> None:
+        """Remember Tune's experiment, to which its trials belong."""
+        self._experiment = experiments[0]
+
+    def next_trial(self) -> Attempt | None:
+        """The next trial, if it may start now."""
+        now_s = time.monotonic()
+        for trial, start in [each for each in self._given if each[0].is_finished()]:
+            self._given.remove((trial, start))
+            self._ended(trial, start.trial, now_s)
+        if self._stopping():
+            return None
+        if now_s - self._looked_s > NODES_EVERY_S:
+            self._tell_nodes()
+        next_start = self._agenda.next(now_s)
+        if next_start is None:
+            self._ask(now_s)
+            self._ahead.settle(self._agenda.upcoming, now_s)
+            return None
+        asked = self._bundles(next_start)
+        self._ahead.prepare_for(next_start.trial.trainable, self._agenda.threads)
+        if not self.is_kept(asked):
+            self._ahead.begins(next_start.nodes, now_s)
+        trial = self._trial(next_start.trial, asked)
+        self._given.append((trial, next_start))
+        self._count += 1
+        return trial
+
+    def stranded(self) -> list[Trial]:
+        """Trials that have not started and were promised a node that is gone; they are queued again."""
+        alive = {node.node_id for node in self._alive}
+        found = [
+            trial
+            for trial, start in self._given
+            if trial.status == Trial.PENDING and not {node.node_id for node in start.nodes} <= alive
+        ]
+        self._taken_back.update(trial.trial_id for trial in found)
+        return found
+
+    def is_finished(self) -> bool:
+        """Whether no further trial will come."""
+        return self._finished or self._agenda.over or self._stopping()
+
+    def _ended(self, trial: Attempt, spec: TrialSpec, now_s: float) -> None:
+        outcome = trial.outcome
+        self._agenda.ended(spec.trial_id, now_s, outcome)
+        if trial.trial_id in self._taken_back:
+            self._agenda.again(spec)
+        elif outcome is None or outcome.cause is Cause.NODE:
+            self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
+
+    def gangs_needed(self) -> bool:
+        """Whether to keep idle gangs for other trials; on an autoscaled cluster, only if a trial could use one."""
+        return self._demand is None or self._agenda.needs_gangs
+
+    def _ask(self, now_s: float) -> None:
+        """Ask for more nodes if trials wait for them, once after each look at the nodes."""
+        if self._demand is not None and not self._asked:
+            self._demand.settle(self._agenda.wanted(now_s), self._alive)
+            self._asked = True
+
+    def _tell_nodes(self) -> None:
+        self._looked_s, self._asked = time.monotonic(), False
+        before, self._alive = self._alive, self._nodes()
+        if self._demand is not None and before != self._alive:
+            self._demand.close()  # the requested nodes may have arrived, and must be free for the trials
+        # Never reset: gangs kept on the last remaining node name it, and would no longer match.
+        self._several = self._several or len(self._alive) > 1
+        self._agenda.on(self._alive, self._looked_s)
+
+    def _bundles(self, start: Start) -> Bundles:
+        """The bundles of the gang that the trial uses, which may be larger than its own."""
+        own = start.trial.gang
+        place = own if self._starting.conduct.workers == "fresh" else self._agenda.kept_gang(start)
+        nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
+        return Bundles(place, nodes if self._several else ())
+
+    def _trial(self, spec: TrialSpec, asked: Bundles) -> Attempt:
+        return Attempt(
+            self._experiment.spec["run"],
+            spec,
+            given=self._starting.given(spec),
+            shown=plain_config(spec, self._starting.secrets),
+            trial_id=f"{spec.trial_id}-{self._count}",  # each attempt is a trial of its own to Tune
+            storage=self._experiment.storage,
+            placement_group_factory=asked,
+        )
+
+
+LOOK_EVERY_S = 0.2
+"""How often to ask the queue for a trial while nothing runs."""
+BUNDLES_S = 0.02
+"""How often to ask Ray whether a gang's bundles are reserved."""
+
+
+class GangTrainable(Trainable):  # type: ignore[misc]
+    """Only a name for Tune: the trial's processes belong to a `Supervisor`."""
+
+
+class GangController(TuneController):  # type: ignore[misc]
+    """Starts and resets supervisors, which do not import Tune: that would take each of them seconds.
+
+    `KeptGangs` decides how long a gang without a trial is kept.
+    """
+
+    def __init__(self, *given: Any, search_alg: TrialQueue, **named: Any) -> None:
+        """The arguments are Tune's."""
+        super().__init__(*given, search_alg=search_alg, resource_manager_factory=PolledPlacementGroups, **named)
+        self._supervisor = ray.remote(Supervisor)
+        self._actor_cache = KeptGangs(search_alg.gangs_needed)
+        search_alg.is_kept = self._actor_cache.has_cached_object
+
+    def _schedule_trial_actor(self, trial: Attempt) -> None:
+        """Give the trial a kept gang, or a new one as soon as Ray has reserved its bundles."""
+        trial.init_local_path()
+        if self._maybe_reuse_cached_actor(trial):
+            return
+        gang = self._actor_manager.add_actor(
+            cls=self._supervisor,
+            resource_request=trial.placement_group_factory,
+            kwargs={"config": trial.config},
+            on_start=self._actor_started,
+            on_stop=self._actor_stopped,
+            on_error=self._actor_failed,
+        )
+        self._trial_to_actor[trial], self._actor_to_trial[gang] = gang, trial
+
+    def _schedule_trial_reset(self, trial: Attempt, new_config: Mapping[str, Any], new_experiment_tag: str) -> None:
+        trial.set_experiment_tag(new_experiment_tag)
+        self._resetting_trials.add(trial)
+        self._schedule_trial_task(
+            trial=trial,
+            method_name="reset",
+            args=(new_config,),
+            on_result=self._on_trial_reset,
+            on_error=self._trial_task_failure,
+        )
+
+    def _update_trial_queue(self, blocking: bool = False, timeout: int = 0) -> bool:
+        """Ask the queue once, without blocking.
+
+        If nothing runs, Tune would ask once a second for ten minutes and do nothing else: idle gangs would keep
+        nodes that nothing needs, and neither time limits nor callbacks would be served.
+        """
+        found = bool(super()._update_trial_queue())
+        if blocking and not found:
+            time.sleep(LOOK_EVERY_S)
+        return found
+
+
+class PolledPlacementGroups(PlacementGroupResourceManager):  # type: ignore[misc]
+    """Ray's placement groups, polled: Tune would start a process in each to learn that it is ready."""
+
+    def request_resources(self, resource_request: PlacementGroupFactory) -> None:
+        """Have Ray reserve the bundles."""
+        group = resource_request.to_placement_group()
+        self._pg_to_request[group] = resource_request
+        self._request_to_staged_pgs[resource_request].add(group)
+
+    def get_resource_futures(self) -> Sequence[Any]:
+        """No futures; pauses briefly, because a caller that waits for nothing else would ask again at once."""
+        if any(self._request_to_staged_pgs.values()):
+            time.sleep(BUNDLES_S)
+        return []
+
+    def update_state(self) -> None:
+        """Find out which groups have their bundles."""
+        self._last_update = time.monotonic()
+        for request, staged in self._request_to_staged_pgs.items():
+            for group in [each for each in staged if placement_group_table(each)["state"] == "CREATED"]:
+                staged.remove(group)
+                self._request_to_ready_pgs[request].add(group)
+
+    def cancel_resource_request(self, resource_request: PlacementGroupFactory) -> None:
+        """Remove one group, preferably one that still waits for its bundles."""
+        staged, ready = self._request_to_staged_pgs[resource_request], self._request_to_ready_pgs[resource_request]
+        group = (staged or ready).pop()
+        del self._pg_to_request[group]
+        ray.util.remove_placement_group(group)
+
+
+class KeptGangs(_ObjectCache):  # type: ignore[misc]
+    """Keeps a gang whose trial has ended at least until the queue has had one chance to give it another trial.
+
+    Tune would drop it at once if a gang of another shape is waiting to start. Starting takes seconds, during which
+    many gangs could be dropped and started again although the next trial has their shape. A gang that the queue did
+    not use ends only if something waits for one of its nodes.
+    """
+
+    def __init__(self, needed: Callable[[], bool] = lambda: True) -> None:
+        """`needed`: whether any trial could still use a kept gang; if not, its nodes are released."""
+        super().__init__()
+        self._needed = needed
+        self._new: list[Any] = []
+
+    def cache_object(self, key: Any, obj: Any) -> bool:
+        """Keep the gang; always succeeds."""
+        self._cached_objects[key].append(obj)
+        self._num_cached_objects += 1
+        self._new.append(obj)
+        return True
+
+    def flush_cached_objects(self, force_all: bool = False) -> Generator[Any, None, None]:
+        """Yield the gangs to end now; Tune calls this after every turn of the queue."""
+        new, self._new = self._new, []
+        unneeded = force_all or not self._needed()
+        waiting = [key for key, count in self._max_num_objects.items() if count > 0]
+        for key, kept in self._cached_objects.items():
+            if not unneeded and not any(key.may_hold(each) for each in waiting):
+                continue
+            wanted = 0 if unneeded else self._max_num_objects.get(key, 0)
+            old = [each for each in kept if force_all or not any(each is one for one in new)]
+            for each in old[: max(0, len(kept) - wanted)]:
+                kept.remove(each)
+                self._num_cached_objects -= 1
+                yield each
+
+
+RUNNING = "running"
+
+
+class Metrics:
+    """The metrics of one run of a back end."""
+
+    def __init__(self) -> None:
+        self._states: Count[tuple[str, str]] = Count()
+        self._trials = Gauge("orchestrator_trials", "Trials by state.", tag_keys=("sweep", "state"))
+        self._pace = Gauge("orchestrator_samples_per_s", "Throughput of a trial.", tag_keys=("sweep", "trial"))
+        self._hours = Counter("orchestrator_gpu_hours", "GPU-hours of ended attempts.", tag_keys=("sweep",))
+
+    def started(self, trial: TrialSpec) -> None:
+        """Count an attempt that has started."""
+        self._count(trial.sweep, RUNNING, 1)
+
+    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+        """Count an attempt that has ended."""
+        self._count(trial.sweep, RUNNING, -1)
+        self._count(trial.sweep, outcome.status.value, 1)
+        if hours := trial.gpus_held * outcome.wall_s / 3600:
+            self._hours.inc(hours, {"sweep": trial.sweep})
+        pace = figure(outcome.metrics, "samples_per_s")
+        if pace is not None:
+            self._pace.set(pace, {"sweep": trial.sweep, "trial": trial.label.partition("/")[2]})
+
+    def _count(self, sweep: str, state: str, change: int) -> None:
+        self._states[sweep, state] += change
+        self._trials.set(self._states[sweep, state], {"sweep": sweep, "state": state})
+
+
+_UNHEARD = "The actor never ran"
+"""Ray's message for every actor if the cluster's head cannot connect to the driver."""
+
+SILENT_S = 120.0
+"""A supervisor reports twice a second; one that is silent for this long is killed."""
+
+
+class Relay(Callback):  # type: ignore[misc]
+    """A Tune callback that informs the listener and Ray's metrics."""
+
+    def __init__(self, guarded: GuardedListener, quarantine: Quarantine) -> None:
+        self._guarded = guarded
+        self._quarantine = quarantine
+        self._started: dict[str, float] = {}
+        self._heard: dict[str, float] = {}
+
+    def setup(self, *given: Any, **info: Any) -> None:
+        """Create the metrics, which Tune could not pickle."""
+        self._metrics = Metrics()
+
+    def on_trial_start(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
+        """The trial's processes are ready, and it starts."""
+        self._start(trial)
+
+    def on_trial_result(
+        self, iteration: int, trials: list[Attempt], trial: Attempt, result: dict[str, Any], **info: Any
+    ) -> None:
+        """New rows of the trial, and possibly its outcome."""
+        self._heard[trial.trial_id] = time.monotonic()
+        trial.rows, trial.outcome = result.pop("rows"), result.pop("outcome", None)  # other callbacks get numbers only
+        with self._guarded.listening() as listener:
+            if trial.rows:
+                listener.reported(trial.spec, trial.rows)
+            if trial.outcome is not None:
+                outcome = _with_quarantine(trial.outcome)
+                self._quarantine.add(outcome.lost_devices)
+                listener.finished(trial.spec, outcome)
+                self._metrics.finished(trial.spec, outcome)
+
+    def on_trial_error(self, iteration: int, trials: list[Attempt], trial: Attempt, **info: Any) -> None:
+        """The supervisor itself failed, because of its process, its node, or Ray."""
+        if trial.trial_id not in self._started:
+            self._start(trial)
+        wall_s = time.monotonic() - self._started[trial.trial_id]
+        outcome = _broken(trial.error_file, wall_s)
+        with self._guarded.listening() as listener:
+            listener.finished(trial.spec, outcome)
+        self._metrics.finished(trial.spec, outcome)
+
+    def on_step_end(self, iteration: int, trials: list[Attempt], **info: Any) -> None:
+        """Let the listener do what is due, and kill supervisors that are silent."""
+        with self._guarded.listening() as listener:
+            listener.ticked()
+        for trial in trials:
+            silent_s = time.monotonic() - self._heard.get(trial.trial_id, float("inf"))
+            if trial.status == Trial.RUNNING and silent_s > SILENT_S:
+                del self._heard[trial.trial_id]
+                ray.kill(trial.temporary_state.ray_actor)
+
+    def _start(self, trial: Attempt) -> None:
+        trial.taken()
+        self._started[trial.trial_id] = self._heard[trial.trial_id] = time.monotonic()
+        self._metrics.started(trial.spec)
+        with self._guarded.listening() as listener:
+            listener.started(trial.spec)
+
+
+def _with_quarantine(outcome: Outcome) -> Outcome:
+    """The outcome, with the quarantined GPUs added to its note."""
+    lost = [
+        f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
+    ]
+    return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(lost)}") if lost else outcome
+
+
+def _broken(error_file: str | None, wall_s: float) -> Outcome:
+    trace = Path(error_file).read_text() if error_file else ""
+    hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNHEARD in trace else ""
+    # The supervisor computes nothing: only its node or Ray can have ended it.
+    return Outcome(
+        status=Status.FAILED,
+        cause=Cause.NODE,
+        note=f"the gang's supervisor failed: {in_short(trace)}{hint}",
+        trace=trace,
+        wall_s=wall_s,
+    )

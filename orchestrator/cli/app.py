@@ -1,0 +1,256 @@
+"""The command line: Hydra composes the config, all its mistakes are reported at once, the driver runs the sweep.
+
+Checks all sweeps of a multirun before the first one starts.
+
+What a Hydra sweeper receives for a whole sweep: one number from its summary.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import hydra
+from hydra._internal.utils import get_args_parser
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+
+from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
+from orchestrator.cli.request_checks import checked, composed
+from orchestrator.config.compose import Composition, expanded, is_known, meaning, rewritten
+from orchestrator.config.hydra_section import check_hydra, saved_without_secrets
+from orchestrator.config.search_path import (
+    PRIMARY,
+    config_dir,
+    initialised,
+    is_search_path,
+    with_primary,
+    with_search_path,
+)
+from orchestrator.config.trust import KEY
+from orchestrator.run.interrupt import INTERRUPTED
+from orchestrator.run.provenance import versions
+from orchestrator.store.layout import Layout
+from sweeps.errors import MistakesError
+
+if TYPE_CHECKING:
+    from orchestrator.cli.configured_sweep import ConfiguredSweep
+
+MANY = 10
+"""Above this many sweeps the check is announced: each takes some tenths of a second."""
+
+Compositions = dict[frozenset[str], Composition]
+"""Compositions by the meaning of each sweep's overrides."""
+
+
+def check_each(overrides: Sequence[str]) -> Compositions:
+    """The sweeps. Raises MistakesError with all mistakes in any of them, and if two would share a folder.
+
+    Values that use the job's number (`${hydra:job.num}`) are known only when its turn comes.
+    """
+    found: Compositions = {}
+    if any("${hydra:" in override for override in overrides):
+        return found
+    mistakes: list[str] = []
+    asked: dict[str, tuple[list[str], Any]] = {}
+    sweeps = expanded(overrides)
+    if len(sweeps) > MANY:
+        print(f"checking {len(sweeps)} sweeps before the first one starts", file=sys.stderr)
+    for sweep in sweeps:
+        own = [each for each in sweep if each not in overrides]
+        whose = f"with {' '.join(own)}: " if own else ""
+        try:
+            composition = composed(sweep)
+            configured = checked(composition)
+        except MistakesError as error:
+            mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
+            continue
+        found[meaning(sweep)] = composition
+        request = configured.request
+        place = request.store or str(request.results_dir)
+        now = configured.asked()
+        first, before = asked.setdefault(place, (own, now))
+        if request.mode == "run" and not request.allow_changed and now != before:
+            mistakes.append(
+                f"{whose}its results would go where those with {' '.join(first)} go, to {place}, and"
+                " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"
+            )
+    if mistakes:
+        raise MistakesError(mistakes)
+    return found
+
+
+BEST = {"max": max, "min": min}
+
+
+def objective_of(results_dir: Path, section: Mapping[str, Any]) -> float | None:
+    """The best figure of any ok cell in the column `section["column"]` of `summary.csv`.
+
+    None if no column is asked for or no ok cell has the figure: Hydra's Optuna sweeper takes that as a failure (and
+    stops with an error at a NaN). Raises KeyError, listing the columns, if the table has no such column.
+    """
+    column = section.get("column")
+    if column is None:
+        return None
+    path = Layout(results_dir).table("summary.csv")
+    if not path.is_file():
+        return None
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    if rows and column not in rows[0]:
+        raise KeyError(f"objective.column={column!r} is not one of {', '.join(rows[0])}")
+    figures = [float(row[column]) for row in rows if row["status"] == "ok" and row[column]]
+    return BEST[section["best"]](figures) if figures else None
+
+
+WRONG_REQUEST = 2
+"""The exit status when a request is refused; nothing was started."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Carry out the command line (without the program's name) and return the exit status."""
+    if "--version" in arguments:  # Hydra's own answer is Hydra's version
+        print(versions())
+        return 0
+    if mistakes := list(_dashed(arguments)):
+        return _wrong(MistakesError(mistakes))
+    given = _flags_first(rewritten(arguments))
+    flags = get_args_parser().parse_args(given)
+    if mistakes := list(_places(flags)):
+        return _wrong(MistakesError(mistakes))
+    only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
+    if only_shows or flags.experimental_rerun:
+        return _through_hydra(given)
+    try:
+        with with_primary(flags.config_name or PRIMARY, flags.config_dir):
+            return _carried_out(given, flags, with_search_path(flags.overrides, flags.config_dir))
+    except MistakesError as error:
+        return _wrong(error)
+
+
+def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
+    """Carry out everything that Hydra does not answer by itself. Raises MistakesError if the request is invalid."""
+    if flags.multirun:
+        return _several(given, overrides)
+    if flags.cfg:
+        return _shown(given, overrides)
+    # Check before Hydra runs: it creates its output folder first and stops at the first mistake.
+    with initialised():
+        composition = composed(overrides)
+        if alone := WITHOUT_SWEEP.get(composition.config["mode"]):
+            return alone(composition.config)
+        configured = checked(composition)
+        if configured.request.mode != "run":
+            return MODES[configured.request.mode](configured)
+        check_hydra(overrides, results_dir=configured.request.results_dir)
+    return _through_hydra(given, lambda: configured)
+
+
+def _dashed(arguments: Sequence[str]) -> Iterator[str]:
+    """Yield a mistake for each key written as an option (`--key`); only Hydra's own flags take dashes."""
+    flags = [flag for action in get_args_parser()._actions for flag in action.option_strings]
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if name.startswith("--") and not any(flag.startswith(name) for flag in flags):
+            key = name.lstrip("-").replace("-", "_")
+            yield f"{argument!r}: write keys without dashes: {key}={value if equals else 'VALUE'}"
+
+
+def _places(flags: Namespace) -> Iterator[str]:
+    """Yield a mistake for each of Hydra's flags that would look for configs in the wrong place."""
+    if flags.config_path:
+        hint = f"would take the place of the shipped configs; -cd {flags.config_path} adds a folder of yours to them"
+        yield f"--config-path={flags.config_path} {hint}"
+    elif flags.config_name not in (None, PRIMARY):
+        file = Path(flags.config_dir or "FOLDER", f"{flags.config_name.removesuffix('.yaml')}.yaml")
+        if not (flags.config_dir and file.is_file()):
+            hint = f"there is no such primary config; one of your own is {file}, with -cd {file.parent}"
+            yield f"--config-name={flags.config_name}: {hint}; a sweep is FOLDER/sweep/NAME.yaml: -cd FOLDER sweep=NAME"
+
+
+def _shown(arguments: Sequence[str], overrides: Sequence[str]) -> int:
+    """Let Hydra show the config; compose it here as well, but only to report mistakes."""
+    with redirect_stderr(io.StringIO()) as errors:
+        status = _through_hydra(arguments)
+    if status:
+        with initialised():
+            composed(overrides)
+    sys.stderr.write(errors.getvalue())
+    return status
+
+
+def _several(arguments: Sequence[str], overrides: Sequence[str]) -> int:
+    """Hydra's multirun, after checking that Hydra will run no untrusted code and that no sweep would be refused.
+
+    Each sweep is checked again when its turn comes, because code and data may have changed by then.
+    """
+    found: Compositions = {}
+    with initialised():
+        config = check_hydra([each for each in overrides if each.lstrip("+~").startswith(("hydra", KEY))])
+        if is_known(config):
+            found = check_each([each for each in overrides if _says_what_to_run(each)])
+    return _through_hydra(arguments, lambda: _asked_of_hydra(found))
+
+
+def _says_what_to_run(override: str) -> bool:
+    return is_search_path(override) or not override.lstrip("+~").startswith("hydra")
+
+
+def _flags_first(arguments: Sequence[str]) -> list[str]:
+    """Move flags to the front: Hydra's parser rejects a flag between overrides (`sweep=mine -cd conf mode=plan`)."""
+    overrides = get_args_parser().parse_intermixed_args(list(arguments)).overrides
+    flags = list(arguments)
+    for override in overrides:
+        flags.remove(override)
+    return [*flags, *overrides]
+
+
+def _asked_of_hydra(known: Compositions) -> ConfiguredSweep:
+    """The sweep that Hydra is running now; reuses what was composed before."""
+    now = HydraConfig.get().overrides
+    own = [*now.task, *(override for override in now.hydra if is_search_path(override))]
+    return checked(known.get(meaning(own)) or Composition(own))
+
+
+def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] = lambda: _asked_of_hydra({})) -> int:
+    """Run Hydra's own main (flags, output folder, multirun) and return the worst exit status of its sweeps.
+
+    `ask` supplies each sweep.
+    """
+    statuses = [0]
+    unexpected: list[Exception] = []
+
+    def task(config: DictConfig) -> float | None:
+        figure = None  # the sweep was refused: what lies in its folder belongs to another one
+        try:
+            asked = ask()
+            statuses.append(MODES[asked.request.mode](asked))
+            figure = objective_of(asked.request.results_dir, asked.request.returned)
+        except MistakesError as error:
+            statuses.append(_wrong(error))
+        except Exception as error:  # Hydra would cut its traceback short
+            unexpected.append(error)
+        if statuses[-1] in INTERRUPTED:
+            raise SystemExit(statuses[-1])  # in a multirun, Ctrl-C ends the sweeps still to come as well
+        return figure
+
+    sys.argv = [sys.argv[0], *arguments]
+    try:
+        with saved_without_secrets():
+            hydra.main(config_path=str(config_dir()), config_name=PRIMARY, version_base="1.3")(task)()
+    except SystemExit as left:  # Hydra has already printed what does not compose
+        return statuses[-1] if statuses[-1] in INTERRUPTED else (WRONG_REQUEST if left.code else 0)
+    if unexpected:
+        raise unexpected[0]
+    return max(statuses)
+
+
+def _wrong(error: MistakesError) -> int:
+    print("\n".join(error.mistakes), file=sys.stderr)
+    return WRONG_REQUEST

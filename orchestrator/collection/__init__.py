@@ -1,1 +1,0 @@
-"""Turns records into frames with one row per trial, per cell, or per epoch."""

@@ -1,1 +1,0 @@
-"""Turns the words of a command line into a configured, checked sweep."""

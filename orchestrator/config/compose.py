@@ -1,0 +1,378 @@
+"""The config as composed by Hydra, as a whole and for single points of a sweep, and the sweep's axes.
+
+Explains what does not compose: Hydra's errors in one line each, with a suggestion.
+
+Rewrites overrides that Hydra's grammar cannot express before Hydra reads them.
+
+Expands the overrides of a multirun into those of its sweeps.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import product
+from typing import Any, cast
+
+import yaml
+from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.errors import HydraException, OverrideParseException
+from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf.errors import OmegaConfBaseException
+
+from orchestrator.config.overrides import FROM_PROGRAM, alternatives
+from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS
+from orchestrator.config.search_path import Groups, is_search_path, primary, primary_arguments, shadowed
+from orchestrator.store.secrets import Secrets
+from sweeps.axes import Axes, flat
+from sweeps.errors import MistakesError, nearest, unknown
+from sweeps.sweep import MOST_TRIALS, STANDARD_AXES
+
+WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
+"""What composing raises for an invalid config: YAML that would create objects, a file that cannot be read or is not
+UTF-8 (a ValueError), `model=null` (another)."""
+
+
+_SCRIPTS = (".py", ".sh")
+
+_COMMAND = "to run a script of yours: trainable=command \"trainable.argv='python train.py --lr {lr}'\""
+
+
+def resolved(config: DictConfig) -> dict[str, Any]:
+    """The composed config as plain values. Raises the errors in WRONG."""
+    return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
+
+
+class CompositionError(MistakesError):
+    """Overrides that do not fit; `fitting` are the others, which may contain other mistakes."""
+
+    def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
+        """Find all misfits among overrides that failed to compose with `error`; Hydra itself reports only the first."""
+        unfit = dict(_misfits(overrides, groups))
+        super().__init__(unfit.values() or [one_line(error)])
+        self.fitting = tuple(override for override in overrides if override not in unfit)
+        self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
+
+    def is_due_to_them(self, mistake: str) -> bool:
+        """Whether a mistake in the rest may be a consequence of these overrides missing."""
+        return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", mistake) for key in self._unfit)
+
+
+def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
+    """Add the overrides one by one; yield each that does not fit, as (override, mistake)."""
+    fitting: list[str] = []
+    for override in sorted(overrides, key=lambda override: _precedence(override, groups)):
+        try:
+            resolved(compose(primary(), [*fitting, override]))
+            fitting.append(override)
+        except WRONG as error:
+            yield override, _explained(override, error, fitting, groups)
+
+
+def _precedence(override: str, groups: Groups) -> int:
+    """Sort key: search path, then groups, then keys, since each determines which of the next exist."""
+    if is_search_path(override):
+        return 0
+    return 1 if override.partition("=")[0].lstrip("+~") in groups.names else 2
+
+
+def _explained(override: str, error: Exception, fitting: Sequence[str], groups: Groups) -> str:
+    key, equals, value = override.lstrip("+~").partition("=")
+    if not key:
+        return f"{override!r} has no key: write KEY=VALUE without spaces"
+    if not equals and not override.startswith("~"):
+        return f"{override!r} is not KEY=VALUE{_lone_word(override, groups)}"
+    if key.startswith("sweep/") and not groups.options(key):
+        return f"sweep={key.removeprefix('sweep/')} has no scales: remove scale={value}"
+    options = groups.options(key) if key in groups.names or "/" in key else []
+    if "Ambiguous value" in str(error) or ("," in value and set(value.split(",")) <= set(options)):
+        return f"{override!r}: {_in_brackets(key, value, groups)}; with -m they are several sweeps"
+    if options and value == "null" and key not in ("trainable", "sweep"):
+        return f"{override!r}: to leave out a group, write ~{key}"
+    if options and value not in options:
+        what = f"{key} in {override!r}:" if not key.startswith("sweep/") else f"scale of {key.replace('/', '=', 1)}:"
+        return f"{unknown(what, value, options)}{_own_code(key, value)}"
+    if "Could not override" in str(error):
+        known = [*dotted_keys(resolved(compose(primary(), list(fitting)))), *groups.names]
+        if key in known:
+            return f"{override!r}: {key} has no such key; +{key}.KEY=… adds one, ~{key}.KEY leaves one out"
+        if meant := _sections_with(key, known):
+            return f"{override!r}: there is no key {key!r} (did you mean {' or '.join(meant)}?)"
+        adds = f"; +{key}=… adds one" if _may_be_added(key, known) else ""
+        return f"{override!r}: there is no key {key!r}{_nearest(key, known)}{adds}"
+    written = override.removeprefix("++")  # which labels and environment variables are given (`overrides`)
+    return f"{written!r}: {one_line(error)}{_quoting(written, error)}"
+
+
+def _may_be_added(key: str, known: Sequence[str]) -> bool:
+    """Whether a key that is not there would be accepted: not among the orchestrator's own, nor a misspelt section."""
+    section = key.partition(".")[0]
+    return section not in (*OWN_SECTIONS, "budget") and (section in known or not nearest(section, known))
+
+
+def _nearest(key: str, known: Sequence[str]) -> str:
+    """A similar key of the same section; where there is no such section, a similar one as a whole."""
+    section, dot, name = key.rpartition(".")
+    if section not in known:
+        return nearest(key, known)
+    return nearest(name, [each.removeprefix(section + dot) for each in known if each.rpartition(".")[0] == section])
+
+
+def _sections_with(word: str, known: Sequence[str]) -> list[str]:
+    """Up to three keys that a bare word may stand for: `gpus` for `sweep.axes.gpus`."""
+    last = [(key, key.rpartition(".")[2]) for key in known if "." in key]
+    same = [key for key, name in last if name == word]
+    return [] if "." in word else (same or [key for key, name in last if name.endswith(f"_{word}")])[:3]
+
+
+def _quoting(override: str, error: Exception) -> str:
+    """A hint on quoting for a value that Hydra's grammar took apart."""
+    key, _, value = override.partition("=")
+    if key != key.rstrip() or value != value.lstrip():
+        return "; write no spaces around ="
+    mark = "'" if "'" not in value else r"\""
+    quoted = f'quote it twice: "{key}={mark}{value}{mark}"'
+    if "requires --multirun" in str(error):
+        return f"; for the values of an axis {quoted}"
+    taken_apart = isinstance(error, OverrideParseException) and value[:1] not in ("'", '"', "[", "{")
+    return f"; if this is one text, {quoted}" if taken_apart else ""
+
+
+def one_line(error: BaseException) -> str:
+    """The error in one line, with its cause if Hydra names only what failed."""
+    text = re.sub(r"\s+", " ", str(error)).strip().partition(" Config search path:")[0]
+    text = re.sub(r" full_key: ?(\S*?) object_type=\S+$", lambda found: f" ({found[1]})" if found[1] else "", text)
+    why = one_line(error.__cause__) if error.__cause__ else ""
+    return f"{text}: {why}" if why and why not in text else text
+
+
+def dotted_keys(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
+    """Every dotted key of a config, including sections."""
+    for key, value in config.items():
+        yield f"{prefix}{key}"
+        if isinstance(value, Mapping):
+            yield from dotted_keys(value, f"{prefix}{key}.")
+
+
+def _in_brackets(key: str, values: str, groups: Groups) -> str:
+    """How to write several values: as an axis, if the key can be one."""
+    section = key.partition(".")[0]
+    if key.startswith("sweep.axes."):
+        return f"an axis takes a list in brackets, '{key}=[{values}]'"
+    if section not in OWN_SECTIONS or section in IDENTIFYING:
+        return f"an axis takes a list in brackets, 'sweep.axes.{key}=[{values}]'"
+    return "only one can be chosen" if key in groups.names else f"write a list in brackets, '{key}=[{values}]'"
+
+
+def _lone_word(word: str, groups: Groups) -> str:
+    """A hint for a value without a key."""
+    if found := [f"{group}={word}" for group in sorted(groups.names) if word in groups.options(group)]:
+        return f" (did you mean {' or '.join(found)}?)"
+    if word.endswith(_SCRIPTS):
+        return f"; {_COMMAND}"
+    return "; if it belongs to the word before it, quote both as one: 'KEY=[1, 2]'"
+
+
+def _own_code(group: str, value: str) -> str:
+    """A hint if the value looks like code or a sweep file in place of a choice; else empty."""
+    if group == "trainable" and value.endswith(_SCRIPTS):
+        return f"; {_COMMAND}"
+    module, colon, _ = value.partition(":")
+    if not colon:
+        return f"; to use your own FOLDER/sweep/{value}.yaml, add -cd FOLDER" if group == "sweep" else ""
+    key = "trainable=function trainable._target_" if group == "trainable" else f"{group}.name"
+    return f"; to use code of yours: {key}={value} 'trusted_modules=[{module.partition('.')[0]}]'"
+
+
+_AXIS = re.compile(r"""^\+{0,2}sweep\.axes\.(?P<quote>["']?)(?P<key>[\w./@-]+)(?P=quote)=(?P<value>.*)$""", re.DOTALL)
+
+_ID = re.compile(r"""(?<=[=\[,\s])\d[\da-f]*(?=[\],\s]|$)""")
+
+_FREELY_NAMED = re.compile(r"(trainable\.env|cluster\.labels)(\.|=\s*\{)")
+
+
+def rewritten(arguments: Sequence[str]) -> list[str]:
+    """The arguments in Hydra's own grammar.
+
+    `sweep.axes."optimizer.lr"=[.1,.2]`, quoted or not, is an axis under a dotted name, which Hydra can only say as a
+    dictionary; `trainable.env.NAME=…` and `cluster.labels={NAME: …}` may add any name; setting one of several
+    alternatives sets the others to null unless they are given. `scale=small` chooses from the sweep's own group:
+    `sweep/published/conv2d=small`. The ids in `rerun=[12e4,3fa2]` are text, even if they look like numbers.
+    """
+    sweep = next((argument.removeprefix("sweep=") for argument in arguments if argument.startswith("sweep=")), "")
+    plain = [_adding(_scale(_ids(_axis(argument)), sweep)) for argument in arguments]
+    given = {argument.lstrip("+").partition("=")[0] for argument in plain}
+    result: list[str] = []
+    for argument in plain:
+        # Next to the override that implies them, because Hydra's parser wants all overrides in one place.
+        nulls = [key for key in alternatives(argument.lstrip("+").partition("=")[0]) if key not in given]
+        result += [argument, *(f"{key}=null" for key in nulls)]
+        given.update(nulls)
+    return result
+
+
+def with_alternatives(values: Mapping[str, Any]) -> dict[str, Any]:
+    """{dotted key: value} with the alternatives of set keys added as None."""
+    return {**{key: None for given in values for key in alternatives(given)}, **values}
+
+
+def _axis(argument: str) -> str:
+    found = _AXIS.match(argument)
+    if not found:
+        return argument
+    key, value = found["key"], found["value"]
+    return f"sweep.axes.{key}={value}" if key in STANDARD_AXES else f"++sweep.axes={{{key}:{value}}}"
+
+
+def _ids(argument: str) -> str:
+    """Quote the ids, but not the numbers in `{axis: value}`."""
+    if not argument.lstrip("+").startswith("rerun="):
+        return argument
+    parts = re.split(r"(\{[^{}]*\})", argument)
+    return "".join(part if part.startswith("{") else _ID.sub(r"'\g<0>'", part) for part in parts)
+
+
+def _scale(argument: str, sweep: str) -> str:
+    return f"sweep/{sweep}={argument.removeprefix('scale=')}" if sweep and argument.startswith("scale=") else argument
+
+
+def _adding(argument: str) -> str:
+    """Allow any new name: requiring a `+` for environment variables and labels would only trip users up."""
+    return f"++{argument}" if _FREELY_NAMED.match(argument) else argument
+
+
+class Composition:
+    """A composed config, and its variants for the sweep's config axes."""
+
+    def __init__(self, overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> None:
+        """Raises MistakesError with a line for every override that does not fit; `sections` replace whole ones."""
+        self._sections = dict(sections or {})
+        self._overrides = list(overrides)
+        self.groups = Groups(self._overrides)
+        try:
+            self._config = self._composed([], {})
+            self.config = resolved(self._config)
+            """The resolved config as plain values."""
+        except MistakesError:
+            raise
+        except WRONG as error:
+            raise CompositionError(error, self._overrides, self.groups) from None
+
+    @property
+    def sweep(self) -> str:
+        """The chosen sweep config; empty if there is none."""
+        chosen = [override.partition("=")[2] for override in self._overrides if override.startswith("sweep=")]
+        return chosen[-1] if chosen else ""
+
+    @property
+    def secrets(self) -> Secrets:
+        """Values in the config that must not be written down."""
+        raw = OmegaConf.to_container(self._config, resolve=False)
+        return Secrets.of(raw, self.config, os.environ)
+
+    @property
+    def arguments(self) -> list[str]:
+        """A command line that composes the same config, except for sections that a program gave as a whole."""
+        return [*primary_arguments(), *self._overrides, *(f"{name}{FROM_PROGRAM}" for name in self._sections)]
+
+    def axes(self) -> Axes:
+        """The sweep's axes as lists of values; only `gpus` may also be the word `auto`."""
+        return axes_of(self.config["sweep"]["axes"])
+
+    def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
+        config = compose(primary(), [*self._overrides, *further], return_hydra_config=True)
+        if mistakes := list(shadowed(config.hydra)):
+            raise MistakesError(mistakes)
+        with open_dict(config):
+            del config["hydra"]
+            for name, section in self._sections.items():
+                if name not in chosen:
+                    config[name] = dict(section)
+        return config
+
+    def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
+        """The resolved config with these keys and groups set. Raises MistakesError for any that do not exist."""
+        choices = {axis: value for axis, value in config_axes.items() if axis in self.groups.names}
+        chosen = [f"{group}={choice}" for group, choice in choices.items()]
+        for group, choice in choices.items():
+            options = self.groups.options(group)
+            if choice not in options:
+                raise MistakesError([unknown(f"choice on axis {group}:", choice, options)])
+        try:
+            config = self._composed(chosen, choices) if chosen else self._config.copy()
+        except MistakesError:
+            raise
+        except WRONG as error:
+            raise MistakesError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
+        keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
+        for key, value in with_alternatives(keys).items():
+            try:
+                OmegaConf.update(config, key, value)
+            except OmegaConfBaseException:
+                dotted = (each for each in dotted_keys(self.config) if not each.startswith("sweep."))
+                known = [*dotted, *self.groups.names, *STANDARD_AXES]
+                raise MistakesError([f"axis {key!r} is not a config key or group{nearest(key, known)}"]) from None
+        return resolved(config)
+
+
+def axes_of(given: Mapping[str, Any]) -> Axes:
+    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises MistakesError.
+
+    An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) goes by its dotted name.
+    """
+    found = {axis: _axis_values(axis, value) for axis, value in flat(given) if value is not None}
+    return cast(Axes, found)
+
+
+def _axis_values(axis: str, given: Any) -> Any:
+    if isinstance(given, list):
+        return given
+    if axis == "gpus" and given == "auto":
+        return given
+    if not isinstance(given, str):
+        return [given]
+    try:
+        override = OverridesParser.create().parse_override(f"{axis}={given}")
+    except HydraException as error:
+        raise MistakesError([f"sweep.axes.{axis}={given!r}: {one_line(error)}"]) from None
+    if not override.is_sweep_override():
+        return _as_list(override.value())
+    return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' would exhaust memory
+
+
+def _as_list(value: Any) -> list[Any]:
+    return list(value) if isinstance(value, list) else [value]
+
+
+_PLAIN_SWEEPER = "BasicSweeper"
+"""Hydra's basic sweeper, which runs every combination; what other sweepers will ask for cannot be known beforehand."""
+
+
+def is_known(hydra: Mapping[str, Any]) -> bool:
+    """Whether Hydra will run exactly the sweeps that the overrides list."""
+    sweeper = hydra.get("sweeper") or {}
+    return str(sweeper.get("_target_")).endswith(_PLAIN_SWEEPER) and not sweeper.get("params")
+
+
+def expanded(overrides: Sequence[str]) -> list[list[str]]:
+    """The overrides of each sweep; the given ones unchanged if Hydra cannot parse them."""
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException:  # Hydra reports this itself before running anything
+        return [list(overrides)]
+    choices = [
+        [f"{each.get_key_element()}={value}" for value in each.sweep_string_iterator()]
+        if each.is_discrete_sweep()
+        else [given]
+        for each, given in zip(parsed, overrides, strict=True)
+    ]
+    return [list(combination) for combination in product(*choices)]
+
+
+def meaning(overrides: Sequence[str]) -> frozenset[str]:
+    """A normal form of overrides: Hydra escapes and spaces values differently when it writes them."""
+    parsed = OverridesParser.create().parse_overrides(list(overrides))
+    return frozenset(f"{each.get_key_element()}={each.get_value_element_as_str()}" for each in parsed)

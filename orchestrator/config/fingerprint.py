@@ -1,0 +1,238 @@
+"""Content hashes of what a trial depends on besides its config: source code, the command's files, data files.
+
+The user's own code: which Python files belong to it, and whether its imports can succeed. Read, never run.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+import importlib.util
+import os
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from sweeps.identity import LENGTH
+
+SHIPPED = ("orchestrator", "sweeps", "trainables")
+"""This project's own packages."""
+
+_NOT_CODE = {"data", "results", "outputs", "multirun"}
+
+_CHANGES_IMPORTS = ("sys.path", "sys.meta_path", "sys.modules", "site.addsitedir")
+"""A module that mentions one of these may import what cannot be found from here."""
+
+
+def python_files(folder: Path) -> Iterator[Path]:
+    """The Python files in and below a folder, without environments, results and hidden folders."""
+    for parent, folders, files in os.walk(folder):
+        inside = Path(parent)
+        folders[:] = [name for name in folders if not _is_foreign(inside / name, top=inside == folder)]
+        yield from (inside / name for name in files if name.endswith(".py") and not name.startswith("."))
+
+
+def _is_foreign(folder: Path, *, top: bool) -> bool:
+    return (
+        folder.name.startswith((".", "__pycache__"))
+        or (top and folder.name in _NOT_CODE)
+        or (folder / "pyvenv.cfg").exists()
+    )
+
+
+def is_installed(path: Path) -> bool:
+    """Whether the path lies in an installed package."""
+    return bool({"site-packages", "dist-packages"} & set(path.parts))
+
+
+def import_mistakes(names: Iterable[str], *, installed: bool) -> Iterator[str]:
+    """Yield a line for each reason why a `package.module:name` cannot be imported.
+
+    These are syntax errors and, with `installed` (this machine will import the code), missing modules. Only statements
+    at the top level of a file count: an import inside `try` or a function may be allowed to fail.
+    """
+    seen: set[Path] = set()
+    for name in sorted(names):
+        yield from _of_module(name.partition(":")[0], seen, installed)
+
+
+def _of_module(module: str, seen: set[Path], installed: bool) -> Iterator[str]:
+    """Mistakes in this module, the packages above it, and all of the user's modules that it imports."""
+    parts = module.split(".")
+    for length in range(1, len(parts) + 1):
+        file = _own_file(".".join(parts[:length]))
+        if file is None or file in seen:
+            continue
+        seen.add(file)
+        try:
+            tree, changes_imports = _parsed(file, file.stat().st_mtime_ns)
+        except SyntaxError as error:
+            yield f"{file}, line {error.lineno}: {type(error).__name__}: {error.msg}"
+            continue
+        package = parts[: length if file.name == "__init__.py" else length - 1]
+        yield from _of_imports(file, tree, package, seen, installed and not changes_imports)
+
+
+def _of_imports(file: Path, tree: ast.Module, package: list[str], seen: set[Path], installed: bool) -> Iterator[str]:
+    for node in tree.body:
+        for name in _imported(node, package):
+            if installed and _spec(name) is None:
+                yield f"{file}, line {node.lineno}: there is no module {name.partition('.')[0]!r} in this environment"
+            else:
+                yield from _of_module(name, seen, installed)
+
+
+def _imported(node: ast.stmt, package: list[str]) -> Iterator[str]:
+    """The absolute names that a statement imports; a name imported from a module may be a module itself."""
+    if isinstance(node, ast.Import):
+        yield from (each.name for each in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.level <= len(package):
+        above = package[: len(package) - node.level + 1] if node.level else []
+        origin = ".".join([*above, *([node.module] if node.module else [])])
+        if origin:
+            yield from dict.fromkeys([origin, *(f"{origin}.{each.name}" for each in node.names)])
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed(file: Path, changed_ns: int) -> tuple[ast.Module, bool]:
+    """The parsed module (cached by its mtime), and whether it changes how modules are found. Raises SyntaxError."""
+    text = file.read_bytes()
+    return ast.parse(text, str(file)), any(word.encode() in text for word in _CHANGES_IMPORTS)
+
+
+def _spec(name: str) -> ModuleSpec | None:
+    """The spec of a name's top-level package; None if it cannot be found."""
+    top = name.partition(".")[0]
+    try:
+        return importlib.util.find_spec(top)
+    except ValueError:  # a loaded module without a spec, such as __main__
+        return ModuleSpec(top, None)
+
+
+def _own_file(module: str) -> Path | None:
+    """The source file of one of the user's modules; None if it is installed, shipped, or not a Python file."""
+    top, *rest = module.split(".")
+    if top in sys.stdlib_module_names or top in SHIPPED or (spec := _spec(module)) is None:
+        return None
+    roots = [Path(root) for root in spec.submodule_search_locations or ()]
+    places = [root.joinpath(*rest) for root in roots] if roots else [] if rest else [Path(spec.origin or "")]
+    candidates = [file for place in places for file in (place, place.with_suffix(".py"), place / "__init__.py")]
+    file = next((each for each in candidates if each.suffix == ".py" and each.is_file()), None)
+    return None if file is None or is_installed(file) else file
+
+
+MOST_FILES = 5000
+"""A folder with more Python files than this is not one project: only the files named in the command count."""
+
+
+class Versions:
+    """Versions at one moment; each is computed once, however many trials depend on it."""
+
+    def __init__(self) -> None:
+        self.source = functools.cache(self._source)
+        self._sources = functools.cache(_sources_version)
+        self._files: dict[tuple[Any, Any], str] = {}
+
+    def _source(self, dotted_path: str) -> str:
+        """A hash of the Python sources of the package that contains `package.module:function`, or of a module's folder.
+
+        Based on content rather than the commit, so that editing a README reruns nothing. Raises ValueError if there is
+        no such package.
+        """
+        top = dotted_path.partition(":")[0].partition(".")[0]
+        spec = importlib.util.find_spec(top)
+        if spec is None or (spec.origin is None and not spec.submodule_search_locations):
+            raise ValueError(f"trainable {dotted_path!r}: no package or module {top!r} is importable")
+        _check_name(dotted_path, spec)
+        return self._sources(spec.origin, tuple(spec.submodule_search_locations or ()))
+
+    def data(self, data: Mapping[str, Any]) -> str:
+        """See `data_version`."""
+        key = (data.get("name"), data.get("path"))
+        return self._files[key] if key in self._files else self._files.setdefault(key, data_version(data))
+
+
+def _sources_version(origin: str | None, folders: tuple[str, ...]) -> str:
+    """The version of the package in these folders; without any, of the module in the file `origin`."""
+    if folders:
+        roots = [Path(folder) for folder in folders]
+        sources = [(path.relative_to(root), path) for root in roots for path in sorted(root.rglob("*.py"))]
+        return _outline(sources) if is_installed(roots[0]) else hash_files(sources)
+    assert origin is not None
+    # A script's neighbours belong to it, since it may import them; those of an installed module do not.
+    module = Path(origin)
+    siblings = [module] if is_installed(module) else sorted(module.parent.glob("*.py"))
+    return hash_files((path.relative_to(module.parent), path) for path in siblings)
+
+
+def _check_name(dotted_path: str, spec: ModuleSpec) -> None:
+    """Raise ValueError if the module is missing or never mentions the name; it is read, not imported."""
+    module, _, name = dotted_path.partition(":")
+    file = Path(spec.origin) if spec.origin else None
+    for root in spec.submodule_search_locations or ():
+        inside = Path(root).joinpath(*module.split(".")[1:])
+        file = next((each for each in (inside.with_suffix(".py"), inside / "__init__.py") if each.is_file()), None)
+    if file is None or file.suffix != ".py":
+        if spec.submodule_search_locations:
+            raise ValueError(f"{dotted_path!r}: there is no module {module!r}")
+        return
+    text = file.read_text(errors="replace")
+    if "import *" not in text and not re.search(rf"\b{re.escape(name)}\b", text):
+        raise ValueError(f"{dotted_path!r}: {file} has no {name!r}")
+
+
+def data_version(data: Mapping[str, Any]) -> str:
+    """A hash of the data files that the config names, so that a changed file under the same name counts as other data.
+
+    Data sets known by name are identified by it. A file that this machine does not have is `absent`: the trial
+    will say so.
+    """
+    if data.get("path"):
+        path = Path(data["path"]).expanduser()
+        return hash_files([(Path(), path)]) if path.is_file() else "absent"
+    return str(data.get("name", ""))
+
+
+def _outline(named: Iterable[tuple[Path, Path]]) -> str:
+    """A hash of names and sizes: enough for an installed package, which is not edited and may have many files."""
+    outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
+    return hashlib.sha256(outline.encode()).hexdigest()[:LENGTH]
+
+
+def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
+    """A hash of the files' contents together with their given names."""
+    whole = hashlib.sha256()
+    for name, path in named:
+        with path.open("rb") as file:
+            part = hashlib.file_digest(file, "sha256").hexdigest()
+        whole.update(f"{name.as_posix()}\0{part}\n".encode())
+    return whole.hexdigest()[:LENGTH]
+
+
+def command_version(argv: str | Sequence[Any], folder: Path) -> str:
+    """A hash of every file of `folder` that a word of the command names, and of the Python files beside and below it.
+
+    `-m package.module` names the package. A README beside them, or the command's output, does not change the hash.
+    """
+    files: dict[str, Path] = {}
+    for named in _named(argv, folder):
+        code = list(python_files(named.parent if named.is_file() else named))
+        for file in [named] * named.is_file() + code * (len(code) <= MOST_FILES):
+            files[file.relative_to(folder).as_posix() if file.is_relative_to(folder) else file.name] = file
+    return hash_files((Path(name), files[name]) for name in sorted(files))
+
+
+def _named(argv: str | Sequence[Any], folder: Path) -> Iterator[Path]:
+    words = re.split(r"[\s'\"]+", argv) if isinstance(argv, str) else [str(word) for word in argv]
+    after = ""
+    for word in words:
+        top = folder / word.partition(".")[0]
+        if after == "-m" and (top.is_dir() or top.with_suffix(".py").is_file()):
+            yield top if top.is_dir() else top.with_suffix(".py")
+        elif word and "{" not in word and os.path.isfile(folder / word):  # False for a name too long
+            yield folder / word
+        after = word

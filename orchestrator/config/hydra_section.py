@@ -1,0 +1,86 @@
+"""Hydra's own part of the config: what it would run, where it would write, and what it saves."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from hydra import compose
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from omegaconf import OmegaConf
+
+from orchestrator.config.compose import WRONG, one_line
+from orchestrator.config.search_path import primary
+from orchestrator.config.trust import KEY, hydra_mistakes
+from orchestrator.store.secrets import Secrets
+from sweeps.errors import MistakesError
+
+_PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "run")
+
+
+def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) -> dict[str, Any]:
+    """Return Hydra's own part of the config. Raises MistakesError if anything in it is not trusted.
+
+    Given `results_dir`, the sweep's output, also if that folder or Hydra's own output folder is not writable.
+    """
+    config = _section(overrides)
+    mistakes = list(hydra_mistakes(config, _trusted(overrides)))
+    if results_dir:
+        mistakes += _output_mistakes(config["run"]["dir"])
+        mistakes += [f"results_dir: {reason}" for reason in [_why_not_made(results_dir)] if reason]
+    if mistakes:
+        raise MistakesError(mistakes)
+    return config
+
+
+def _section(overrides: Sequence[str]) -> dict[str, Any]:
+    try:
+        hydra = compose(primary(), list(overrides), return_hydra_config=True).hydra
+        return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in _PARTS if hydra.get(part)}
+    except WRONG as error:
+        raise MistakesError([one_line(error)]) from None
+
+
+def _output_mistakes(pattern: str) -> Iterator[str]:
+    """Check Hydra's output folder, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
+    if reason := _why_not_made(Path(pattern.partition("${")[0])):
+        yield f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere"
+
+
+def _why_not_made(folder: Path) -> str:
+    """Why a folder could not be created, as far as can be told without trying; empty if it could."""
+    above = (folder.absolute(), *folder.absolute().parents)
+    there = next(each for each in above if os.path.exists(each))  # False also for lack of permission
+    if not there.is_dir():
+        return f"{there} is not a folder"
+    return "" if os.access(there, os.W_OK) else f"{there} cannot be written to"
+
+
+def _trusted(overrides: Sequence[str]) -> list[str]:
+    """The modules trusted on the command line."""
+    named = [each for each in overrides if each.startswith(f"{KEY}=")]
+    values = [OverridesParser.create().parse_override(each).value() for each in named]
+    return [str(module) for value in values if isinstance(value, list) for module in value]
+
+
+@contextmanager
+def saved_without_secrets() -> Iterator[None]:
+    """Context in which whatever Hydra or a sweeper plugin saves is stripped of secrets before it reaches the disk.
+
+    They write the whole config and every override as given, at a place and time that no option controls.
+    Interpolations stay unresolved: another reader has another environment.
+    """
+    save = OmegaConf.save
+
+    def save_clean(config: Any, f: Any, resolve: bool = False) -> None:
+        plain = OmegaConf.to_container(OmegaConf.create(config), resolve=False)
+        save(OmegaConf.create(Secrets.of(plain, plain, os.environ).value(plain)), f)
+
+    OmegaConf.save = staticmethod(save_clean)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        OmegaConf.save = staticmethod(save)  # type: ignore[method-assign]

@@ -1,0 +1,157 @@
+"""Where configs are found: the shipped ones and the user's own folders, and which of these are shadowed.
+
+The config groups and their choices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cached_property
+from pathlib import Path
+from typing import cast
+
+from hydra import initialize_config_dir
+from hydra._internal.config_loader_impl import ConfigLoaderImpl
+from hydra.core.config_search_path import SearchPathQuery
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.object_type import ObjectType
+from omegaconf import DictConfig
+
+from sweeps.errors import MistakesError
+
+PRIMARY = "config"
+"""The name of the shipped primary config, from which everything is composed unless the user has their own."""
+
+_chosen: ContextVar[tuple[str, str | None]] = ContextVar("primary", default=(PRIMARY, None))
+"""The primary config of this command line and its folder; as in Hydra, there is one of each."""
+
+
+def config_dir() -> Path:
+    """The folder of the shipped configs, found relative to this code: a user's package `conf` must not shadow it.
+
+    It is inside the package when installed, and beside it in a checkout.
+    """
+    package = Path(__file__).parents[1]
+    inside = package / "conf"
+    return inside if inside.is_dir() else package.parent / "conf"
+
+
+@contextmanager
+def with_primary(name: str, folder: str | None) -> Iterator[None]:
+    """Context in which everything is composed from this primary config, which may be in one of the user's folders."""
+    before = _chosen.set((name, folder))
+    try:
+        yield
+    finally:
+        _chosen.reset(before)
+
+
+def primary() -> str:
+    """The name of the primary config in use."""
+    return _chosen.get()[0]
+
+
+def primary_arguments() -> list[str]:
+    """Hydra's flags for the user's own primary config, which Hydra does not find via a search path override."""
+    name, folder = _chosen.get()
+    return [] if name == PRIMARY else [f"--config-dir={folder}", f"--config-name={name}"]
+
+
+def is_search_path(override: str) -> bool:
+    """Whether an override adds config folders of the user."""
+    return override.lstrip("+").startswith("hydra.searchpath=")
+
+
+def folder_of(place: str) -> Path | None:
+    """The folder named by a search path entry; None for other kinds of entry (`pkg://…`)."""
+    kind, scheme, path = place.strip("'\"").rpartition("://")
+    return Path(path) if kind in ("file", "") and path else None
+
+
+def folders(overrides: Sequence[str]) -> list[Path]:
+    """The user's config folders named in the overrides."""
+    return [folder for path in _paths(overrides) for folder in map(folder_of, path.split(",")) if folder]
+
+
+def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
+    """The overrides with one more config folder, merged into one search path because Hydra accepts only one.
+
+    Raises MistakesError for missing folders, for which Hydra only warns.
+    """
+    missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
+    if folder is not None and not Path(folder).is_dir():
+        missing.append(f"-cd {folder}")
+    if missing:
+        raise MistakesError([f"{each}: there is no such config folder" for each in missing])
+    if folder is None:
+        return list(overrides)
+    others = [override for override in overrides if not is_search_path(override)]
+    return [*others, f"hydra.searchpath=[{','.join([f'file://{folder}', *_paths(overrides)])}]"]
+
+
+def _paths(overrides: Sequence[str]) -> list[str]:
+    """The entries of each search path in the overrides."""
+    return [override.partition("=")[2].strip("[]") for override in overrides if is_search_path(override)]
+
+
+@contextmanager
+def initialised() -> Iterator[None]:
+    """Context with Hydra initialised for the shipped configs; restores the Hydra state of a program that uses it."""
+    others, GlobalHydra.instance().hydra = GlobalHydra.instance().hydra, None
+    try:
+        with initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
+            if (folder := _chosen.get()[1]) is not None:
+                _also_from(Path(folder).absolute())
+            yield
+    finally:
+        GlobalHydra.instance().hydra = others
+
+
+def _also_from(folder: Path) -> None:
+    """Add a folder as Hydra's `--config-dir` would: the primary config is looked up before any override is read."""
+    loader = cast(ConfigLoaderImpl, GlobalHydra.instance().config_loader())
+    places = loader.config_search_path
+    places.prepend(provider="command-line", path=f"file://{folder}", anchor=SearchPathQuery(provider="schema"))
+    loader.repository.initialize_sources(places)
+
+
+def shadowed(hydra: DictConfig) -> Iterator[str]:
+    """Yield a line for every chosen config that exists in the user's folders and among ours: Hydra would take ours.
+
+    `hydra` is Hydra's own part of a composed config. Identical copies are no mistake.
+    """
+    folders = [folder for folder in map(folder_of, hydra.searchpath) if folder]
+    for group, choice in hydra.runtime.choices.items():
+        shipped = config_dir() / f"{group}/{choice}.yaml"
+        for own in (folder / f"{group}/{choice}.yaml" for folder in folders if shipped.is_file()):
+            if own.is_file() and own.read_bytes() != shipped.read_bytes():
+                yield f"{group}={choice}: the shipped config of this name comes before {own}; give yours another name"
+
+
+class Groups:
+    """The config groups and their choices, including the user's own on the search path."""
+
+    def __init__(self, overrides: Sequence[str]) -> None:
+        self._search_path = [override for override in overrides if is_search_path(override)]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of all groups. Makes Hydra read the primary config again, so call it only if needed."""
+        return [name for name in self._listed("", ObjectType.GROUP) if name != "hydra"]
+
+    def options(self, group: str) -> list[str]:
+        """The choices in a group; those in its subfolders as `folder/choice`.
+
+        A folder of the same name as a choice belongs to that choice.
+        """
+        own = self._listed(group, ObjectType.CONFIG)
+        folders = [folder for folder in self._listed(group, ObjectType.GROUP) if folder not in own]
+        return own + [
+            f"{folder}/{name}" for folder in folders for name in self._listed(f"{group}/{folder}", ObjectType.CONFIG)
+        ]
+
+    def _listed(self, group: str, kind: ObjectType) -> list[str]:
+        loader = GlobalHydra.instance().config_loader()
+        return loader.get_group_options(group, kind, primary(), self._search_path)

@@ -1,0 +1,430 @@
+"""Turns the frames of a sweep into its recommendation.
+
+Builds the command that runs given cells of a sweep with given seeds.
+
+The cells that a recommendation discusses: the chosen one, its baseline, and those that users may prefer.
+
+Which cells need more seeds, how many, and the command that runs them.
+
+What cells take and achieve: those that nothing beats, and the best for each number of GPUs.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis.trials import parsed_cell
+from orchestrator.config.overrides import FROM_PROGRAM, shell_command
+from orchestrator.config.request import Terms
+from orchestrator.decision.candidates import Contenders
+from orchestrator.decision.choice import TIE
+from orchestrator.decision.claims import Verdict
+from orchestrator.decision.explain import (
+    doubts,
+    nothing,
+    reasons,
+    recommended,
+    why_not,
+    without_objective,
+    would_change,
+)
+from orchestrator.decision.recommendation import (
+    FEWEST_SEEDS,
+    NO_OBJECTIVE,
+    NOTICED,
+    SURE,
+    Figure,
+    GpuCount,
+    MoreSeeds,
+    Recommendation,
+    Setting,
+    TradeOff,
+    is_sure,
+)
+from orchestrator.statistics.intervals import Interval
+from orchestrator.text.rows import gpu_word, gpus_in_words
+from sweeps.axes import distinct
+from sweeps.status import Status
+
+_OTHER = ("sweep.axes", "sweep.exclude=", "rerun=", "mode=", "claims.", "predict.", "compare.", "plan.")
+"""Overrides that such a command drops: it sets its own axes, runs trials, and reruns none."""
+
+_ZIP = "sweep.zip="
+
+_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+
+
+def command(overrides: Sequence[str], narrowed: Sequence[str]) -> str:
+    """The shell command: the user's own overrides plus the narrowed axes. Finished trials do not run again.
+
+    A `run_sweep` call instead, if a program gave what no command line can express.
+    """
+    if any(override.endswith(FROM_PROGRAM) for override in overrides):
+        return f"run_sweep(…, {', '.join(map(repr, narrowed))})"
+    zipped = any(override.startswith(_ZIP) for override in narrowed)
+    others = (*_OTHER, _ZIP) if zipped else _OTHER
+    kept = [override for override in overrides if not override.lstrip("+~").startswith(others)]
+    return shell_command([*kept, *narrowed])
+
+
+def narrowed_to(
+    cells: Sequence[Mapping[str, Any]], seeds: Sequence[int], *, excludes: bool = False, zips: bool = False
+) -> list[str]:
+    """Overrides that narrow the sweep's axes to those of the cells and to these seeds.
+
+    The cells have the same axes; if their values form no grid, the axes are zipped. `seeds` are all that the cells
+    should have. `excludes`, `zips`: the sweep excludes combinations or zips axes; its own settings for these may not
+    fit the narrowed axes.
+    """
+    axes = {axis: [cell[axis] for cell in cells] for axis in cells[0]}
+    differing = [axis for axis, values in axes.items() if len(distinct(values)) > 1]
+    grid = math.prod(len(distinct(axes[axis])) for axis in differing) == len(cells)
+    values = {axis: distinct(given) if grid or axis not in differing else given for axis, given in axes.items()}
+    given = [f"sweep.axes.{_key(axis)}=[{','.join(map(_value, each))}]" for axis, each in values.items()]
+    given.append(f"sweep.axes.seed={_seeds_command(seeds)}")
+    if zips or not grid:
+        given.append("sweep.zip=[]" if grid else f"sweep.zip=[[{','.join(map(_key, differing))}]]")
+    if excludes:
+        given.append("sweep.exclude=[]")
+    return given
+
+
+def with_more(seeds: Sequence[int], more: int) -> list[int]:
+    """The seeds plus the given number of further ones, the smallest that are free."""
+    free = (seed for seed in range(len(seeds) + more) if seed not in set(seeds))
+    return sorted([*seeds, *(next(free) for _ in range(more))])
+
+
+def _seeds_command(seeds: Sequence[int]) -> str:
+    """The seeds in Hydra's grammar, long lists as a quoted range."""
+    if len(seeds) > 5 and list(seeds) == list(range(len(seeds))):
+        return f"'range(0,{len(seeds)})'"
+    return f"[{','.join(map(str, seeds))}]"
+
+
+def _key(axis: str) -> str:
+    return f'"{axis}"' if "." in axis or "/" in axis else axis
+
+
+def _value(value: Any) -> str:
+    """A value in Hydra's grammar, where plain words need no quotes."""
+    if isinstance(value, str) and _WORD.fullmatch(value):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return _nested(value)
+
+
+def _nested(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return f"{{{','.join(f'{key}:{_nested(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list | tuple):
+        return f"[{','.join(map(_nested, value))}]"
+    return json.dumps(value)
+
+
+_VALUES = ("gpus", "strategy", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier", "lr")
+
+_OF_SUMMARY = {"samples_per_s": "1/s", "speedup": "1", "efficiency": "1", "accuracy": "1", "val_accuracy": "1"}
+"""Columns of the summary with an interval, and their units."""
+
+
+def shortlist(found: Contenders, front: Sequence[TradeOff], terms: Terms) -> tuple[Setting, ...]:
+    """The chosen cell first, then by the objective: the front, the cells that may yet be best, the baseline."""
+    chosen, level = found.chosen, found.choice.log_objective.point
+    on_front = np.asarray(found.cells["cell_id"].isin([point.cell_id for point in front]))
+    noticed = on_front | (found.choice.p_best >= NOTICED)
+    noticed[[row for row in (chosen, found.contest.baseline) if row is not None]] = True
+    rows = sorted(np.flatnonzero(noticed).tolist(), key=lambda row: (row != chosen, np.isnan(level[row]), level[row]))
+    figures = _figures(found)
+    return tuple(_setting(found, row, terms, figures, on_front=bool(on_front[row])) for row in rows)
+
+
+def axes_of(found: Contenders, row: int, terms: Terms) -> dict[str, Any]:
+    """The axes of a cell by the sweep's names, without those that its trials did not have."""
+    cell = found.cells.loc[row]
+    had = {
+        axis: cell[column] for axis, column in terms.axes.items() if axis in terms.nullable or pd.notna(cell[column])
+    }
+    return {axis: parsed_cell(_plain(value)) for axis, value in had.items()}
+
+
+def _setting(
+    found: Contenders, row: int, terms: Terms, figures: Mapping[str, tuple[Interval, str]], *, on_front: bool
+) -> Setting:
+    cell, axes = found.cells.loc[row], axes_of(found, row, terms)
+    narrowed = narrowed_to([axes], sorted(found.seeds[row]), excludes=terms.excludes, zips=terms.zips)
+    return Setting(
+        cell_id=str(cell["cell_id"]),
+        name=found.names[row],
+        baseline_cell_id=_plain(cell["baseline_cell_id"]),
+        axes=axes,
+        values={column: _plain(cell[column]) for column in _VALUES},
+        overrides=tuple(narrowed),
+        command=command(terms.arguments, narrowed),
+        figures={name: _at(figure, row) for name, figure in figures.items()},
+        timing_valid=_plain(cell["timing_valid"]),
+        note=str(cell["note"]),
+        on_front=on_front,
+        p_best=found.p_best(row),
+        p_within_margin=float(found.choice.p_within[row]),
+        why_not=why_not(found, found.chosen, row),
+    )
+
+
+def _figures(found: Contenders) -> dict[str, tuple[Interval, str]]:
+    """Figures of every cell with their units, by name."""
+    totals = {name: (total.intervals(), total.unit) for name, total in found.totals.items()}
+    of_summary = {name: (_of_summary(found.cells, name), unit) for name, unit in _OF_SUMMARY.items()}
+    return totals | of_summary | {"val_accuracy_difference": (found.choice.accuracy_difference.intervals(), "1")}
+
+
+def _of_summary(cells: pd.DataFrame, column: str) -> Interval:
+    point, lo, hi = (cells[name].to_numpy(dtype="float64") for name in (column, f"{column}_lo", f"{column}_hi"))
+    return Interval(point=point, lo=lo, hi=hi)
+
+
+def _at(figure: tuple[Interval, str], row: int) -> Figure:
+    interval, unit = figure
+    value, lo, hi = (float(each[row]) for each in (interval.point, interval.lo, interval.hi))
+    return Figure(value=value, lo=lo, hi=hi, unit=unit)
+
+
+def _plain(value: Any) -> Any:
+    """A plain Python value, without numpy and pandas; None if missing."""
+    if pd.isna(value):
+        return None
+    return value.item() if isinstance(value, np.generic) else value
+
+
+MOST_SEEDS = 30
+"""More seeds than this are not practical."""
+
+_MOST_RIVALS = 3
+"""How many cells besides the chosen one and its baseline get more seeds."""
+
+
+def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
+    """The chosen cell, its baseline, and the cells that may yet beat it, if they need more seeds, and how many seeds
+    each should have: the same number for all, so that they can be paired by seed.
+    """
+    choice, compared = found.choice, not math.isnan(found.choice.accuracy_difference.point[chosen])
+    sure = is_sure(choice.p_best[chosen]) and (not compared or is_sure(choice.p_within[chosen]))
+    few = bool(found.candidates["n_ok"].min() < FEWEST_SEEDS)
+    if sure and not few:
+        return [], 0
+    settled = {row: _settles(found, chosen, row) for row in _rivals(found, chosen)}
+    rivals = [row for row, seeds in settled.items() if seeds is not None]
+    margin = _settles_margin(found, chosen) if compared else None
+    needed = max([FEWEST_SEEDS, margin or 0, *(seeds for seeds in settled.values() if seeds is not None)])
+    baseline = found.contest.baseline
+    asked = dict.fromkeys([chosen, *([baseline] if compared and baseline is not None else []), *rivals])
+    return [row for row in asked if len(found.seeds[row]) < needed], needed
+
+
+def unsettled(found: Contenders, chosen: int) -> list[str]:
+    """Rivals that no practical number of seeds separates from the chosen cell, and cells too close to the margin."""
+    open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
+    alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
+    near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
+    compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
+    if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
+        near = ["its accuracy", *near]
+    tied = (
+        [f"Even {MOST_SEEDS} seeds would not distinguish it from {', or '.join(alike)}: use either."] if alike else []
+    )
+    keeps = f"is within the margin of {found.contest.margin:g}: it is too close to it"
+    return tied + [f"Even {MOST_SEEDS} seeds would not show whether {whose} {keeps}." for whose in near]
+
+
+def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
+    """The likeliest to be best after the chosen one; if chances are unknown, those with the least objective."""
+    p_best, level = found.choice.p_best, found.choice.log_objective.point
+    misses = found.choice.accuracy_difference.point < -found.contest.margin
+    open_yet = (np.isnan(p_best) & ~np.isnan(level)) | (p_best >= NOTICED)
+    others = [i for i in np.flatnonzero(open_yet).tolist() if i != chosen]
+    return sorted(others, key=lambda i: (-np.nan_to_num(p_best[i]), misses[i], level[i]))[:_MOST_RIVALS]
+
+
+def _settles(found: Contenders, chosen: int, rival: int) -> int | None:
+    """Seeds needed to separate these two: by the objective or, for a rival that clearly has less, by its accuracy."""
+    level = found.choice.log_objective
+    if _is_faster(found, chosen, rival):
+        return _settles_margin(found, rival)
+    variance = sum(float(level.error[i] ** 2 * level.n[i]) for i in (chosen, rival))
+    return _seeds(float(level.point[rival] - level.point[chosen]) + math.log1p(TIE), variance)
+
+
+def _is_faster(found: Contenders, chosen: int, rival: int) -> bool:
+    """Whether only its accuracy keeps a rival from being chosen."""
+    level, loss = found.choice.log_objective.point, found.choice.accuracy_difference.point
+    return bool(level[rival] < level[chosen] - math.log1p(TIE)) and not math.isnan(loss[rival])
+
+
+def _settles_margin(found: Contenders, row: int) -> int | None:
+    """Seeds needed to tell whether the cell is within the margin; 0 for the baseline, which is."""
+    loss = found.choice.accuracy_difference
+    if row == found.contest.baseline:
+        return 0
+    return _seeds(float(loss.point[row]) + found.contest.margin, float(loss.error[row] ** 2 * loss.n[row]))
+
+
+def _seeds(gap: float, variance: float) -> int | None:
+    """0 if nothing is known yet, None if no practical number suffices."""
+    if math.isnan(gap) or math.isnan(variance):
+        return 0
+    return seeds_to_tell(gap, variance)
+
+
+def seeds_to_tell(gap: float, variance: float) -> int | None:
+    """Seeds after which the sign of a difference of this size has probability SURE; None if more than MOST_SEEDS.
+
+    `variance` is that of the difference between values of one seed; n ≥ t(SURE, n − 1)² · variance / gap².
+    """
+    from scipy.special import stdtrit
+
+    for n in range(2, MOST_SEEDS + 1):
+        if stdtrit(n - 1, SURE) * math.sqrt(variance / n) <= abs(gap):
+            return n
+    return None
+
+
+def more_seeds(found: Contenders, asked: Sequence[int], needed: int) -> Iterator[MoreSeeds]:
+    """How many further seeds each cell should get."""
+    for row in asked:
+        cell_id = str(found.cells["cell_id"][row])
+        yield MoreSeeds(cell_id=cell_id, name=found.names[row], seeds=needed - len(found.seeds[row]))
+
+
+def commands(found: Contenders, asked: Sequence[int], needed: int, terms: Terms) -> Iterator[str]:
+    """One command for all cells with the same axes and seeds, which is usually all of them."""
+    alike: dict[tuple[tuple[str, ...], tuple[int, ...]], list[dict[str, Any]]] = {}
+    for row in asked:
+        axes, seeds = axes_of(found, row, terms), found.seeds[row]
+        alike.setdefault((tuple(axes), tuple(with_more(seeds, needed - len(seeds)))), []).append(axes)
+    for (_, seeds), cells in alike.items():
+        yield command(terms.arguments, narrowed_to(cells, seeds, excludes=terms.excludes, zips=terms.zips))
+
+
+def trade_offs(found: Contenders) -> list[TradeOff]:
+    """Time, validation accuracy and cost of each cell, means over its seeds."""
+    cells, totals = found.cells, (found.totals[each].means().tolist() for each in ("time", "cost"))
+    rows = zip(cells["cell_id"], found.names, cells["val_accuracy"].tolist(), *totals, strict=True)
+    return [
+        TradeOff(cell_id=str(cell_id), name=name, time_s=time_s, val_accuracy=accuracy, cost=cost)
+        for cell_id, name, accuracy, time_s, cost in rows
+    ]
+
+
+def front(found: Contenders) -> tuple[TradeOff, ...]:
+    """The candidates that no other one beats in time, accuracy and cost at once."""
+    points = trade_offs(found)
+    return pareto_front([points[row] for row in found.candidates.index])
+
+
+def pareto_front(points: Sequence[TradeOff]) -> tuple[TradeOff, ...]:
+    """Cells that no other one matches in every figure that both have while beating it in one; sorted by time."""
+    kept = [point for point in points if not any(_beats(other, point) for other in points)]
+    return tuple(sorted(kept, key=lambda point: (math.isnan(point.time_s), point.time_s)))
+
+
+def _beats(one: TradeOff, other: TradeOff) -> bool:
+    gains = [other.time_s - one.time_s, one.val_accuracy - other.val_accuracy, other.cost - one.cost]
+    known = [gain for gain in gains if not math.isnan(gain)]
+    return bool(known) and min(known) >= 0 and max(known) > 0
+
+
+def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
+    """The best cell for each number of GPUs tried, from the fewest to the most.
+
+    The best is chosen as the recommendation is, among the cells with that many; at the favourite's number it is the
+    favourite. Empty if only one number was tried.
+    """
+    counts, points = sorted(set(found.tried["gpus"].astype("float64"))), trade_offs(found)
+    return tuple(_best(found, points, count) for count in counts) if len(counts) > 1 else ()
+
+
+def counted(found: Contenders) -> str:
+    """What `gpus` counts: `GPUs`, or `processes` on machines without any."""
+    return gpu_word(on_cpu=_on_cpu(found))
+
+
+def _on_cpu(found: Contenders) -> bool:
+    return "cpu" in set(found.tried["device"])
+
+
+def _best(found: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCount:
+    choice, name = found.choice, gpus_in_words(gpus, on_cpu=_on_cpu(found))
+    known = ~np.isnan(choice.log_objective.point) & (found.cells["gpus"].to_numpy(dtype="float64") == gpus)
+    row = choice.favourite if choice.favourite is not None and known[choice.favourite] else choice.best_of(known)
+    if row is None:
+        return GpuCount(gpus=gpus, name=name, best=None, why_none=_why_none(found, gpus, known=bool(known.any())))
+    return GpuCount(gpus=gpus, name=name, best=points[row])
+
+
+def _why_none(found: Contenders, gpus: float, *, known: bool) -> str:
+    if known:
+        return "no cell is within the margin"
+    ok = (found.tried["gpus"] == gpus) & (found.tried["status"] == Status.OK.value)
+    return f"no cell has a valid {found.measure.name}" if ok.any() else "no cell is ok"
+
+
+def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
+    """The recommendation for a sweep with these frames (see `collector.collect`); `judged` are its claims."""
+    if terms.objective == NO_OBJECTIVE:
+        lead, *further = without_objective(cells, judged)
+        return Recommendation(
+            objective=NO_OBJECTIVE,
+            measure="",
+            margin=terms.margin,
+            lead=lead,
+            further=tuple(further),
+            provisional=False,
+        )
+    found = Contenders.of(trials, cells, terms)
+    chosen, baseline, unbeaten = found.chosen, found.contest.baseline, front(found)
+    lead, *further = nothing(found) if chosen is None else recommended(found, chosen)
+    outcome = Recommendation(
+        objective=terms.objective,
+        measure=found.measure.name,
+        margin=terms.margin,
+        baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
+        lead=lead,
+        further=tuple(further),
+        provisional=True,
+        front=unbeaten,
+        gpu_counts=gpu_counts(found),
+        counted=counted(found),
+        cost_unit=found.totals["cost"].unit,
+        left_out=tuple(found.left_out),
+        shortlist=shortlist(found, unbeaten, terms),
+    )
+    return outcome if chosen is None else _with_reasons(outcome, found, chosen, terms)
+
+
+def _with_reasons(outcome: Recommendation, found: Contenders, chosen: int, terms: Terms) -> Recommendation:
+    """Adds the chosen cell, why it is that one, how certain this is, and what would make it more certain."""
+    doubtful = doubts(found, chosen)
+    asked, needed = further_seeds(found, chosen)
+    return replace(
+        outcome,
+        cell_id=str(found.cells["cell_id"][chosen]),
+        name=found.names[chosen],
+        provisional=bool(doubtful) or found.contest.baseline is None,
+        doubts=tuple(doubtful),
+        p_best=found.p_best(chosen),
+        p_within_margin=float(found.choice.p_within[chosen]),
+        behind=math.nan if len(found.candidates) == 1 else found.choice.behind,
+        reasons=tuple(reasons(found)),
+        would_change=(*would_change(found, chosen), *unsettled(found, chosen)),
+        more_seeds=tuple(more_seeds(found, asked, needed)),
+        commands=tuple(commands(found, asked, needed, terms)),
+    )

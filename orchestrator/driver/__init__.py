@@ -1,1 +1,0 @@
-"""The driver of a sweep, from taking its lock to writing its report."""

@@ -1,0 +1,349 @@
+"""Drives a sweep from its plan to its tables.
+
+The hardware that a sweep's trials run on, and whether a continued sweep still has the same.
+
+A sweep run by this driver: its plan, its trials and its end.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, nullcontext
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from orchestrator.backends.backend import Backend
+from orchestrator.backends.choose import check_extensions, check_reachable, known_nodes, make_backend
+from orchestrator.backends.ray.token import token_place
+from orchestrator.config.request import Request
+from orchestrator.plan.plan import Plan, TrialsOn
+from orchestrator.run.display import Display
+from orchestrator.run.finish import Ending, have_not_run
+from orchestrator.run.interrupt import Interrupt, end_at_once
+from orchestrator.run.orphans import Watcher
+from orchestrator.run.provenance import origin
+from orchestrator.run.rounds import Rounds
+from orchestrator.run.session import Session
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import NOWHERE, Agenda, Patience, arrived, first_shape, has_come
+from orchestrator.store.failpoints import Moment, reached
+from orchestrator.store.history import (
+    Finding,
+    changed,
+    difference,
+    ends_under,
+    has_answers,
+    probes_under,
+    read_results,
+    spent_gpu_s,
+)
+from orchestrator.store.journal import Journal, Kind, Record, repeated
+from orchestrator.store.layout import Layout
+from orchestrator.store.lock import DirectoryLock
+from orchestrator.store.record import TrialRecord
+from orchestrator.store.secrets import NO_SECRETS, Secrets
+from orchestrator.text.figures import counted
+from orchestrator.trackers.tracking import TrackedListener, Tracker, make_trackers
+from sweeps.errors import MistakesError
+from sweeps.status import Allowance, Status
+from sweeps.trial import TrialSpec
+
+Hardware = Mapping[str, str]
+
+_CPU_INFO = Path("/proc/cpuinfo")
+
+
+def hardware_of(trials: Iterable[TrialSpec], nodes: Sequence[Node], *, here: bool) -> Hardware:
+    """The models of the hardware for these trials, `gpu` and `cpu`, as far as the nodes report them.
+
+    A CPU model is known before a trial reports it only for this machine (`here`).
+    """
+    devices = {trial.device for trial in trials}
+    gpus = sorted({node.gpu_type for node in nodes if node.gpus and node.gpu_type})
+    found = {"gpu": " + ".join(gpus) if "cuda" in devices else "", "cpu": _cpu() if "cpu" in devices and here else ""}
+    return {kind: model for kind, model in found.items() if model}
+
+
+def check_hardware(request: Request, records: Iterable[Record], now: Hardware) -> None:
+    """Raise MistakesError if the sweep's last trials ran on other hardware, unless `allow_changed` permits that."""
+    before = _latest(records)
+    both = before.keys() & now.keys()
+    changes = difference({kind: before[kind] for kind in both}, {kind: now[kind] for kind in both})
+    if changes and not request.allow_changed:
+        heading = f"{request.results_dir} holds results from other hardware:"
+        way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"
+        raise MistakesError([heading, *changes, way_on])
+
+
+def _latest(records: Iterable[Record]) -> Hardware:
+    """The hardware of the most recent trials."""
+    found: Hardware = {}
+    for record in records:
+        if record.kind == Kind.SWEEP and isinstance(hardware := record.value.get("hardware"), Mapping):
+            found = {**found, **hardware}
+    return found
+
+
+def _cpu() -> str:
+    named = re.search(r"model name\s*:\s*(.+)", _CPU_INFO.read_text()) if _CPU_INFO.exists() else None
+    return named[1].strip() if named else platform.processor()
+
+
+@dataclass(frozen=True, kw_only=True)
+class SweepRun:
+    """A sweep whose directory and journal are locked by this driver."""
+
+    request: Request
+    asked: Mapping[str, Any]
+    console: Console
+    secrets: Secrets
+    layout: Layout
+    journal: Journal
+    interrupt: Interrupt
+
+    def check(self) -> None:
+        """Report damage. Raises MistakesError if the journal is of another config."""
+        for damage in self.journal.damages:
+            self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
+        if _check_unchanged(self.request, self.journal, self.asked):
+            self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
+
+    def plan_and_run(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
+        """Plan, run what needs to run, and return the plan."""
+        request = self.request
+        with ExitStack() as started:
+            known = known_nodes(request)
+            backend, nodes = (None, known) if known else self._start(started, trials_on)
+            seed_by_seed = request.selection.limit.is_set
+            planned = Plan.of(trials_on(nodes), self.ends(), nodes, request.selection.rerun, seed_by_seed=seed_by_seed)
+            self._take_up(hardware_of(planned.to_run, nodes, here=known is not None), planned)
+            if planned.finished:
+                self.console.print(f"{len(planned.finished)} of {len(planned.trials)} trials were finished before")
+            began_s = time.monotonic()
+            waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
+            with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
+                session = self._session(display)
+                session.found_infeasible(() if request.cluster.wait_s else planned.without_room)
+                rounds = Rounds(request, planned, session, self)
+                if rounds:
+                    backend = backend or self._start(started, trials_on)[0]
+                    listener = TrackedListener(session, trackers, self.secrets)
+                    started.callback(listener.close)
+                    started.callback(session.settle)
+                    agenda = self._agenda(rounds, planned, began_s)
+                    backend.run(agenda, self.layout.root, listener)
+                    self._account_for(agenda, session)
+        return planned
+
+    def _account_for(self, agenda: Agenda, session: Session) -> None:
+        """Journal trials that were abandoned or never started; say so if the rest waits in vain."""
+        session.cut_off()
+        session.left_out(agenda.newly_left_out())
+        if agenda.deserted:
+            self.console.print("there is no node left to run anything on", style="bold red")
+        if agenda.hopeless:
+            message = f"no trial is ok, and all failed for the same reason, whatever their axes: {agenda.hopeless}"
+            more = "not running the rest (equal_failures=null runs it anyway)"
+            self.console.print(f"{message}; {more}", style="bold red", markup=False, soft_wrap=True)
+
+    def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
+        """The back end, closed along with `started`, and its nodes. Raises MistakesError if it gets none."""
+        request, interrupt = self.request, self.interrupt
+        with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
+            backend = _started(request, started, self.console, self.secrets)
+        if request.cluster.wait_s and not has_come(backend.nodes(), request.cluster):
+            self._ask_for_first(backend, trials_on)
+        nodes = arrived(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
+        if not nodes and interrupt.signal is not None:
+            end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
+        return backend, nodes
+
+    def _ask_for_first(self, backend: Backend, trials_on: TrialsOn) -> None:
+        """Ask for a node that could run the smallest trial, since there is no plan without nodes."""
+        first = first_shape(trials_on((NOWHERE,)))
+        backend.ask_for([first])
+        gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu needs none)" if first.gang.gpus else ""
+        wait_s = self.request.cluster.wait_s
+        message = f"the cluster has no node to run on: asked for one{gpus}, waiting up to {wait_s:g} s"
+        self.console.print(message, soft_wrap=True)
+
+    def _take_up(self, hardware: Hardware, planned: Plan) -> None:
+        """Journal that this driver takes over. Raises MistakesError if its hardware differs from the earlier ones'."""
+        check_hardware(self.request, self.journal.records, hardware)
+        rerun = sorted(planned.named) or self.request.selection.rerun.word
+        value = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
+        self.journal.append(Kind.SWEEP, value)
+        reached(Moment.SWEEP_TAKEN_UP)
+
+    def end(self, planned: Plan) -> int:
+        """Write and print the tables; the exit status."""
+        ends, interrupt, console = self.ends(), self.interrupt, self.console
+        interrupt.nothing_runs()
+        if interrupt.signal is not None and ends:  # before the tables, which a busy machine may not get to
+            waiting = sum(trial.trial_id not in ends for trial in planned.trials)
+            again = len(planned.not_run_again(ends))
+            if waiting or not again:
+                console.print(have_not_run(waiting))
+            if again:
+                who = counted(again, "trial has", "trials have")
+                more = "their rows are unchanged; the same command runs them again"
+                console.print(f"{who} not run again: {more}", soft_wrap=True)
+        damages = self.journal.damages
+        findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
+        with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
+            known = {"driver": self._who, "asked": self.asked, "findings": findings}
+            ending = Ending.of(self.request, self.layout, planned.trials, ends, **known)
+        reached(Moment.TABLES_WRITTEN)
+        self.journal.append(Kind.ENDED, {"missing": ending.missing})
+        reached(Moment.SWEEP_ENDED)
+        ending.show(console)
+        return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
+
+    def ends(self) -> dict[str, TrialRecord]:
+        """How each trial ended, according to valid records."""
+        return ends_under(self.journal.records, self.asked)
+
+    def probes(self) -> dict[str, Mapping[str, Any]]:
+        """The probes' results, by the speed that each tried."""
+        return probes_under(self.journal.records, self.asked)
+
+    def repeated(self) -> set[str]:
+        """The trials that have run or were timed once more."""
+        return repeated(self.journal.records)
+
+    @cached_property
+    def _who(self) -> Any:
+        return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
+
+    def _session(self, display: Display) -> Session:
+        retries, secrets = self.request.failures.retries, self.secrets
+        return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
+
+    def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
+        allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
+        spent = Allowance(
+            limit=self.request.selection.limit,
+            gpu_s=spent_gpu_s(self.journal.records),
+            wall_s=time.monotonic() - began_s,
+        )
+        return Agenda(
+            rounds.first,
+            durations=planned.durations,
+            allowance=spent,
+            patience=Patience(wait_s=wait_s, waited_s=0.0 if has_come(planned.nodes, self.request.cluster) else wait_s),
+            rounds=rounds,
+            equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
+        )
+
+
+def _started(request: Request, started: ExitStack, console: Console, secrets: Secrets) -> Backend:
+    """Announce and start the back end, which takes seconds; it is closed along with `started`."""
+    if request.cluster.backend == "ray":
+        console.print("connecting to Ray …" if request.cluster.address else "starting Ray …")
+    backend = make_backend(request, secrets)
+    started.callback(backend.close)
+    if url := backend.dashboard_url:
+        console.print(f"Ray dashboard: {url} (it asks for the token in {token_place()})", soft_wrap=True)
+    return backend
+
+
+def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
+    """Raise MistakesError if there are results of another config; return whether only failures are."""
+    changes = changed(journal.records, asked)
+    ends = journal.terminal().values() if changes else ()
+    answered = has_answers(ends)
+    if answered and not request.allow_changed:
+        heading = f"{request.results_dir} holds results from another configuration or other code:"
+        way_on = "choose another results_dir, or continue here with allow_changed=true"
+        raise MistakesError(
+            [heading, *changes, f"{way_on}: plan and tables then leave out the results of what has changed"]
+        )
+    return bool(ends) and not answered
+
+
+def run(
+    request: Request,
+    asked: Mapping[str, Any],
+    trials_on: TrialsOn,
+    console: Console,
+    secrets: Secrets = NO_SECRETS,
+) -> int:
+    """Run or continue the sweep, write and print its tables, and return the exit status.
+
+    `asked` is the config outside the axes. Raises MistakesError if the journal is of another config, LockedError if
+    another driver owns it. `secrets` are kept out of everything that is written.
+    """
+    check_reachable(request)
+    check_extensions(request)
+    layout = Layout(request.results_dir)
+    trackers = make_trackers(request.trackers, request.sweep.name, layout.root)
+    made = not os.path.exists(layout.root)
+    try:
+        layout.create()
+    except OSError as error:
+        raise MistakesError([f"results_dir={request.results_dir} cannot be created: {error.strerror}"]) from error
+    with (
+        DirectoryLock(layout, made=made),
+        _copying(request, layout, console),
+        Journal.open(layout.journal) as journal,
+        Interrupt() as interrupt,
+        Watcher(layout.root),
+    ):
+        sweep = SweepRun(
+            request=request,
+            asked=asked,
+            console=console,
+            secrets=secrets,
+            layout=layout,
+            journal=journal,
+            interrupt=interrupt,
+        )
+        sweep.check()
+        planned = sweep.plan_and_run(trials_on, trackers)
+        reached(Moment.ALL_RAN)
+        return sweep.end(planned)
+
+
+def _copying(request: Request, layout: Layout, console: Console) -> AbstractContextManager[object]:
+    """Context in which results are also copied to the store that the request names."""
+    if request.store is None:
+        return nullcontext()
+    from orchestrator.store.sync import Copying  # imports pyarrow, which local folders do not need
+
+    return Copying(request.store, layout, console)
+
+
+def report(request: Request, console: Console) -> int:
+    """Rebuild the tables and the report from what is sound in the journal, run nothing, and return the exit status."""
+    layout = Layout(request.results_dir)
+    with _copying(request, layout, console):
+        return _report(request, layout, console)
+
+
+def _report(request: Request, layout: Layout, console: Console) -> int:
+    if not layout.journal.exists():
+        kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
+        what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
+        raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
+    found = read_results(layout)
+    read_from = replace(layout, set_aside=found.set_aside)
+    ending = Ending.of(
+        request,
+        read_from,
+        (),
+        found.ends,
+        driver=found.driver,
+        asked=found.asked,
+        findings=found.findings,
+        unfinished=found.unfinished,
+    )
+    ending.show(console)
+    return ending.exit_status

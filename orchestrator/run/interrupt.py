@@ -1,0 +1,169 @@
+"""Ctrl-C, SIGTERM and a closed terminal (SIGHUP) start a clean shutdown with a time limit.
+
+A second Ctrl-C or SIGTERM ends the process at once. A second SIGHUP does not: a terminal that closes sends several.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from orchestrator.exit import leave, to_stderr
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_INSISTING = (signal.SIGINT, signal.SIGTERM)
+"""Signals that somebody who waits for the end sends again."""
+
+INTERRUPTED = tuple(128 + number for number in SIGNALS)
+"""Exit statuses that shells expect of a process ended by these signals: 130, 143, 129."""
+
+GRACE_S = 8.5
+"""Time limit for a clean shutdown: most senders follow up with SIGKILL after ten seconds. The journal is safe."""
+
+
+_SAID = "interrupted: stopping the running trials, then writing the tables; interrupt again to end at once"
+_NOTHING_RUNS = "interrupted: no trial is running, the tables are being written; interrupt again to end at once"
+_NOTHING_RAN = "interrupted while starting: no trial ran; run the same command to continue"
+_OVER = b"\0"
+_TOO_SLOW = "shutdown took too long, killed: the same command continues, mode=report makes the tables"
+
+
+def end_at_once(number: int, frame: FrameType | None = None) -> None:
+    """End the process with the signal's exit status; also usable as a signal handler."""
+    leave(128 + number)
+
+
+class Interrupt:
+    """Context manager that remembers the first signal to arrive.
+
+    Python's own handlers wait for the main thread, which may be inside Ray's code for seconds. So a thread is woken
+    through a pipe: it starts the time limit when the signal arrives, and sees a second signal at once.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+        self._say: Callable[[str], None] = to_stderr
+        self._before: dict[int, object] = {}
+        self._at_once = False
+        self._said = _SAID
+
+    @property
+    def exit_status(self) -> int:
+        """The exit status that shells expect of a process ended by the signal: one of INTERRUPTED."""
+        assert self.signal is not None
+        return 128 + self.signal
+
+    def __enter__(self) -> Interrupt:
+        global _current
+        _guard_forks()
+        self._read_end, self._write_end = os.pipe()
+        os.set_blocking(self._write_end, False)
+        self._wakeup_before = signal.set_wakeup_fd(self._write_end, warn_on_full_buffer=False)
+        outlives_terminal = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # started by `nohup`
+        heard = [number for number in SIGNALS if not (outlives_terminal and number == signal.SIGHUP)]
+        self._before = {number: signal.signal(number, self._came) for number in heard}
+        _current = self
+        self._thread = threading.Thread(target=self._listen, daemon=True, name="signals")
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        global _current
+        _current = None
+        signal.set_wakeup_fd(self._wakeup_before)
+        self.give_back()
+        os.write(self._write_end, _OVER)
+        self._thread.join()
+        os.close(self._write_end)
+        os.close(self._read_end)
+
+    @contextmanager
+    def said_by(self, say: Callable[[str], None] | None) -> Iterator[None]:
+        """Context in which messages go through `say`, from a thread: a live table would overwrite any other output."""
+        self._say = say or to_stderr
+        try:
+            yield
+        finally:
+            self._say = to_stderr
+
+    @contextmanager
+    def ends_at_once(self) -> Iterator[None]:
+        """Context in which the first signal already ends the command: nothing runs yet that needs a clean shutdown.
+
+        A program or notebook that calls `run_sweep` is not ended: there, another handler was installed before.
+        """
+        self._at_once = True
+        try:
+            yield
+        finally:
+            self._at_once = False
+
+    def nothing_runs(self) -> None:
+        """Note that only tables are left to write, and change the message accordingly."""
+        self._said = _NOTHING_RUNS
+
+    def give_back(self) -> None:
+        """Restore the previous signal handlers."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+
+    def _came(self, number: int, frame: FrameType | None) -> None:
+        """Handle a signal in the main thread, in case the thread has not run yet."""
+        self.signal = self.signal or number
+
+    def _listen(self) -> None:
+        """The thread's main function: wait for the first signal, then for a second one or the end of the time limit."""
+        number = self._next(None, SIGNALS)
+        if not number:
+            return
+        self.signal = self.signal or number
+        if self._at_once and self._before[number] is end_at_once:
+            to_stderr(_NOTHING_RAN)
+            end_at_once(number)
+        self._tell(self._said)
+        again = self._next(time.monotonic() + GRACE_S, _INSISTING)
+        if again:
+            end_at_once(again)  # asked twice
+        if again is None:
+            to_stderr(_TOO_SLOW)
+            end_at_once(number)
+
+    def _tell(self, message: str) -> None:
+        """Print from another thread: the caller's way of printing may be slow and must not stop the clock."""
+        threading.Thread(target=self._say, args=(message,), daemon=True).start()
+
+    def _next(self, until: float | None, awaited: Collection[int]) -> int | None:
+        """The next of the awaited signals; 0 when the context ends, None on timeout. Other signals are skipped."""
+        while until is None or time.monotonic() < until:
+            wait_s = None if until is None else max(0.0, until - time.monotonic())
+            ready, _, _ = select.select([self._read_end], [], [], wait_s)
+            byte = os.read(self._read_end, 1) if ready else b""
+            if byte == _OVER:
+                return 0
+            if byte and byte[0] in awaited:
+                return byte[0]
+        return None
+
+
+_current: Interrupt | None = None
+_guarded = False
+
+
+def _guard_forks() -> None:
+    global _guarded
+    if not _guarded:
+        os.register_at_fork(after_in_child=_in_child)
+        _guarded = True
+
+
+def _in_child() -> None:
+    """Reset a forked child, which inherits the pipe but must handle its own signals."""
+    if _current is not None:
+        signal.set_wakeup_fd(-1)
+        _current.give_back()

@@ -1,0 +1,170 @@
+"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then spoiled timings once more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, Protocol
+
+from orchestrator.config.request import Request, Search
+from orchestrator.plan import phases
+from orchestrator.plan import search as searching
+from orchestrator.plan.phases import Prospects
+from orchestrator.plan.plan import MemoryShares, Plan
+from orchestrator.run.session import Session
+from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.telemetry.timing_gate import Fault, judged
+from sweeps.probe import repetition_of
+from sweeps.trial import TrialSpec
+
+Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
+"""The trials to run next, and the outcomes of those that will never run."""
+
+
+class History(Protocol):
+    """The valid records in the journal so far."""
+
+    def ends(self) -> Mapping[str, TrialRecord]:
+        """How each trial ended."""
+
+    def probes(self) -> Mapping[str, Mapping[str, Any]]:
+        """The probes' results, by the speed that each tried."""
+
+    def repeated(self) -> Collection[str]:
+        """The trials that have run or were timed once more."""
+
+
+class Rounds:
+    """The source of an agenda's trials; a round begins when none of the previous one is running or waiting."""
+
+    def __init__(self, request: Request, planned: Plan, session: Session, history: History) -> None:
+        self._request = request
+        self._planned = planned
+        self._session = session
+        self._history = history
+        self._checked = False
+        self._skipped: Callable[[TrialSpec], Outcome] = _never_skipped
+        self._later: Sequence[TrialSpec] = self._to_run()
+        self.first: Sequence[TrialSpec] = self._placed(self._first())
+        """The trials of the first round."""
+
+    def __bool__(self) -> bool:
+        """Whether there is anything to run."""
+        return bool(self.first or self._later)
+
+    def again(self) -> Sequence[TrialSpec]:
+        """Trials whose attempt failed and that get another."""
+        return self._session.to_run_again()
+
+    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+        """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
+        if self._session.stopping():
+            return ()
+        self._session.left_out(left_out)
+        # Spoiled timings come before the end: good measurements may open further cells.
+        return self._placed(self._chosen() or self._spoiled() or self._rest())
+
+    def _first(self) -> Sequence[TrialSpec]:
+        probes = phases.probes(self._later, self._history.probes()) if self._request.selection.phases else ()
+        return [*self._named(), *probes] or self._chosen() or self._spoiled() or self._rest()
+
+    def _named(self) -> Sequence[TrialSpec]:
+        """Trials that the user named explicitly, which phases or a search might skip."""
+        if not (self._request.selection.phases or self._request.selection.search):
+            return ()
+        named = [trial for trial in self._later if trial.trial_id in self._planned.named]
+        self._later = [trial for trial in self._later if trial.trial_id not in self._planned.named]
+        return named
+
+    def _placed(self, trials: Sequence[TrialSpec]) -> Sequence[TrialSpec]:
+        """The trials; those that share a GPU get the share of it that they are known to need."""
+        known = self._memory()
+        return [known.placed(trial) for trial in trials]
+
+    def _memory(self) -> MemoryShares:
+        return MemoryShares.of(self._history.ends().values(), self._history.probes().values())
+
+    def _to_run(self) -> list[TrialSpec]:
+        """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
+        selection, ends = self._request.selection, self._history.ends()
+        stops = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
+        hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"} - self._planned.named
+        may_run = self._planned.may_run(waits=self._request.cluster.wait_s > 0)
+        return [trial for trial in may_run if trial.trial_id not in hopeless]
+
+    def _chosen(self) -> Sequence[TrialSpec]:
+        """The next trials according to phases or a search.
+
+        Without either, all of them; but if trials are to share GPUs, one of each size runs alone first.
+        """
+        if not self._later:
+            return ()
+        to_run, self._skipped = self._choice()
+        asked = {trial.trial_id for trial in to_run}
+        self._later = [trial for trial in self._later if trial.trial_id not in asked]
+        return to_run
+
+    def _rest(self) -> Sequence[TrialSpec]:
+        """Run nothing: the remaining trials are skipped for the reasons for which they were not chosen."""
+        self._session.left_out([(trial, self._skipped(trial)) for trial in self._later])
+        self._later = ()
+        return ()
+
+    def _choice(self) -> Choice:
+        if self._request.selection.phases:
+            return self._by_phases()
+        if search := self._request.selection.search:
+            return self._by_search(search)
+        everything = self._later
+        return self._memory().unknown(everything) or everything, _never_skipped
+
+    def _by_phases(self) -> Choice:
+        again = {trial.trial_id for trial in self._later}  # with rerun=failed, earlier ends no longer count
+        ends = {key: end for key, end in self._history.ends().items() if key not in again}
+        probed = self._history.probes()
+        prospects = Prospects.of(self._request, self._planned.trials, ends, probed)
+        return phases.next_trials(self._later, prospects), lambda trial: phases.skipped(trial, prospects)
+
+    def _by_search(self, search: Search) -> Choice:
+        planned, ends = self._planned.trials, self._history.ends()
+        to_run = searching.next_trials(search, self._request, planned, self._later, ends)
+        return to_run, lambda trial: searching.skipped(search)
+
+    def _spoiled(self) -> Sequence[TrialSpec]:
+        """On the first call, repetitions of the trials whose timing something spoiled, also under an earlier driver."""
+        if self._checked:
+            return ()
+        self._checked = True
+        ends = self._history.ends()
+        idle = self._planned.not_run_again(ends)
+        ran = [trial for trial in self._planned.trials if trial.trial_id not in idle]
+        spoiled = once_more(ran, ends, self._history.repeated(), share=self._request.selection.rerun_invalid)
+        if spoiled:
+            self._session.found_spoiled(spoiled)
+        return spoiled
+
+
+def _never_skipped(trial: TrialSpec) -> Outcome:
+    raise RuntimeError(f"{trial.label}: whatever is left of a grid runs")
+
+
+def once_more(
+    ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], *, share: float
+) -> list[TrialSpec]:
+    """Repetitions of trials whose timing something spoiled, with the node to themselves: of at most `share` of all.
+
+    At least one may be repeated, however few there are, unless `share` is 0; those that were `repeated` before count,
+    and are not repeated again. The number of a trial's attempt does not matter: one that was retried, continued or
+    asked for by `rerun` is as worth repeating. A timing that is too short, or that was shared as asked, would be no
+    better for it.
+    """
+    most = max(1, int(share * len(ran))) if share > 0 else 0
+    faults = {key: found.fault for key, found in judged(list(ends.values())).items()}
+    spoiled = [each for each in ran if faults.get(each.trial_id) is Fault.DISTURBED or _keeps_a_timing(each, ends)]
+    left = most - sum(trial.trial_id in repeated for trial in ran)
+    again = [trial for trial in spoiled if trial.trial_id not in repeated]
+    return list(map(repetition_of, again[: max(0, left)]))
+
+
+def _keeps_a_timing(trial: TrialSpec, ends: Mapping[str, TrialRecord]) -> bool:
+    """Whether its last attempt's own timing was spoiled, so that its row has an earlier one."""
+    return trial.trial_id in ends and bool(ends[trial.trial_id].spoiled)

@@ -1,0 +1,354 @@
+"""A node, and which gangs the nodes could hold; Ray itself would wait forever for a gang that never fits.
+
+A gang in its place, and what it has in common with others: its shape.
+
+Tracks what is free on every node, who may share a node, and where a gang goes: one node before several.
+
+Which kept processes a trial may use: also those of a larger gang, if it has the node to itself anyway.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence, Set
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple
+
+from sweeps.trial import Gang, TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Node:
+    """What one node has in total."""
+
+    name: str
+    cpus: float
+    gpus: float
+    gpu_type: str = ""
+    node_id: str = ""
+    """Ray's identifier of the node, to distinguish nodes on one host; empty if not asked."""
+
+
+def of_type(gpu_type: str, asked: str) -> bool:
+    """Whether a GPU matches the requested type: `H100` matches `NVIDIA H100 80GB HBM3`."""
+    return asked.lower() in gpu_type.lower()
+
+
+def ranks_that_fit(gang: Gang, node: Node) -> int:
+    """How many of the gang's ranks fit on the empty node; a rank never spans nodes or shares a GPU with another.
+
+    The gang must have at most one GPU type.
+    """
+    if gang.gpu_types and not of_type(node.gpu_type, gang.gpu_types[0]):
+        return 0
+    by_cpu = _times(gang.cpus_per_rank, node.cpus) if gang.cpus_per_rank else gang.ranks
+    by_gpu = _times(gang.gpus_per_rank, node.gpus) if gang.gpus_per_rank else gang.ranks
+    return min(by_cpu, by_gpu)
+
+
+def _times(part: float, whole: float) -> int:
+    return math.floor(whole / part + 1e-9)  # 0.3 / 0.1 is 2.9999999999999996
+
+
+def why_infeasible(gang: Gang, nodes: Sequence[Node]) -> str:
+    """Empty if the nodes could hold the whole gang at once, else one line on what is missing."""
+    return next(filter(None, (_missing(part, nodes) for part in gang.parts())), "")
+
+
+def _missing(gang: Gang, nodes: Sequence[Node]) -> str:
+    room = sum(ranks_that_fit(gang, node) for node in nodes)
+    if room >= gang.ranks:
+        return ""
+    kind = f"{gang.gpu_types[0]} GPU" if gang.gpu_types else "GPU"
+    each = _counted(gang.cpus_per_rank, "CPU")
+    each += f" and {_counted(gang.gpus_per_rank, kind)}" if gang.gpus_per_rank else ""
+    each += " (cluster.gpu_type)" if gang.gpu_types else ""
+    have = ", ".join(_described(node, bool(gang.gpu_types)) for node in nodes) or "no nodes"
+    return f"needs {gang.ranks} rank{'s' * (gang.ranks > 1)} of {each}; there is room for {room} ({have})"
+
+
+def _described(node: Node, typed: bool) -> str:
+    kind = f"{node.gpu_type or 'unknown'} GPU" if typed and node.gpus else "GPU"
+    return f"{node.name}: {_counted(node.cpus, 'CPU')}, {_counted(node.gpus, kind)}"
+
+
+def _counted(count: float, what: str) -> str:
+    return f"{count:g} {what}" if count == 1 else f"{count:g} {what}s"
+
+
+UNITS = 10_000
+"""Ray counts resources in ten-thousandths; integers do not accumulate rounding errors."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """What trials must have in common to take one another's place and use one another's processes."""
+
+    gang: Gang
+    timing: str
+
+    def __post_init__(self) -> None:
+        object.__setattr__(
+            self, "_hash", hash((self.gang, self.timing))
+        )  # cached, since shapes are looked up for every trial
+
+    def __hash__(self) -> int:
+        return self._hash  # type: ignore[attr-defined,no-any-return]
+
+    @staticmethod
+    def of(trial: TrialSpec) -> Shape:
+        """The shape of a trial."""
+        return Shape(gang=trial.gang, timing=trial.timing)
+
+    @property
+    def size(self) -> tuple[float, int, int]:
+        """Sort key by which shapes are larger or smaller than others."""
+        return (self.gang.gpus, self.gang.ranks, self.gang.cpus_per_rank)
+
+
+class Held(NamedTuple):
+    """The resources that one rank holds on a node."""
+
+    node: int
+    cpus: int
+    gpus: tuple[tuple[int, int], ...]
+    """(index of the GPU, ten-thousandths of it)"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Placement:
+    """A gang in its place: what each rank holds, rank by rank."""
+
+    shape: Shape
+    held: tuple[Held, ...]
+
+    @cached_property
+    def nodes(self) -> tuple[int, ...]:
+        """Each rank's node, by its number."""
+        return tuple(held.node for held in self.held)
+
+    def moved(self, before: Sequence[Node], now: Sequence[Node]) -> Placement:
+        """The same placement among other nodes; it holds nothing if one of its own is gone."""
+        numbers = {(node.name, node.node_id): number for number, node in enumerate(now)}
+        places = [numbers.get((before[held.node].name, before[held.node].node_id)) for held in self.held]
+        there = (held._replace(node=place) for held, place in zip(self.held, places, strict=True) if place is not None)
+        return Placement(shape=self.shape, held=tuple(there) if None not in places else ())
+
+
+def devices(shape: Shape) -> int:
+    """Ten-thousandths of GPUs that a rank occupies; a timed fraction of a GPU occupies all of it."""
+    gpus = shape.gang.gpus_per_rank
+    return units_of(gpus if shape.timing == "shared" else math.ceil(gpus))
+
+
+def units_of(amount: float) -> int:
+    """An amount of a resource in ten-thousandths."""
+    return round(amount * UNITS)
+
+
+def weight(shape: Shape, nodes: Sequence[Node]) -> float:
+    """GPUs that a gang occupies, or cores if there are no GPUs."""
+    gang = shape.gang
+    if any(node.gpus for node in nodes):
+        return gang.ranks * devices(shape) / UNITS
+    return float(gang.ranks * gang.cpus_per_rank)
+
+
+class _Free(NamedTuple):
+    """What is free on a node; nodes with equal values are interchangeable for every gang."""
+
+    spare: int
+    """Over all GPUs."""
+    cpus: int
+    gpus: tuple[int, ...]
+    """Of each GPU, the emptiest first."""
+    mode: str
+    """The timing mode of the gangs on the node; empty if there are none."""
+    gpu_type: str
+
+
+class Occupancy:
+    """What is free on each node.
+
+    A node is in one timing mode at a time: an `exclusive` gang is alone on its nodes, `device` gangs share a node
+    but no device, and `shared` gangs share devices, so that gangs without valid timings cannot spoil others' timings.
+    A gang that fits on one node never spans several, even if it has to wait: that would be a different
+    measurement. One that fits on no single node takes the emptiest nodes.
+    """
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self.nodes = tuple(nodes)
+        self._cpus = [units_of(node.cpus) for node in nodes]
+        self._gpus = [[UNITS] * int(node.gpus) for node in nodes]
+        self._tenants: list[list[Placement]] = [[] for _ in nodes]
+        self._free = [self._look(index) for index in range(len(nodes))]
+        self._empty = tuple(self._free)
+        self._alike: dict[_Free, dict[int, None]] = {}
+        for index, free in enumerate(self._free):
+            self._alike.setdefault(free, {})[index] = None
+        self._rooms: dict[Shape, dict[_Free, int]] = {}
+        self._on_one: dict[Shape, bool] = {}
+
+    def place(self, shape: Shape, without: Set[int] = frozenset()) -> Placement | None:
+        """Where the gang may start now, not using these nodes; None if it has to wait. Changes nothing."""
+        chosen: list[tuple[int, int]] = []
+        for part in shape.gang.parts():
+            found = self._choose(Shape(gang=part, timing=shape.timing), without)
+            if found is None:
+                return None
+            chosen += found
+        return self._fill(shape, chosen)
+
+    def take(self, placement: Placement) -> None:
+        """Occupy the gang's placement."""
+        for held in placement.held:
+            self._cpus[held.node] -= held.cpus
+            for gpu, units in held.gpus:
+                self._gpus[held.node][gpu] -= units
+        for node in set(placement.nodes):
+            self._tenants[node].append(placement)
+            self._refresh(node)
+
+    def release(self, placement: Placement) -> None:
+        """Free the gang's placement."""
+        for held in placement.held:
+            self._cpus[held.node] += held.cpus
+            for gpu, units in held.gpus:
+                self._gpus[held.node][gpu] += units
+        for node in set(placement.nodes):
+            self._tenants[node].remove(placement)
+            self._refresh(node)
+
+    def tenants(self, node: int) -> Sequence[Placement]:
+        """The gangs on the node."""
+        return self._tenants[node]
+
+    def ranks_when_empty(self, shape: Shape, node: int) -> int:
+        """How many of the gang's ranks fit on the node when it is empty."""
+        return self._room(shape, self._empty[node])
+
+    def ranks_without(self, shape: Shape, node: int, leaving: Sequence[Placement]) -> int:
+        """How many of the gang's ranks would fit on the node without these placements."""
+        cpus, gpus = self._cpus[node], list(self._gpus[node])
+        for held in (held for placement in leaving for held in placement.held if held.node == node):
+            cpus += held.cpus
+            for gpu, units in held.gpus:
+                gpus[gpu] += units
+        staying = [each for each in self._tenants[node] if all(each is not gone for gone in leaving)]
+        mode = staying[0].shape.timing if staying else ""
+        gpus.sort(reverse=True)
+        return _ranks(shape, _Free(sum(gpus), cpus, tuple(gpus), mode, self.nodes[node].gpu_type))
+
+    def could_hold(self, shape: Shape) -> bool:
+        """Whether the gang fits on all nodes together when they are empty."""
+        return not why_infeasible(shape.gang, self.nodes)
+
+    def fits_one_node(self, shape: Shape) -> bool:
+        """Whether any single node could hold the whole gang."""
+        if shape not in self._on_one:
+            self._on_one[shape] = any(self._room(shape, free) >= shape.gang.ranks for free in set(self._empty))
+        return self._on_one[shape]
+
+    def _choose(self, shape: Shape, without: Set[int]) -> list[tuple[int, int]] | None:
+        """(node, ranks on it) for a gang of one type of GPU."""
+        ranks, known = shape.gang.ranks, self._rooms.setdefault(shape, {})
+        rooms = [(known[free] if free in known else self._room(shape, free), free) for free in self._alike]
+        if self.fits_one_node(shape):
+            fullest = sorted(free for room, free in rooms if room >= ranks)
+            nodes = (node for free in fullest for node in self._latest(free, without))
+            return next(([(node, ranks)] for node in nodes), None)
+        chosen: list[tuple[int, int]] = []
+        for room, free in sorted((pair for pair in rooms if pair[0]), reverse=True):
+            for node in self._latest(free, without):
+                chosen.append((node, min(room, ranks)))
+                ranks -= chosen[-1][1]
+                if not ranks:
+                    return chosen
+        return None
+
+    def _latest(self, free: _Free, without: Set[int]) -> Iterator[int]:
+        """The nodes in this state, most recently changed first: their processes are warm."""
+        return (node for node in reversed(self._alike[free]) if node not in without)
+
+    def _fill(self, shape: Shape, chosen: Iterable[tuple[int, int]]) -> Placement:
+        gang, held = shape.gang, []
+        for node, ranks in chosen:
+            if shape.timing == "exclusive":  # the first of its ranks there holds the whole node
+                everything = tuple((gpu, units) for gpu, units in enumerate(self._gpus[node]))
+                held += [Held(node, self._cpus[node], everything), *[Held(node, 0, ())] * (ranks - 1)]
+                continue
+            gpus = list(self._gpus[node])
+            for _ in range(ranks):
+                held.append(Held(node, gang.cpus_per_rank * UNITS, tuple(_take(gpus, devices(shape)))))
+        return Placement(shape=shape, held=tuple(held))
+
+    def _room(self, shape: Shape, free: _Free) -> int:
+        known = self._rooms.setdefault(shape, {})
+        if free not in known:
+            known[free] = _ranks(shape, free)
+        return known[free]
+
+    def _look(self, node: int) -> _Free:
+        tenants = self._tenants[node]
+        mode = tenants[0].shape.timing if tenants else ""
+        gpus = tuple(sorted(self._gpus[node], reverse=True))
+        return _Free(sum(gpus), self._cpus[node], gpus, mode, self.nodes[node].gpu_type)
+
+    def _refresh(self, node: int) -> None:
+        before = self._alike[self._free[node]]
+        del before[node]
+        if not before:
+            del self._alike[self._free[node]]
+        self._free[node] = self._look(node)
+        self._alike.setdefault(self._free[node], {})[node] = None
+
+
+def _ranks(shape: Shape, free: _Free) -> int:
+    """How many of the gang's ranks fit into what is free."""
+    gang = shape.gang
+    if free.mode and (shape.timing == "exclusive" or free.mode != shape.timing):
+        return 0
+    if gang.gpu_types and not of_type(free.gpu_type, gang.gpu_types[0]):
+        return 0
+    by_cpu = free.cpus // (gang.cpus_per_rank * UNITS) if gang.cpus_per_rank else gang.ranks
+    each = devices(shape)
+    if not each:
+        return min(gang.ranks, by_cpu)
+    if each < UNITS:
+        return min(gang.ranks, by_cpu, sum(units // each for units in free.gpus))
+    return min(gang.ranks, by_cpu, sum(units == UNITS for units in free.gpus) // (each // UNITS))
+
+
+def _take(free: list[int], units: int) -> Iterator[tuple[int, int]]:
+    """Take whole GPUs, or a fraction of the fullest one with enough room, as Ray does."""
+    if not units:
+        return
+    if units < UNITS:
+        gpu = min((index for index, left in enumerate(free) if left >= units), key=lambda index: free[index])
+        free[gpu] -= units
+        yield gpu, units
+        return
+    for gpu in [index for index, left in enumerate(free) if left == UNITS][: units // UNITS]:
+        free[gpu] = 0
+        yield gpu, UNITS
+
+
+def kept_gang(shape: Shape, shapes: Iterable[Shape], nodes: Sequence[Node]) -> Gang:
+    """The gang whose place a trial of this shape takes: its own, or the largest of `shapes` that can serve it.
+
+    `nodes` has the node of each rank. A larger gang can serve an exclusive trial on one node: the first ranks
+    run the trial, the others idle, and no process has to start when the shape changes. The gang must fit that node,
+    and its ranks must be like the trial's. The result is the same for all shapes that share a place.
+    """
+    own, there = shape.gang, set(nodes)
+    if shape.timing != "exclusive" or len(there) != 1 or len(own.gpu_types) > 1:
+        return own
+    alike = (
+        each.gang
+        for each in shapes
+        if each.timing == "exclusive"
+        and replace(each.gang, ranks=own.ranks) == own
+        and not why_infeasible(each.gang, tuple(there))
+    )
+    return max([own, *alike], key=lambda gang: gang.ranks)

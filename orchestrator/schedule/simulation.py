@@ -1,0 +1,104 @@
+"""Simulates a schedule without running it.
+
+A forecast of the trials on these nodes: when each starts and ends, and how many GPU-hours they take.
+"""
+
+from __future__ import annotations
+
+import heapq
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from orchestrator.schedule.cluster import Node, Placement, Shape, weight
+from orchestrator.schedule.scheduler import Expected, Scheduler
+from sweeps.trial import TrialSpec
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stay:
+    """A trial in its place and time, in seconds from the sweep's start."""
+
+    trial: TrialSpec
+    placement: Placement
+    start_s: float
+    end_s: float
+
+
+def simulate(
+    trials: Sequence[TrialSpec],
+    nodes: Sequence[Node],
+    expected_s: Expected,
+    takes_s: Callable[[TrialSpec], float],
+    *,
+    seed_by_seed: bool = False,
+) -> list[Stay]:
+    """The stays in order of their starts if trials take `takes_s` instead of the expected `expected_s`.
+
+    Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.schedule.scheduler.stretches`.
+    """
+    scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
+    stays: list[Stay] = []
+    ends: list[tuple[float, int]] = []
+    now_s = 0.0
+    while scheduler or ends:
+        while start := scheduler.next(now_s):
+            end_s = now_s + takes_s(start.trial)
+            heapq.heappush(ends, (end_s, len(stays)))
+            stays.append(Stay(trial=start.trial, placement=start.placement, start_s=now_s, end_s=end_s))
+        now_s, index = heapq.heappop(ends)
+        scheduler.ended(stays[index].trial.trial_id)
+    return stays
+
+
+def makespan_s(stays: Sequence[Stay]) -> float:
+    """From the first start to the last end."""
+    return max((stay.end_s for stay in stays), default=0.0)
+
+
+def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: Callable[[TrialSpec], float]) -> float:
+    """A lower bound for any order: max(Σ GPU-seconds / GPUs, longest trial); counts cores if there are no GPUs."""
+    have = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes)
+    weights = {shape: weight(shape, nodes) for shape in set(map(Shape.of, trials))}
+    work = sum(weights[Shape.of(trial)] * takes_s(trial) for trial in trials)
+    return max(work / have, max(map(takes_s, trials), default=0.0))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Forecast:
+    """The schedule, simulated with the known durations of trials."""
+
+    stays: Sequence[Stay]
+    """In the order of starting; in seconds if any duration is known."""
+    expected_s: Expected
+
+    @staticmethod
+    def of(
+        trials: Sequence[TrialSpec], nodes: Sequence[Node], expected_s: Expected, *, seed_by_seed: bool = False
+    ) -> Forecast:
+        """The forecast; a trial of unknown duration is assumed to take the median of the known ones."""
+        known = [seconds for trial in trials if (seconds := expected_s(trial)) is not None]
+        typical_s = statistics.median(known) if known else 1.0
+
+        def takes_s(trial: TrialSpec) -> float:
+            seconds = expected_s(trial)
+            return typical_s if seconds is None else seconds
+
+        stays = simulate(trials, nodes, expected_s, takes_s, seed_by_seed=seed_by_seed)
+        return Forecast(stays=stays, expected_s=expected_s)
+
+    @property
+    def unknown(self) -> int:
+        """Trials of unknown duration."""
+        return sum(self.expected_s(stay.trial) is None for stay in self.stays)
+
+    @property
+    def makespan_s(self) -> float | None:
+        """From the first start to the last end; None if no duration is known."""
+        return None if self.stays and self.unknown == len(self.stays) else makespan_s(self.stays)
+
+    @property
+    def gpu_hours(self) -> float:
+        """GPU-hours of the trials whose duration is known."""
+        known = ((stay.trial.gpus_held, self.expected_s(stay.trial)) for stay in self.stays)
+        return sum(gpus * seconds for gpus, seconds in known if seconds is not None) / 3600

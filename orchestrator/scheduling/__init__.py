@@ -1,1 +1,0 @@
-"""Which trial starts next, and on which node: no clock, no processes, only values."""

@@ -1,1 +1,0 @@
-"""Where a sweep's files are, how they are written durably, and who may write them."""

@@ -1,0 +1,151 @@
+"""The layout of a results directory: the only place that names its paths."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from orchestrator.store.files import make_directory, refuse_link
+
+TRIAL_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+JOURNAL = "journal.jsonl"
+CONFIG, METRICS, TRACE, TELEMETRY = "config.yaml", "metrics.jsonl", "trace.txt", "telemetry.parquet"
+"""Files in the folder of a trial."""
+KEPT = "kept"
+"""Folder in a trial's: the files of its valid row, while a further attempt writes its own."""
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The results directory of one sweep. Names paths without touching them; only `create` makes directories."""
+
+    root: Path
+    set_aside: frozenset[str] = frozenset()
+    """For readers: trials in the middle of a further attempt, of which the files kept for the valid row are read."""
+
+    @property
+    def journal(self) -> Path:
+        """The journal, from which everything else can be rebuilt."""
+        return self.root / JOURNAL
+
+    @property
+    def quarantine(self) -> Path:
+        """Damaged lines removed from the journal."""
+        return quarantine_of(self.journal)
+
+    @property
+    def lock(self) -> Path:
+        """Locked while a driver owns the directory; the file itself stays."""
+        return self.root / "lock"
+
+    @property
+    def owner(self) -> Path:
+        """Who holds the lock; stale if nobody does."""
+        return self.root / "owner.json"
+
+    @property
+    def trials(self) -> Path:
+        """A directory for each trial."""
+        return self.root / "trials"
+
+    @property
+    def tables(self) -> Path:
+        """Tables for programs (CSV, Parquet) and for people (Markdown)."""
+        return self.root / "tables"
+
+    def table(self, name: str) -> Path:
+        """A file among the tables, such as `summary.csv` or `speedup.md`."""
+        return self.tables / name
+
+    @property
+    def page(self) -> Path:
+        """The report as one self-contained HTML file."""
+        return self.root / "report.html"
+
+    @property
+    def document(self) -> Path:
+        """The report as Markdown."""
+        return self.root / "report.md"
+
+    @property
+    def pictures(self) -> Path:
+        """The report's pictures as SVG and PNG, and their data as CSV."""
+        return self.root / "report"
+
+    @property
+    def report_trace(self) -> Path:
+        """The traceback of the last failure to make the report."""
+        return self.root / "report_trace.txt"
+
+    def trial(self, trial_id: str) -> Path:
+        """One trial's directory. Raises ValueError for an id that could lead out of the results directory."""
+        if not TRIAL_ID.fullmatch(trial_id):
+            raise ValueError(f"{trial_id!r} is not a trial id: 1 to 64 of letters, digits, '_' and '-'")
+        return self.trials / trial_id
+
+    def config(self, trial_id: str) -> Path:
+        """The resolved config of one trial."""
+        return self._file(trial_id, CONFIG)
+
+    def trace(self, trial_id: str) -> Path:
+        """The traceback of one trial's latest failed attempt."""
+        return self._file(trial_id, TRACE)
+
+    def metrics(self, trial_id: str) -> Path:
+        """The learning curve of one trial's latest attempt."""
+        return self._file(trial_id, METRICS)
+
+    def telemetry(self, trial_id: str) -> Path:
+        """The telemetry samples of one trial's devices."""
+        return self._file(trial_id, TELEMETRY)
+
+    def _file(self, trial_id: str, name: str) -> Path:
+        folder = self.trial(trial_id)
+        kept = folder / KEPT / name
+        return kept if trial_id in self.set_aside and kept.exists() else folder / name
+
+    def checkpoint(self, trial_id: str) -> Path:
+        """The folder for checkpoints from which the next attempt continues."""
+        return self.trial(trial_id) / "checkpoint"
+
+    def create(self) -> None:
+        """Create the directories of a sweep, private to their owner.
+
+        The root may be a link, for example to a larger disk. Raises OSError if one of the others is a link, which
+        somebody who passed on the directory may have planted.
+        """
+        if not self.root.is_dir():
+            make_directory(self.root)
+        for directory in (self.trials, self.tables):
+            make_directory(directory)
+
+    def remove_if_unused(self) -> None:
+        """Remove what `create` and the driver's start have made, unless something was added."""
+        own = {self.journal, self.lock, self.trials, self.tables}
+        used = self.journal.exists() and self.journal.stat().st_size > 0
+        if used or set(self.root.iterdir()) - own or any(self.trials.iterdir()) or any(self.tables.iterdir()):
+            return
+        for directory in (self.trials, self.tables):
+            directory.rmdir()
+        for file in (self.journal, self.lock):
+            file.unlink(missing_ok=True)
+        self.root.rmdir()
+
+    def refuse_links(self, trial_id: str) -> None:
+        """Raise OSError if one of a trial's directories is a link."""
+        for directory in (self.trial(trial_id), self.checkpoint(trial_id)):
+            refuse_link(directory)
+
+
+def quarantine_of(journal: Path) -> Path:
+    """The quarantine file of a journal."""
+    return journal.with_name(f"{journal.name}.quarantine")
+
+
+def results_below(folder: Path) -> list[str]:
+    """The results folders of several sweeps in this folder; empty if it is a results folder itself."""
+    if Layout(folder).journal.exists():
+        return []
+    return sorted(str(journal.parent) for journal in folder.glob(f"*/{JOURNAL}"))

@@ -1,0 +1,116 @@
+"""The lock on a results directory, which at most one driver holds."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import time
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from types import TracebackType
+
+import psutil
+from filelock import FileLock, Timeout
+
+from orchestrator.store.failpoints import Moment, reached
+from orchestrator.store.files import write_durably
+from orchestrator.store.layout import Layout
+
+_GRACE_S = 1.0
+"""How long a new owner may take between locking the directory and writing its name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Owner:
+    """The driver that holds a results directory."""
+
+    host: str
+    pid: int
+    started: str
+    """UTC, ISO 8601."""
+
+    @staticmethod
+    def me() -> Owner:
+        """The calling process."""
+        return Owner(host=platform.node(), pid=os.getpid(), started=datetime.now(UTC).isoformat(timespec="seconds"))
+
+    def may_live(self) -> bool:
+        """False only if the process is known to have ended, which can be known only on its own host."""
+        return self.host != platform.node() or psutil.pid_exists(self.pid)
+
+
+class LockedError(RuntimeError):
+    """Another driver holds the results directory; `owner` is None if it has not written its name."""
+
+    def __init__(self, root: Path, owner: Owner | None) -> None:
+        self.owner = owner
+        who = f"process {owner.pid} on host {owner.host} since {owner.started}" if owner else "a driver without a name"
+        super().__init__(f"{root} is in use by {who}; wait for it, stop it, or choose another results_dir")
+
+
+class DirectoryLock:
+    """Context manager that locks a results directory.
+
+    The kernel holds the lock (flock) and releases it if the owner dies; the owner file only names the owner. Raises
+    LockedError at once, without waiting, if another driver holds the lock.
+    """
+
+    def __init__(self, layout: Layout, *, made: bool = False) -> None:
+        """`made`: whether this driver created the directory, and removes it again if it remains unused."""
+        self._layout = layout
+        self._made = made
+        self._lock = FileLock(layout.lock, mode=0o600)
+
+    def __enter__(self) -> DirectoryLock:
+        self._layout.create()
+        try:
+            self._lock.acquire(blocking=False)
+        except (Timeout, FileNotFoundError):  # or another driver has just removed the unused directory
+            raise LockedError(self._layout.root, _owner(self._layout.owner)) from None
+        reached(Moment.LOCKED)
+        try:
+            write_durably(self._layout.owner, json.dumps(asdict(Owner.me())).encode())
+        except BaseException:
+            self._lock.release()
+            raise
+        reached(Moment.SIGNED)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._layout.owner.unlink(missing_ok=True)
+            if self._made:
+                with suppress(OSError):  # NFS keeps an open lock file under another name, or another driver has started
+                    self._layout.remove_if_unused()
+        finally:
+            self._lock.release()
+
+
+def owner_alive(layout: Layout) -> Owner | None:
+    """The owner of the directory, unless its process is known to be dead."""
+    owner = _read(layout.owner)
+    return owner if owner and owner.may_live() else None
+
+
+def _owner(path: Path) -> Owner | None:
+    """The owner; waits briefly if the file names a dead process, because the new owner is about to write its name."""
+    deadline = time.monotonic() + _GRACE_S
+    while True:
+        owner = _read(path)
+        if owner and owner.may_live():
+            return owner
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(0.005)
+
+
+def _read(path: Path) -> Owner | None:
+    try:
+        return Owner(**json.loads(path.read_bytes()))
+    except (FileNotFoundError, ValueError, TypeError):
+        return None

@@ -1,0 +1,99 @@
+"""Reads figures from sources that may be missing or fail at any time; a missing figure is empty, never 0.
+
+The telemetry of one rank's trial: samples of its devices, its phases, and foreign load.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+Read = Callable[[], Mapping[str, float]]
+"""Reads a source once; returns figures by column name."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """A source that is read with one call."""
+
+    name: str
+    """The name used in warnings."""
+    read: Read
+    counts: bool = False
+    """Whether its figures are counters, which may be read less often."""
+
+
+class Tap:
+    """Reads several sources repeatedly. A source that fails is not read again, and its columns stay empty.
+
+    Errors in `not_offered` mean that a source does not exist here; any other error is a failure, and `failure` holds
+    the first one.
+    """
+
+    def __init__(self, sources: Sequence[Source], not_offered: tuple[type[Exception], ...]) -> None:
+        self.sources = list(sources)
+        """The sources that are still read."""
+        self._not_offered = not_offered
+        self.failure = ""
+
+    def read(self, *, counters: bool = True) -> dict[str, float]:
+        """The current figures of all remaining sources, counters only if asked for. Never raises."""
+        found: dict[str, float] = {}
+        for source in [each for each in self.sources if counters or not each.counts]:
+            try:
+                found |= source.read()
+            except self._not_offered:
+                self.sources.remove(source)
+            except Exception as error:
+                self.sources.remove(source)
+                self.failure = self.failure or f"{source.name}: {error or type(error).__name__}"
+        return found
+
+
+TRAINING, WINDOW = "training", "window"
+"""Phases by which trials are timed: see `trainables.context.Context.phase`."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Readings:
+    """The telemetry of one rank's trial. Times are seconds since sampling began."""
+
+    rank: int
+    host: str
+    cores: int
+    """How many cores this process may use."""
+    series: Mapping[str, Mapping[str, array[float]]]
+    """By device, then by column; every device has `time_s`. NaN means not measured."""
+    phases: Sequence[tuple[float, str]]
+    """The start and name of each phase; the name is empty between phases."""
+    foreign_load: Mapping[str, float | str]
+    """Foreign load in the timed part; empty if nothing was timed."""
+    failure: str
+    """The first source that failed, and how; empty if none did."""
+    ticks: int
+    """How many samples the thread took."""
+    machine: str = ""
+    """See `machine.machine_id`."""
+
+    @property
+    def where(self) -> tuple[str, str]:
+        """A key that is the same for all ranks of one machine."""
+        return self.host, self.machine
+
+
+class Series:
+    """Columns of one device, extended row by row; missing values are filled with NaN."""
+
+    def __init__(self) -> None:
+        self.columns: dict[str, array[float]] = {"time_s": array("d")}
+
+    def add(self, time_s: float, row: Mapping[str, float]) -> None:
+        """Append a row."""
+        rows = len(self.columns["time_s"])
+        for name in row:
+            if name not in self.columns:
+                self.columns[name] = array("d", [math.nan]) * rows
+        for name, column in self.columns.items():
+            column.append(time_s if name == "time_s" else row.get(name, math.nan))

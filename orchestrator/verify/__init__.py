@@ -1,1 +1,0 @@
-"""Checks a results directory for damage and contradictions."""

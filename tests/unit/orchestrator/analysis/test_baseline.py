@@ -1,0 +1,126 @@
+"""Which cell each cell is compared with: rules that hold whatever the rows and their order."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.analysis.baseline import MACHINES, MIXED, Comparison, baseline_cells, same_machines
+from orchestrator.analysis.trials import collect
+from orchestrator.store.record import TrialRecord
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def cell(gpus: int, batch: int, status: str = "ok", model: str = "H200") -> dict[str, Any]:
+    return {
+        "cell_id": f"{gpus}-{batch}-{model}",
+        "gpus": gpus,
+        "device_batch_size": batch,
+        "global_batch_size": gpus * batch,
+        "status": status,
+        "device_model": model,
+        MIXED: False,
+    }
+
+
+CELLS = pd.DataFrame(
+    [
+        cell(1, 32, "oom"),
+        *(cell(gpus, batch) for gpus in (2, 4, 8) for batch in (32, 64)),
+        *(cell(gpus, 32, model="A100") for gpus in (1, 2)),
+    ]
+)
+
+
+def compared(cells: pd.DataFrame, **named: Any) -> dict[str, Any]:
+    """The baseline of each cell, as weak scaling has it."""
+    found = baseline_cells(cells, ["device_model", "device_batch_size"], named)
+    return dict(zip(cells["cell_id"], found, strict=True))
+
+
+@given(st.permutations(range(len(CELLS))))
+def test_a_cell_has_the_same_baseline_in_whatever_order_trials_ended(order: list[int]) -> None:
+    shuffled = CELLS.iloc[order]
+    found = compared(shuffled)
+    assert {each: found[each] for each in ("1-32-H200", "8-32-H200", "8-64-H200", "2-32-A100")} == {
+        "1-32-H200": "2-32-H200",
+        "8-32-H200": "2-32-H200",
+        "8-64-H200": "2-64-H200",
+        "2-32-A100": "1-32-A100",
+    }
+
+
+def test_a_baseline_named_by_one_side_of_the_batch_is_that_of_all_batches() -> None:
+    found = compared(CELLS, global_batch_size=128)
+    assert {base for each, base in found.items() if each.endswith("H200")} == {"2-64-H200"}
+    assert pd.isna(found["2-32-A100"]), "no A100 has that batch"
+
+
+def test_rules_that_are_one_training_at_the_reference_batch_share_the_cell_that_ran() -> None:
+    ran = [("none", 32, 1.0), ("none", 64, 1.0), ("sqrt", 64, 1.0), ("sqrt", 64, 2.0), ("adascale", 64, 1.0)]
+    ran += [("linear", 32, 1.0), ("linear", 64, 1.0)]
+    cells = pd.DataFrame(
+        cell(1, batch) | {"cell_id": f"{rule}-{batch}-{times}", "lr_rule": rule, "lr_multiplier": times, "sweep": "s"}
+        for rule, batch, times in ran
+    )
+    found = Comparison(scaling="weak", reference_batch_size=32).references(cells)
+    compared_with = dict(zip(cells["cell_id"], found, strict=True))
+    assert compared_with["none-64-1.0"] == "none-32-1.0" and compared_with["linear-64-1.0"] == "linear-32-1.0"
+    assert compared_with["sqrt-64-1.0"] in ("none-32-1.0", "linear-32-1.0"), "its own did not run"
+    assert pd.isna(compared_with["sqrt-64-2.0"]) and pd.isna(compared_with["adascale-64-1.0"])
+
+
+def test_a_warm_up_that_is_left_out_at_the_reference_batch_shares_the_cell_of_another() -> None:
+    ran = [("none", 32, 0), ("linear", 64, 0), ("linear", 64, 5), ("lars", 32, 0), ("lars", 64, 5), ("lars", 64, 0)]
+    cells = pd.DataFrame(
+        cell(1, batch)
+        | {"cell_id": f"{rule}-{batch}-{warmup}", "lr_rule": rule, "lr_multiplier": 1.0, "sweep": "s"}
+        | {"warmup_epochs": warmup}
+        for rule, batch, warmup in ran
+    )
+    axes = {"warmup_epochs": "warmup_epochs"}
+    found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(cells)
+    assert found.tolist() == ["none-32-0"] * 3 + ["lars-32-0"] * 3
+
+    own = cells[:1].assign(cell_id="linear-32-5", lr_rule="linear", warmup_epochs=5)
+    both = pd.concat([cells, own], ignore_index=True)
+    found = Comparison(scaling="weak", reference_batch_size=32, axis_columns=axes).references(both)
+    assert found[:3].tolist() == ["none-32-0", "linear-32-5", "linear-32-5"], "its own rule, where that ran"
+
+
+def test_a_cell_of_several_device_models_is_compared_with_none_in_accuracy_either(record_of: RecordOf) -> None:
+    records = [record_of(1, s, metrics={"accuracy": 0.9}) for s in range(2)]
+    records += [record_of(2, s, metrics={"accuracy": 0.9}, provenance={"device_model": f"GPU {s}"}) for s in range(2)]
+    cells = collect(records, scaling="weak", reference_batch_size=32)[1].set_index("cell_id")
+    assert cells["reference_cell_id"]["1-32-none"] == "1-32-none" and pd.isna(cells["reference_cell_id"]["2-32-none"])
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "same"),
+    [
+        ({"host": "a", "machine": "1"}, {"host": "b", "machine": "1"}, True),  # two containers of one machine
+        ({"host": "node", "machine": "1"}, {"host": "node", "machine": "2"}, False),  # two machines of one name
+        ({"host": "a"}, {"host": "a", "machine": "1"}, True),  # an earlier version knew no ids
+        ({"host": "a"}, {"host": "b", "machine": "1"}, False),
+        ({}, {"host": "a", "machine": "1"}, None),
+    ],
+)
+def test_machines_are_told_by_their_ids_and_by_names_only_where_there_is_none(
+    own: dict[str, str], other: dict[str, str], same: bool | None
+) -> None:
+    def ran(cell_id: str, on: dict[str, str]) -> dict[str, Any]:
+        known = [frozenset([on[name]]) if name in on else frozenset() for name in ("host", "machine")]
+        return {"cell_id": cell_id, "baseline_cell_id": "base", **dict(zip(MACHINES, known, strict=True))}
+
+    found = same_machines(pd.DataFrame([ran("base", other), ran("cell", own)]))
+    assert found[0] and (found[1] is pd.NA if same is None else bool(found[1]) is same)
+
+
+def test_a_cell_that_is_not_ok_is_no_baseline_however_few_gpus_it_has() -> None:
+    alone = pd.DataFrame([cell(1, 32, Status.DIVERGED.value), cell(2, 32, Status.FAILED.value)])
+    assert baseline_cells(alone, ["device_batch_size"], {}).isna().all()

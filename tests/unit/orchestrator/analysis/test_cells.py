@@ -1,0 +1,536 @@
+"""The summary of 2 GPU counts × 2 LR rules × 3 seeds, worked out by hand, with trials that went wrong.
+
+What it takes to reach the target, worked out by hand.
+
+What accuracies show against a margin, worked out by hand.
+
+Seeds of cells side by side; what tests see of a difference is what its interval shows.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from scipy import stats
+
+from orchestrator.analysis.baseline import Comparison
+from orchestrator.analysis.cells import COLUMNS, Differences, by_cell, further_axes, summary_frame
+from orchestrator.analysis.trials import collect
+from orchestrator.store.record import TrialRecord
+from orchestrator.tables.accuracy import accuracy_markdown
+from orchestrator.tables.speedup import speedup_markdown
+from sweeps.errors import MistakesError
+from sweeps.status import Status
+
+T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom
+T1 = 12.706204736432095  # and with 1
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def measured(samples_per_s: float, accuracy: float, **other: float) -> dict[str, float]:
+    epoch_s = 1000 / samples_per_s
+    return {"samples_per_s": samples_per_s, "epoch_s": epoch_s, "accuracy": accuracy, **other}
+
+
+@pytest.fixture
+def sweep(record_of: RecordOf) -> list[TrialRecord]:
+    def oom(seed: int) -> TrialRecord:
+        return record_of(2, seed, Status.OOM, lr_rule="linear", note="CUDA out of memory", wall_s=3.0)
+
+    return [
+        record_of(1, 0, metrics=measured(100, 0.90, time_to_target_s=8, peak_memory_gb=1.0)),
+        record_of(1, 1, metrics=measured(200, 0.91, time_to_target_s=8, peak_memory_gb=1.5)),
+        record_of(1, 2, metrics=measured(400, 0.92, time_to_target_s=8, peak_memory_gb=1.2)),
+        record_of(2, 0, metrics=measured(200, 0.90, time_to_target_s=4)),
+        record_of(2, 1, metrics=measured(400, 0.90, time_to_target_s=4)),
+        record_of(2, 2, metrics=measured(1200, 0.90, time_to_target_s=4)),
+        record_of(1, 0, lr_rule="linear", metrics=measured(100, 0.8)),
+        record_of(1, 1, lr_rule="linear", metrics=measured(100, 0.8, time_to_target_s=9)),
+        # seed 2 is missing
+        record_of(2, 0, lr_rule="linear", metrics=measured(150, 0.9)),
+        oom(1),
+        record_of(2, 2, Status.DIVERGED, lr_rule="linear", note="loss is nan", metrics={"accuracy": 0.1}),
+    ]
+
+
+@pytest.fixture
+def cells(sweep: list[TrialRecord]) -> pd.DataFrame:
+    summary = collect(sweep, scaling="weak", reference_batch_size=32, price_per_gpu_hour=3.6)[1]
+    return summary.set_index("cell_id")
+
+
+def interval(row: Any, column: str) -> tuple[float, float, float]:
+    return row[column], row[f"{column}_lo"], row[f"{column}_hi"]
+
+
+def test_the_columns_others_rely_on_come_first(sweep: list[TrialRecord]) -> None:
+    written = (
+        "sweep cell_id baseline_cell_id gpus device strategy global_batch_size device_batch_size lr_rule"
+        " lr_multiplier lr status n_seeds n_ok first_epoch_s epoch_s epoch_s_lo epoch_s_hi train_s samples_per_s"
+        " samples_per_s_lo samples_per_s_hi speedup speedup_lo speedup_hi efficiency efficiency_lo efficiency_hi"
+        " scaling accuracy accuracy_lo accuracy_hi val_accuracy time_to_target_s speedup_to_target wall_s energy_j"
+        " energy_j_per_sample cost peak_memory_gb gpu_util power_w timing_valid note"
+    )
+    summary = collect(sweep, scaling="weak")[1]
+    assert list(summary.columns)[: len(COLUMNS)] == written.split()
+    assert list(summary["cell_id"]) == ["1-32-none", "1-32-linear", "2-32-none", "2-32-linear"]
+
+
+def test_the_baseline_cell(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["1-32-none"]
+    half = T2 * math.log(2) / math.sqrt(3)
+    assert interval(row, "samples_per_s") == pytest.approx((200, 200 * math.exp(-half), 200 * math.exp(half)))
+    assert interval(row, "epoch_s") == pytest.approx((5, 5 * math.exp(-half), 5 * math.exp(half)))
+    assert interval(row, "accuracy") == pytest.approx((0.91, 0.91 - T2 * 0.01 / 3**0.5, 0.91 + T2 * 0.01 / 3**0.5))
+    assert interval(row, "speedup") == interval(row, "efficiency") == (1, 1, 1)
+    assert (row["status"], row["n_seeds"], row["n_ok"], row["baseline_cell_id"]) == ("ok", 3, 3, "1-32-none")
+    assert (row["device"], row["scaling"], row["peak_memory_gb"]) == ("NVIDIA H200", "weak", 1.5)
+    assert (row["wall_s"], row["cost"]) == pytest.approx((10, 0.01))
+    assert row["timing_valid"] and row["note"] == "straggler: this trial took 2.0 times as long as its cell's median"
+    assert row[["energy_j", "gpu_util", "power_w", "val_accuracy", "first_epoch_s"]].isna().all()
+
+
+def test_speedup_is_paired_by_seed(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["2-32-none"]
+    # log ratios ln 2, ln 2, ln 3: mean ln 12 / 3, s = (ln 3 − ln 2) / √3
+    half = T2 * math.log(1.5) / 3
+    point = 12 ** (1 / 3)
+    expected = [point, point * math.exp(-half), point * math.exp(half)]
+    assert interval(row, "speedup") == pytest.approx(expected)
+    assert interval(row, "efficiency") == pytest.approx([each / 2 for each in expected])
+    assert row["speedup"] == pytest.approx(row["samples_per_s"] / cells.loc["1-32-none", "samples_per_s"])
+    assert row["speedup_to_target"] == pytest.approx(2)
+    assert row["cost"] == pytest.approx(0.02)
+    # Differences −.00, −.01, −.02 against the reference batch of 32, paired by seed.
+    half = T2 * 0.01 / math.sqrt(3)
+    assert interval(row, "accuracy_difference") == pytest.approx((-0.01, -0.01 - half, -0.01 + half))
+    assert row["reference_cell_id"] == "1-32-none"
+
+
+def test_two_seeds_of_three(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["1-32-linear"]
+    assert (row["status"], row["n_seeds"], row["n_ok"]) == ("ok", 2, 2)
+    assert interval(row, "samples_per_s") == pytest.approx((100, 100, 100))
+    assert math.isnan(row["time_to_target_s"])
+    assert row["note"] == "target reached by 1 of 2 seeds"
+
+
+def test_failures_stand_and_are_never_averaged_in(cells: pd.DataFrame) -> None:
+    row: Any = cells.loc["2-32-linear"]
+    assert (row["status"], row["n_seeds"], row["n_ok"]) == ("oom", 3, 1)
+    assert row["note"] == "1 of 3 seeds oom: CUDA out of memory; 1 of 3 seeds diverged: loss is nan"
+    assert (row["samples_per_s"], row["accuracy"], row["speedup"]) == pytest.approx((150, 0.9, 1.5))
+    assert row[["samples_per_s_lo", "accuracy_hi", "speedup_lo", "efficiency_hi"]].isna().all()
+    assert row["device"] == "NVIDIA H200" and row["baseline_cell_id"] == "1-32-linear"
+
+
+def test_seeds_that_differ_are_compared_by_welch(record_of: RecordOf) -> None:
+    rates = {(1, 0): 100, (1, 1): 200, (2, 1): 400, (2, 2): 800}
+    records = [record_of(*key, metrics=measured(rate, 0.9)) for key, rate in rates.items()]
+    row: Any = collect(records, scaling="weak")[1].iloc[1]
+    # Both variances (ln 2)²/2 over 2: error ln 2/√2, 2 degrees of freedom.
+    half = T2 * math.log(2) / math.sqrt(2)
+    assert interval(row, "speedup") == pytest.approx((4, 4 * math.exp(-half), 4 * math.exp(half)))
+
+
+def test_strong_scaling_keeps_the_global_batch(record_of: RecordOf) -> None:
+    shapes = [(1, 64), (2, 32), (4, 16), (2, 64)]
+    records = [record_of(gpus, batch=batch, metrics=measured(100 * gpus, 0.9)) for gpus, batch in shapes]
+    summary = collect(records, scaling="strong")[1]
+    assert list(summary["baseline_cell_id"]) == ["1-64-none", "1-64-none", "2-64-none", "1-64-none"]
+    assert list(summary["speedup"]) == pytest.approx([1, 2, 1, 4])
+    assert list(summary["efficiency"]) == pytest.approx([1, 1, 1, 1])
+
+
+@pytest.mark.parametrize("bad", [Status.OOM, Status.DIVERGED, Status.FAILED, Status.INFEASIBLE])
+def test_only_an_ok_cell_is_a_baseline(record_of: RecordOf, bad: Status) -> None:
+    records = [
+        record_of(1, metrics=measured(100, 0.9)),
+        record_of(1, 1, bad, provenance={"device_model": "NVIDIA H200"}),
+        record_of(2, metrics=measured(200, 0.9)),
+        record_of(4, metrics=measured(300, 0.9)),
+    ]
+    summary = collect(records, scaling="weak")[1]
+    assert list(summary["baseline_cell_id"]) == ["2-32-none"] * 3
+    assert list(summary["efficiency"]) == pytest.approx([1.0, 1.0, 0.75])
+
+
+def test_another_baseline_by_name(record_of: RecordOf) -> None:
+    rates = {(1, "none"): 100, (2, "none"): 180, (1, "linear"): 90, (2, "linear"): 150}
+    records = [record_of(gpus, lr_rule=rule, metrics=measured(rate, 0.9)) for (gpus, rule), rate in rates.items()]
+
+    def baselines(**named: Any) -> list[str]:
+        return list(collect(records, scaling="weak", baseline=named)[1]["baseline_cell_id"])
+
+    assert baselines(lr_rule="none") == ["1-32-none"] * 4
+    assert baselines(gpus=2) == ["2-32-none", "2-32-linear"] * 2
+    assert baselines(gpus=2, lr_rule="linear", device_batch_size=32) == ["2-32-linear"] * 4
+    assert all(pd.isna(each) for each in baselines(gpus=8))
+    with pytest.raises(MistakesError, match="'rule', which is not an axis of these results; axes: .*lr_rule"):
+        baselines(rule="none")
+    with pytest.raises(ValueError, match="strong, weak"):
+        collect(records, scaling="sideways")
+
+
+def test_further_axes_are_columns_and_tell_baselines_apart(record_of: RecordOf) -> None:
+    key = "optimizer.momentum"
+    values = [0.0, 0.9, None]
+    records = [
+        record_of(gpus, axes={key: value}, metrics=measured(100 * gpus, 0.9)) for gpus in (1, 2) for value in values
+    ]
+    summary = collect(records, scaling="weak")[1]
+    assert list(summary[key].fillna(-1)) == [0.0, 0.9, -1, 0.0, 0.9, -1] and further_axes(summary) == [key]
+    assert list(summary["speedup"]) == pytest.approx([1, 1, 1, 2, 2, 2])
+    named = collect(records, scaling="weak", baseline={key: 0.9})[1]
+    assert set(named["baseline_cell_id"]) == {"1-32-none-0.9"}
+
+
+def test_a_cell_is_as_short_as_busy_and_as_hot_as_any_of_its_seeds(record_of: RecordOf) -> None:
+    seen = [
+        {"epochs": 10, "sm_clock_mhz": 1000.0, "temperature_c": 70.0, "power_w": 300.0, "peak_memory_gb": 4.0},
+        {"epochs": 5, "sm_clock_mhz": 1400.0, "temperature_c": 60.0, "power_w": 500.0, "peak_memory_gb": 3.0},
+    ]
+    records = [
+        record_of(1, seed, wall_s=10.0 + 10 * seed, metrics=measured(100, 0.9, **each))
+        for seed, each in enumerate(seen)
+    ]
+    trials, _ = collect(records, scaling="weak")
+    trials = trials.assign(co_tenants=[3, 1])
+    (cell,) = summary_frame(trials, Comparison(scaling="weak"), price_per_gpu_hour=3.6).to_dict("records")
+    figures = ("epochs", "gpu_clock_mhz", "gpu_temperature_c", "power_w", "peak_memory_gb", "most_co_tenants", "wall_s")
+    assert [cell[figure] for figure in figures] == [5, 1200, 70, 400, 4, 3, 15]
+    assert cell["cost"] == pytest.approx(0.015)
+
+
+@pytest.mark.parametrize("axis", ["model", "order", "other", "mixed", "size", "told", "difference", "cost", "seeds"])
+def test_an_axis_may_have_any_name(record_of: RecordOf, axis: str) -> None:
+    records = [
+        record_of(gpus, seed, axes={axis: value}, metrics=measured(100 * gpus, 0.9))
+        for gpus in (1, 2)
+        for value in ("small", "large")
+        for seed in (0, 1)
+    ]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    assert list(summary["speedup"]) == pytest.approx([1, 1, 2, 2])
+    assert list(summary["reference_cell_id"]) == ["1-32-none-small", "1-32-none-large"] * 2
+    assert "large" in accuracy_markdown(summary) and "large" in speedup_markdown(summary)
+
+
+def test_other_hardware_is_never_compared(record_of: RecordOf) -> None:
+    def on(model: str) -> dict[str, Any]:
+        return {"provenance": {"device_model": model}, "metrics": measured(100, 0.9)}
+
+    records = [
+        record_of(1, **on("A100")),
+        record_of(2, **on("H200")),
+        record_of(4, 0, **on("A100")),
+        record_of(4, 1, **on("H200")),
+        record_of(8, 0, Status.INFEASIBLE, note="needs 8 ranks"),
+    ]
+    summary = collect(records, scaling="weak")[1]
+    assert list(summary["device"].fillna("")) == ["A100", "H200", "A100 + H200", ""]
+    assert list(summary["baseline_cell_id"].fillna("")) == ["1-32-none", "2-32-none", "", ""]
+    assert list(summary["timing_valid"].astype("object").fillna("")) == [True, True, False, ""]
+    assert list(summary["timing_fault"].fillna("")) == ["", "", "several_models", ""]
+    assert list(summary["note"]) == [
+        "",
+        "",
+        "seeds ran on different device models (cluster.gpu_type chooses one)",
+        "needs 8 ranks",
+    ]
+
+
+def test_timings_that_do_not_count_are_marked(record_of: RecordOf) -> None:
+    long = {"window_s": 2.0, "window_steps": 50}
+    records = [
+        record_of(0.25, timing="shared", metrics=measured(100, 0.9, **long)),
+        record_of(1, metrics=measured(100, 0.9, **long)),
+        record_of(1, 1, metrics=measured(100, 0.9, window_s=2.5, window_steps=49)),
+        record_of(2, timing="shared", status=Status.FAILED),
+    ]
+    trials, summary = collect(records, scaling="weak")
+    assert list(trials["timing_valid"].astype("object").fillna("")) == [False, True, False, ""]
+    assert list(summary["timing_valid"].astype("object").fillna("")) == [False, True, ""]
+    shared = "timing shared: other trials ran on the same devices"
+    assert list(summary["note"])[0] == shared
+    told = "timed window below 2 s or 50 steps; timing of 1 of 2 ok seeds: the others' is not valid"
+    assert list(summary["note"])[1].startswith(told)
+    assert summary["samples_per_s"][0] == pytest.approx(100)
+
+
+def test_on_cpus_the_device_is_cpu_and_nothing_costs(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, device="cpu", provenance={"device_model": "Xeon"}, metrics=measured(100, 0.9))
+        for gpus in (1, 2)
+    ]
+    summary = collect(records, scaling="weak", price_per_gpu_hour=3.6)[1]
+    assert set(summary["device"]) == {"cpu"}
+    assert summary["cost"].isna().all()
+    assert summary["speedup"].notna().all()
+
+
+def test_how_many_processes_timed_the_seeds_of_a_cell(record_of: RecordOf) -> None:
+    def trial(gpus: int, seed: int, process: str | None, **other: Any) -> TrialRecord:
+        told = {"device_model": "NVIDIA H200"} | ({"process": process} if process else {})
+        return record_of(gpus, seed, metrics=measured(100, 0.9), provenance=told, **other)
+
+    records = [
+        *(trial(1, seed, "7") for seed in (0, 1)),
+        *(trial(2, seed, str(seed)) for seed in (0, 1)),
+        *(trial(4, seed, None) for seed in (0, 1)),
+        *(trial(8, 0, "7"), trial(8, 1, "8", timing="shared")),  # whose timing does not count
+    ]
+    trials, cells = collect(records, scaling="weak")
+    assert list(trials["process"][:3]) == ["7", "7", "0"] and "provenance.process" not in trials
+    assert [None if pd.isna(many) else many for many in cells["n_processes"]] == [1, 2, None, 1]
+
+
+def test_of_a_step_the_share_that_gpus_wait_for_launches(record_of: RecordOf) -> None:
+    def trial(gpus: int, seed: int, host_s: float, **other: Any) -> TrialRecord:
+        return record_of(gpus, seed, metrics=measured(100, 0.9) | {"step_s": 0.01, "step_host_s": host_s}, **other)
+
+    records = [
+        *(trial(1, 0, 0.002), trial(1, 1, 0.004)),
+        *(trial(2, 0, 0.002), trial(2, 1, 0.009, timing="shared")),  # whose timing does not count
+        trial(4, 0, 0.002, device="cpu"),  # a loop's own work, which is not luck
+        record_of(8, metrics=measured(100, 0.9)),
+    ]
+    shares = collect(records, scaling="weak")[1]["launch_share"]
+    assert list(shares[:2]) == pytest.approx([0.3, 0.2]) and shares[2:].isna().all()
+
+
+def test_all_attempts_were_paid_for(record_of: RecordOf) -> None:
+    # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
+    records = [
+        record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
+        record_of(seed=1, attempt=3, untold_attempts=2, note="slow", metrics=measured(100, 0.9)),
+    ]
+    trials, cells = collect(records, scaling="weak", price_per_gpu_hour=3.6)
+    row: Any = cells.iloc[0]
+    assert list(trials["wall_s"]) == [30, 10]
+    assert (row["wall_s"], row["cost"]) == pytest.approx((20, 0.02))
+    assert row["note"] == "slow; wall_s and cost are without 2 earlier attempts, which were cut off"
+
+
+def test_without_a_trial_there_is_no_row() -> None:
+    trials, summary = collect([], scaling="weak")
+    assert len(trials) == len(summary) == 0
+    assert list(summary.columns)[: len(COLUMNS)] == list(COLUMNS)
+
+
+def test_without_any_ok_trial_nothing_is_compared(record_of: RecordOf) -> None:
+    records = [record_of(gpus, 0, Status.FAILED, note="boom") for gpus in (1, 2)]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    assert summary["baseline_cell_id"].isna().all()
+    assert summary["samples_per_s"].isna().all()
+    assert list(summary["note"]) == ["boom", "boom"]
+
+
+def test_a_spoiled_timing_is_left_out_where_other_seeds_have_a_valid_one(record_of: RecordOf) -> None:
+    """Seeds at 100, 120 and, beside somebody else's work, 10 samples/s; their accuracies count all the same."""
+    one = [record_of(1, seed, metrics=measured(rate, 0.9)) for seed, rate in enumerate((50, 60, 55))]
+    two = [
+        record_of(2, seed, metrics=measured(rate, accuracy, energy_j=energy_j, **seen))
+        for seed, (rate, accuracy, energy_j, seen) in enumerate(
+            ((100, 0.9, 7.0, {}), (120, 0.8, 9.0, {}), (10, 0.7, 90.0, {"foreign_cpu": 0.4}))
+        )
+    ]
+    summary = collect(one + two, scaling="weak")[1]
+    row: Any = summary.iloc[1]
+    assert (row["n_ok"], row["n_timed"], row["timing_valid"]) == (3, 2, True)
+    assert row["samples_per_s"] == pytest.approx(math.sqrt(100 * 120)) and row["energy_j"] == pytest.approx(8)
+    assert row["speedup"] == pytest.approx(row["samples_per_s"] / summary["samples_per_s"][0])
+    assert row["accuracy"] == pytest.approx(0.8) and row["wall_s"] == pytest.approx(10)
+    assert row["note"] == (
+        "others took 40% of the cores' time; straggler: this trial took 10.0 times as long as its cell's median;"
+        " timing of 2 of 3 ok seeds: the others' is not valid;"
+        " not paired: other ok seeds than the baseline's"
+    )
+    alone = collect(two[2:], scaling="weak")[1].iloc[0]
+    assert (alone["n_timed"], alone["timing_valid"], alone["samples_per_s"]) == (1, False, pytest.approx(10))
+
+
+def test_null_on_an_axis_is_told_as_it_is_written(record_of: RecordOf) -> None:
+    records = [record_of(1, axes={"slow_down": slow}, metrics=measured(100, 0.9)) for slow in (None, {"rank": 1})]
+    summary = collect(records, scaling="weak", reference_batch_size=32)[1]
+    for text in (speedup_markdown(summary), accuracy_markdown(summary)):
+        assert "| null " in text and "nan" not in text
+
+
+def test_a_target_that_a_spoiled_seed_reached_is_reached(record_of: RecordOf) -> None:
+    records = [
+        record_of(1, 0, metrics=measured(100, 0.9, time_to_target_s=4.0)),
+        record_of(1, 1, metrics=measured(50, 0.9, time_to_target_s=8.0, foreign_cpu=0.4)),
+    ]
+    row = collect(records, scaling="weak")[1].iloc[0]
+    assert (row["n_reached"], row["time_to_target_s"]) == (2, pytest.approx(4))
+
+
+def test_a_baseline_that_was_disturbed_is_told_where_the_cells_own_timing_is_valid(record_of: RecordOf) -> None:
+    busy = {"foreign_cpu": 0.3}
+    base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
+    quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
+    spoiled = [record_of(4, s, metrics=measured(400, 0.9) | busy) for s in range(2)]
+    notes = list(collect([*base, *quiet, *spoiled], scaling="weak")[1]["note"])
+    reason = "others took 30% of the cores' time"
+    assert notes == [reason, "the baseline's timing is not valid", reason]
+
+
+@pytest.mark.parametrize(
+    ("seeds", "fault"),
+    [
+        ([{"timing": "shared"}, {"metrics": {"window_s": 0.5}}], "too_short"),
+        ([{"metrics": {"throttled_periods": 9}}, {"timing": "shared"}], "shared"),
+        ([{"metrics": {"throttled_periods": 9}}, {"provenance": {"device_model": "NVIDIA H100"}}], "several_models"),
+        ([{"metrics": {"window_s": 0.5}}, {}], None),  # one seed's timing is valid
+    ],
+)
+def test_of_several_faults_a_cell_has_the_one_to_mend_first(record_of: RecordOf, seeds: Any, fault: str | None) -> None:
+    records = [
+        record_of(1, number, **seed | {"metrics": {"samples_per_s": 1.0} | seed.get("metrics", {})})
+        for number, seed in enumerate(seeds)
+    ]
+    (found,) = collect(records, scaling="weak")[1]["timing_fault"]
+    assert found == fault or (fault is None and pd.isna(found))
+
+
+def test_a_cell_has_the_steps_of_its_shortest_trial(record_of: RecordOf) -> None:
+    records = [record_of(1, seed, metrics={"steps": steps}) for seed, steps in enumerate((12, 8, 10))]
+    assert collect(records, scaling="weak")[1]["steps"].tolist() == [8]
+
+
+def cells_time_to_target(records: list[TrialRecord], **options: Any) -> pd.DataFrame:
+    return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
+
+
+def test_what_it_takes_to_reach_the_target(record_of: RecordOf) -> None:
+    def trial(gpus: int, seed: int, reached_s: float | None, speed: float) -> TrialRecord:
+        reached = {} if reached_s is None else {"time_to_target_s": reached_s}
+        metrics = {"train_s": 30.0, "samples_per_s": speed, "energy_j_per_sample": 2.0, "noise_scale": 40.0 + seed}
+        return record_of(gpus, seed, metrics=metrics | reached)
+
+    slow = [trial(1, seed, 12.0, 100) for seed in range(3)]
+    fast = [trial(2, seed, 8.0, 200) for seed in range(3)]
+    some = [trial(4, seed, reached, 400) for seed, reached in enumerate([2.0, 2.2, None])]
+    none = [trial(8, seed, None, 800) for seed in range(3)]
+    found = cells_time_to_target([*slow, *fast, *some, *none], price_per_gpu_hour=3.6)
+    row: Any = found.loc["2-32-none"]
+    # Twice the throughput, 1.5 times as fast to the target: 75% of the samples' worth is left.
+    assert row["statistical_efficiency"] == pytest.approx(0.75)
+    assert (row["time_to_target_expected_s"], row["time_to_target_median_s"]) == pytest.approx((8, 8))
+    assert row["cost_to_target"] == pytest.approx(2 * 8 * 0.001)
+    assert row["energy_to_target_j"] == pytest.approx(2 * 200 * 8)
+    assert row["noise_scale_samples"] == pytest.approx(41)
+    row = found.loc["4-32-none"]
+    assert row["time_to_target_expected_s"] == pytest.approx((2 + 2.2 + 30) / 2)
+    assert row["time_to_target_median_s"] > 2.2 and row["time_to_target_median_s_hi"] == math.inf
+    assert math.isnan(row["time_to_target_s"])
+    row = found.loc["8-32-none"]
+    assert row[["time_to_target_expected_s", "time_to_target_median_s", "cost_to_target"]].isna().all()
+
+
+def test_seeds_that_missed_the_target_are_paid_for_by_the_one_that_reached_it(record_of: RecordOf) -> None:
+    """(2 + 30 + 30) s / 1; a cell of one seed has its own time, and one that nobody reached in has none."""
+
+    def trial(gpus: int, seed: int, **reached: float) -> TrialRecord:
+        return record_of(gpus, seed, metrics={"train_s": 30.0, "samples_per_s": 100.0} | reached)
+
+    lucky = [trial(1, 0, time_to_target_s=2.0), trial(1, 1), trial(1, 2)]
+    found = cells_time_to_target([*lucky, trial(2, 0, time_to_target_s=12.0), trial(4, 0), trial(4, 1)]).set_index(
+        "gpus"
+    )
+    assert found["time_to_target_expected_s"].tolist() == pytest.approx([62.0, 12.0, math.nan], nan_ok=True)
+    assert found["time_to_target_median_s"].tolist() == pytest.approx([math.nan, 12.0, math.nan], nan_ok=True)
+    assert found["time_to_target_median_s_hi"].isna().all() and found["n_reached"].tolist() == [1, 1, 0]
+
+
+def cells_accuracy_verdict(records: list[TrialRecord], **options: Any) -> pd.DataFrame:
+    return collect(records, scaling="weak", reference_batch_size=32, **options)[1].set_index("cell_id")
+
+
+def accuracies(record_of: RecordOf, gpus: int, values: list[float]) -> list[TrialRecord]:
+    return [record_of(gpus, seed, metrics={"accuracy": value}) for seed, value in enumerate(values)]
+
+
+def test_equivalence_against_the_reference(record_of: RecordOf) -> None:
+    reference = accuracies(record_of, 1, [0.90, 0.91, 0.92])
+    # Differences −.001, .000, .001: error .000577, t(.95, 2) = 2.92, so ±.0017 around 0.
+    alike = accuracies(record_of, 2, [0.899, 0.910, 0.921])
+    # Differences −.05, −.06, −.07: ±.0169 around −.06, wholly below −.01.
+    worse = accuracies(record_of, 4, [0.85, 0.85, 0.85])
+    found = cells_accuracy_verdict([*reference, *alike, *worse], margin=0.01)
+    assert list(found["accuracy_verdict"]) == ["", "equivalent", "worse"]
+    assert found["accuracy_power"].iloc[1] > 0.99 and 0 < found["accuracy_power"].iloc[2] < 0.5
+    assert found["accuracy_seeds_to_settle"].isna().all()
+    narrow = cells_accuracy_verdict([*reference, *alike, *worse], margin=0.001)
+    assert narrow["accuracy_verdict"].iloc[1] == "inconclusive"
+    # Pairs that vary by the margin itself: 11 of them show equivalence with probability .85, 10 with .795.
+    assert narrow["accuracy_seeds_to_settle"].iloc[1] == 11
+
+
+def test_one_seed_has_no_verdict(record_of: RecordOf) -> None:
+    found = cells_accuracy_verdict([*accuracies(record_of, 1, [0.9]), *accuracies(record_of, 2, [0.9])])
+    assert list(found["accuracy_verdict"]) == ["", ""]
+    assert found["accuracy_power"].isna().all()
+
+
+def test_seeds_that_are_not_the_same_are_tested_by_welch(record_of: RecordOf) -> None:
+    other = [record_of(2, seed, metrics={"accuracy": value}) for seed, value in ((5, 0.80), (6, 0.81), (7, 0.82))]
+    found = cells_accuracy_verdict([*accuracies(record_of, 1, [0.90, 0.91, 0.92]), *other])
+    assert found["accuracy_verdict"].iloc[1] == "worse"
+
+
+NAN = math.nan
+OK = pd.DataFrame(
+    {
+        "cell_id": ["a", "b", "a", "b", "a", "c", "c", "b", "d", "c"],
+        "seed": [0, 0, 1, 1, 2, 0, 1, 2, 0, 5],
+        "accuracy": [0.90, 0.93, 0.92, 0.97, 0.97, 0.80, 0.90, 0.96, 0.5, 0.82],
+    }
+)
+CELLS = pd.Index(["a", "b", "c", "d", "none"])
+
+
+def against_a() -> Differences:
+    return Differences.of(OK, "accuracy", CELLS, pd.Series(["a"] * len(CELLS), index=CELLS))
+
+
+def test_a_row_a_cell_has_its_seeds_and_nothing_more():
+    wanted = [[0.90, 0.92, 0.97], [0.93, 0.97, 0.96], [0.80, 0.90, 0.82], [0.5, NAN, NAN], [NAN] * 3]
+    np.testing.assert_array_equal(by_cell(CELLS, OK, "accuracy"), wanted)
+    np.testing.assert_array_equal(by_cell(CELLS[[2, 0, 2]], OK, "accuracy"), np.array(wanted)[[2, 0, 2]])
+
+
+def test_the_same_seeds_stand_in_pairs_and_others_are_compared_by_welch():
+    found = against_a()
+    assert found.same_seeds[:3].tolist() == [True, True, False]
+    of = {cell: OK.accuracy[OK.cell_id == cell].to_numpy() for cell in "abc"}
+    pairs = stats.ttest_rel(of["b"], of["a"]).confidence_interval()
+    welch = stats.ttest_ind(of["c"], of["a"], equal_var=False).confidence_interval()
+    interval = found.interval()
+    assert (interval.lo[1], interval.hi[1]) == pytest.approx((pairs.low, pairs.high))
+    assert (interval.lo[2], interval.hi[2]) == pytest.approx((welch.low, welch.high))
+    assert interval.point[:3] == pytest.approx([0.0, of["b"].mean() - of["a"].mean(), of["c"].mean() - of["a"].mean()])
+
+
+def test_what_is_tested_is_what_the_interval_shows():
+    found = against_a()
+    interval, tested = found.interval(), found.tested()
+    for index in (1, 2):
+        half = stats.t.ppf(0.975, tested[index].freedom) * tested[index].error
+        assert tested[index].point == pytest.approx(interval.point[index])
+        assert interval.hi[index] - interval.point[index] == pytest.approx(half)
+    assert [each.verdict(0.1) for each in tested] == ["equivalent", "equivalent", "inconclusive", "", ""]
+
+
+def test_seeds_that_do_not_vary_and_are_not_the_same_have_an_error_of_0():
+    ok = pd.DataFrame(
+        {"cell_id": ["a", "a", "b", "b", "b"], "seed": [0, 1, 0, 1, 2], "accuracy": [0.5] * 2 + [0.75] * 3}
+    )
+    cells = pd.Index(["b"])
+    (found,) = Differences.of(ok, "accuracy", cells, pd.Series(["a"], index=cells)).tested()
+    assert (found.point, found.error, found.freedom) == pytest.approx((0.25, 0.0, 3.0))

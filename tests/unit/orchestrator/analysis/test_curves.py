@@ -1,0 +1,198 @@
+"""Samples to the target, worked out by hand."""
+
+import json
+import math
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.analysis.curves import _alone, curves_frame, one_row_an_epoch, samples_to_target, start_up_s
+from orchestrator.store.layout import Layout
+
+
+def write(layout: Layout, trial_id: str, content: bytes) -> None:
+    layout.trial(trial_id).mkdir()
+    layout.metrics(trial_id).write_bytes(content)
+
+
+def test_curves_become_one_tidy_frame(layout: Layout) -> None:
+    write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":null,"val_accuracy":0.9}\n')
+    write(layout, "b", b"")
+    write(layout, "c", b'{"epoch":1,"loss":0.25,"lr":0.1,"note":"warm"}\n')
+    frame, findings = curves_frame(layout, ["a", "b", "c"])
+    assert findings == []
+    assert list(frame.columns) == ["trial_id", "epoch", "loss", "val_accuracy", "lr"]
+    assert list(frame["trial_id"]) == ["a", "a", "c"] and list(frame["epoch"]) == [1, 2, 1]
+    assert frame["loss"].tolist()[::2] == [0.5, 0.25] and math.isnan(frame["loss"][1])
+
+
+def test_rows_of_one_epoch_that_do_not_contradict_each_other_are_one(layout: Layout) -> None:
+    write(
+        layout,
+        "a",
+        b'{"epoch":1,"loss":0.5,"step":9}\n{"epoch":1,"step":9,"val_accuracy":0.8}\n{"epoch":2,"loss":0.4}\n',
+    )
+    write(layout, "b", b'{"epoch":2,"val_accuracy":0.7}\n')  # another trial's is another epoch
+    write(layout, "c", b'{"epoch":1,"loss":0.5}\n{"epoch":1,"loss":0.6}\n')  # told twice: who knows which is right
+    frame, findings = curves_frame(layout, ["a", "b", "c"])
+    assert findings == []
+    assert list(zip(frame["trial_id"], frame["epoch"], strict=True)) == [
+        ("a", 1),
+        ("a", 2),
+        ("b", 2),
+        ("c", 1),
+        ("c", 1),
+    ]
+    assert frame["loss"].tolist()[:2] == [0.5, 0.4] and frame["loss"].tolist()[3:] == [0.5, 0.6]
+    assert frame["val_accuracy"][0] == 0.8 and frame["val_accuracy"][2] == 0.7 and math.isnan(frame["val_accuracy"][1])
+
+
+def test_a_row_that_was_cut_short_costs_one_row(layout: Layout) -> None:
+    write(layout, "a", b'{"epoch":1,"loss":0.5}\n{"epoch":2,"loss":0.4}\n{"epoch":3,"lo')
+    frame, findings = curves_frame(layout, ["a"])
+    assert list(frame["epoch"]) == [1, 2]
+    assert [str(each) for each in findings] == ["trials/a/metrics.jsonl: 1 of 3 rows cannot be read; left out"]
+
+
+@pytest.mark.parametrize(
+    ("content", "told"),
+    [
+        (b"\x00\xff\xfe", "1 of 1 rows cannot be read"),
+        (b"[1]\n2\n", "2 of 2 rows cannot be read"),
+        (b'{"loss":1}\n', "its rows have no epoch"),
+        (b'{"epoch":1,"loss":"low"}\n', "loss: not numbers"),
+        (b'{"epoch":1,"loss":[]}\n', "loss: not numbers"),
+        (b'{"epoch":"first"}\n', "its rows have no epoch"),
+        (b'{"epoch":1},{"epoch":2}\n', "1 of 1 rows cannot be read"),
+    ],
+)
+def test_foreign_content_is_told(layout: Layout, content: bytes, told: str) -> None:
+    write(layout, "a", content)
+    assert told in str(curves_frame(layout, ["a"])[1][0])
+
+
+def test_what_is_no_file_is_told(layout: Layout) -> None:
+    layout.metrics("a").mkdir(parents=True)
+    told = [str(each) for each in curves_frame(layout, ["a", "gone", "../away"])[1]]
+    assert told[0] == "trials/a/metrics.jsonl: is not a file"
+    assert told[1] == "trials/gone/metrics.jsonl: there is no such file"
+    assert "is not a trial id" in told[2]
+
+
+def test_many_missing_curves_are_abridged(layout: Layout) -> None:
+    findings = curves_frame(layout, [f"t{number}" for number in range(1000)])[1]
+    assert len(findings) == 21 and "980 more" in str(findings[-1])
+
+
+VALUES = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(-(2**70), 2**70),
+    st.floats(),
+    st.text(max_size=3),
+    st.lists(st.integers(), max_size=2),
+)
+ROWS = st.dictionaries(st.sampled_from(["epoch", "loss", "val_accuracy", "lr", "note"]), VALUES)
+SOUND = st.fixed_dictionaries({"epoch": st.integers(1, 9), "loss": st.floats(0, 9)})
+ODD = [b"", b"\n", b'{"epoch":1}{"epoch":2}\n\n', b'{"epoch":1,"epoch":2}\n', b'{"epoch":\n1}\n', b"\xff"]
+FILES = st.lists(
+    st.one_of(
+        st.lists(ROWS.map(json.dumps), max_size=4).map(lambda rows: "".join(f"{row}\n" for row in rows).encode()),
+        st.lists(SOUND.map(json.dumps)).map(lambda rows: "\n".join(rows).encode()),
+        st.sampled_from(ODD),
+    ),
+    max_size=5,
+)
+
+
+@settings(deadline=None)
+@given(FILES)
+def test_files_read_together_say_what_they_say_alone(contents: list[bytes]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        layout = Layout(Path(folder))
+        layout.create()
+        names = [f"t{number}" for number in range(len(contents))]
+        for name, content in zip(names, contents, strict=True):
+            write(layout, name, content)
+        together, told = curves_frame(layout, names)
+        expected = [_alone(content) for content in contents]
+    assert [finding.what for finding in told] == [each for _, troubles in expected for each in troubles]
+    found = {name: group.drop(columns="trial_id") for name, group in together.groupby("trial_id", observed=True)}
+    for name, (columns, _) in zip(names, expected, strict=True):
+        if columns and len(columns["epoch"]):
+            measured = found.pop(name).dropna(axis="columns", how="all")
+            alone = pd.DataFrame(columns).assign(trial_id=pd.Categorical([name] * len(columns["epoch"])))
+            wanted = one_row_an_epoch(alone).drop(columns="trial_id").dropna(axis="columns", how="all")
+            pd.testing.assert_frame_equal(measured.reset_index(drop=True), wanted, check_like=True, check_exact=True)
+    assert not found
+
+
+def test_no_trial_is_an_empty_frame(layout: Layout) -> None:
+    frame, findings = curves_frame(layout, [])
+    assert len(frame) == 0 and findings == [] and list(frame.columns) == ["trial_id", "epoch", "loss"]
+
+
+def trial(**other):
+    """Ten epochs of 1,000 samples: the first of 30 s, of which 28 compile, then nine of 2 s."""
+    given = {"epochs": 10, "samples": 10_000, "first_epoch_s": 30.0, "train_s": 48.0, "samples_per_s": 500.0}
+    return given | {"time_to_target_s": math.nan} | other
+
+
+def test_start_up_is_no_samples():
+    # Reached at the end of the fourth epoch, after 30 + 3 · 2 s; by the rate it would be 18,000 samples.
+    trials = pd.DataFrame([trial(time_to_target_s=36.0), trial(time_to_target_s=30.0), trial()])
+    np.testing.assert_allclose(samples_to_target(trials), [4000, 1000, math.nan])
+    np.testing.assert_allclose(start_up_s(trials), [28, 28, 28])
+
+
+def test_epochs_that_vary_in_length_are_still_whole_ones():
+    assert samples_to_target(pd.DataFrame([trial(time_to_target_s=36.7)])) == pytest.approx([4000])
+    # Not more epochs than were trained.
+    assert samples_to_target(pd.DataFrame([trial(time_to_target_s=60.0)])) == pytest.approx([10_000])
+
+
+def test_of_two_epochs_the_second_is_one_too():
+    two = trial(epochs=2, samples=2000, train_s=32.0, time_to_target_s=32.0)
+    assert samples_to_target(pd.DataFrame([two])) == pytest.approx([2000])
+
+
+def test_an_epoch_that_was_cut_short_counts_as_far_as_it_went():
+    # Nine epochs and a half, 30 s and 17 s: reached in the last, or at the end of the fourth.
+    short = {"epochs": 9.5, "samples": 9500, "train_s": 47.0}
+    trials = pd.DataFrame([trial(**short, time_to_target_s=47.0), trial(**short, time_to_target_s=36.0)])
+    assert samples_to_target(trials) == pytest.approx([9500, 4000])
+    within_the_first = trial(epochs=0.25, samples=250, first_epoch_s=math.nan, train_s=1.0, time_to_target_s=1.0)
+    assert samples_to_target(pd.DataFrame([within_the_first])) == pytest.approx([250])
+
+
+def test_one_epoch_is_one_epoch_whatever_it_took():
+    one = trial(epochs=1, samples=1000, train_s=30.0, time_to_target_s=30.0)
+    assert samples_to_target(pd.DataFrame([one])) == pytest.approx([1000])
+    assert math.isnan(start_up_s(pd.DataFrame([one]))[0])
+
+
+def test_without_epochs_the_rate_stands_in():
+    trials = pd.DataFrame([{"time_to_target_s": 4.0, "samples_per_s": 500.0}])
+    assert samples_to_target(trials) == pytest.approx([2000])
+
+
+def test_one_epoch_has_no_start_up_even_where_the_training_took_longer():
+    one = pd.DataFrame([trial(epochs=1, samples=1000, first_epoch_s=30.0, train_s=31.0)])
+    assert math.isnan(start_up_s(one)[0])
+
+
+def test_epochs_shorter_than_a_second_are_epochs_too():
+    # 30 s, and nine epochs of .2 s: after 30.6 s four have passed.
+    quick = pd.DataFrame([trial(train_s=31.8, time_to_target_s=30.6)])
+    assert samples_to_target(quick) == pytest.approx([4000]) and start_up_s(quick) == pytest.approx([29.8])
+
+
+def test_where_later_epochs_took_no_time_the_rate_stands_in():
+    """As of a script that tells its epochs at its end, all at once."""
+    at_once = pd.DataFrame([trial(train_s=30.0, time_to_target_s=30.0)])
+    assert samples_to_target(at_once) == pytest.approx([15_000]) and math.isnan(start_up_s(at_once)[0])

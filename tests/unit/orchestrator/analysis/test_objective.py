@@ -1,0 +1,89 @@
+"""What a recommendation minimises, worked out by hand."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.objective import measured, time_s
+
+NAN = math.nan
+
+
+def trials(**columns):
+    """Two GPUs for 36 s, 7,200 samples at 200 a second and .5 J each; `columns` say otherwise, or of how many."""
+    count = max((len(values) for values in columns.values()), default=1)
+    given = {
+        "cell_id": ["a"] * count,
+        "device": ["NVIDIA H200"] * count,
+        "gpus_held": [2.0] * count,
+        "global_batch_size": [50] * count,
+        "samples": [7200.0] * count,
+        "samples_per_s": [200.0] * count,
+        "train_s": [50.0] * count,
+        "time_to_target_s": [NAN] * count,
+        "energy_j_per_sample": [0.5] * count,
+    }
+    return pd.DataFrame(given | columns)
+
+
+def test_seeds_that_trained_in_vain_are_paid_for_by_those_that_reached_the_target():
+    cells = trials(
+        cell_id=["a", "a", "a", "b", "b", "c"],
+        time_to_target_s=[10.0, 20.0, NAN, 15.0, 16.0, NAN],
+        train_s=[40.0, 40.0, 30.0, 50.0, 50.0, 60.0],
+    )
+    found = time_s(cells, 0.97)
+    # Of cell a two reached it, after 10 and 20 s, and the third spent 30 s: 10 + 15 and 20 + 15.
+    np.testing.assert_allclose(found.values, [25.0, 35.0, NAN, 15.0, 16.0, NAN])
+    assert (found.name, found.unit, found.why) == ("time to the target (validation accuracy 0.97)", "s", "")
+    assert not found.target_missed and time_s(cells, None).name == "time to the target"
+
+
+def test_where_no_trial_reached_a_target_it_is_the_budgets_samples_at_the_steady_rate():
+    cells = trials(samples_per_s=[200.0, NAN, 100.0], samples=[7200.0, 7200.0, NAN], train_s=[50.0, 60.0, 70.0])
+    missed, without = time_s(cells, 0.97), time_s(cells, None)
+    for found in (missed, without):
+        np.testing.assert_allclose(found.values, [36.0, 60.0, 70.0])
+        assert found.name == "time for the fixed budget"
+    assert (missed.target_missed, missed.why) == (True, "no trial reached the target")
+    assert (without.target_missed, without.why) == (False, "the sweep has no trainable.target_accuracy")
+
+
+@pytest.mark.parametrize(
+    ("budget", "value"),
+    [({"samples": 600, "steps": None}, 3.0), ({"steps": 100}, 25.0), ({"epochs": 10, "samples": None}, NAN)],
+)
+def test_a_trial_that_reports_a_rate_alone_is_taken_to_train_what_its_budget_says(budget, value):
+    silent = trials(samples=[NAN], train_s=[NAN])
+    np.testing.assert_allclose(time_s(silent, None, budget).values, [value])  # at 200 samples a second, 50 a step
+    np.testing.assert_allclose(time_s(trials(), None, budget).values, [36.0])  # what is reported comes first
+
+
+@pytest.mark.parametrize(
+    ("objective", "price", "value", "unit", "told"),
+    [
+        ("time", 4.0, 36.0, "s", "time for the fixed budget"),
+        ("energy", 4.0, 3600.0, "J", "energy for the fixed budget"),  # 100 W for 36 s
+        ("cost", 4.0, 0.08, "at your price", "cost for the fixed budget"),  # 2 GPUs for a hundredth of an hour
+        ("cost", None, 0.02, "GPU-hours", "cost for the fixed budget"),
+    ],
+)
+def test_the_objectives(objective, price, value, unit, told):
+    found = measured(trials(), objective, None, price)
+    assert found.values.item() == pytest.approx(value) and (found.unit, found.name) == (unit, told)
+
+
+def test_to_a_target_energy_and_cost_are_those_of_the_time_to_it():
+    cells = trials(time_to_target_s=[18.0, NAN], train_s=[50.0, 18.0])
+    assert measured(cells, "energy", 0.9, None).values[0] == pytest.approx(3600.0)
+    assert measured(cells, "cost", 0.9, 4.0).values[0] == pytest.approx(0.08)
+    assert measured(cells, "cost", 0.9, 4.0).name == "cost to the target (validation accuracy 0.9)"
+
+
+def test_worker_processes_cost_nothing_but_their_hours():
+    cells = trials(device=["cpu"])
+    found = measured(cells, "cost", None, 4.0)
+    assert found.values.item() == pytest.approx(0.02) and found.unit == "worker-hours"
+    assert measured(trials(device=["cpu", "NVIDIA H200"]), "cost", None, 4.0).unit == "at your price"

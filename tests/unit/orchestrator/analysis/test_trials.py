@@ -1,0 +1,301 @@
+"""Epochs worked out by hand: 390 steps of 128 are one, at 64 steps a second."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.analysis.trials import (
+    COLUMNS,
+    cell_axes,
+    collect,
+    cotenants,
+    epochs_trained,
+    parsed_cell,
+    stragglers,
+    trials_frame,
+)
+from orchestrator.store.record import TrialRecord
+from orchestrator.tables.speedup import speedup_markdown
+from sweeps.status import Status
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def test_a_record_is_a_row(record_of: RecordOf) -> None:
+    record = record_of(
+        2,
+        1,
+        axes={"optimizer.momentum": 0.9, "model.widths": [8, 16]},
+        metrics={"accuracy": 0.9, "my_metric": 7},
+        provenance={"device_model": "NVIDIA H200", "torch": "2.15", "topology": {"nvlink": True}},
+    )
+    frame = trials_frame([record])
+    assert list(frame.columns) == [
+        *COLUMNS,
+        "optimizer.momentum",
+        "model.widths",
+        "my_metric",
+        "provenance.torch",
+        "provenance.topology",
+    ]
+    row = frame.iloc[0]
+    assert (row["gpus"], row["seed"], row["accuracy"], row["my_metric"]) == (2, 1, 0.9, 7)
+    assert (row["device"], row["device_model"], row["status"]) == ("NVIDIA H200", "NVIDIA H200", "ok")
+    assert (row["model.widths"], row["provenance.topology"]) == ("[8, 16]", '{"nvlink": true}')
+    assert math.isnan(row["loss"])
+
+
+def test_names_that_are_taken_are_not_overwritten(record_of: RecordOf) -> None:
+    record = record_of(1, axes={"strategy": "auto", "loss": "focal"}, metrics={"seed": 5, "loss": 0.25})
+    row = trials_frame([record]).iloc[0]
+    assert (row["strategy"], row["axes.strategy"]) == ("ddp", "auto")
+    assert (row["loss"], row["axes.loss"]) == (0.25, "focal")
+    assert (row["seed"], row["metrics.seed"]) == (0, 5)
+
+
+def test_an_axis_named_like_a_metric_of_the_trainable_stays_an_axis(record_of: RecordOf) -> None:
+    row = trials_frame([record_of(1, axes={"width": 8}, metrics={"width": 9.5})]).iloc[0]
+    assert (row["width"], row["metrics.width"]) == (8, 9.5)
+
+
+def test_a_metric_that_is_no_number_is_empty(record_of: RecordOf) -> None:
+    row = trials_frame([record_of(1, metrics={"accuracy": "high", "samples_per_s": None})]).iloc[0]
+    assert math.isnan(row["accuracy"]) and math.isnan(row["samples_per_s"])
+
+
+@settings(max_examples=5, deadline=None)
+@given(data=st.data())
+def test_the_order_of_the_records_and_their_scale_change_nothing(record_of: RecordOf, data: st.DataObject) -> None:
+    shapes = [(gpus, seed) for gpus in (1, 2, 4) for seed in (0, 1, 2)]
+    rates = data.draw(st.lists(st.floats(10, 1000), min_size=9, max_size=9))
+    ends = data.draw(st.lists(st.sampled_from([Status.OK, Status.OK, Status.OOM]), min_size=9, max_size=9))
+    records = [
+        record_of(gpus, seed, end, metrics={"samples_per_s": rate}, provenance={"device_model": "A100"})
+        for (gpus, seed), rate, end in zip(shapes, rates, ends, strict=True)
+    ]
+    twice = [replace(each, metrics={"samples_per_s": 2 * each.metrics["samples_per_s"]}) for each in records]
+    columns = ["speedup", "speedup_lo", "speedup_hi", "efficiency"]
+    summary = collect(records, scaling="weak")[1].set_index("cell_id")
+    for others in (data.draw(st.permutations(records)), twice):
+        other = collect(others, scaling="weak")[1].set_index("cell_id").loc[summary.index]
+        assert (
+            (summary[columns] - other[columns]).abs().fillna(0) < 1e-9 * summary[columns].abs().fillna(1) + 1e-9
+        ).all(axis=None)
+        assert list(other["status"]) == list(summary["status"])
+        assert list(other["baseline_cell_id"].fillna("")) == list(summary["baseline_cell_id"].fillna(""))
+
+
+@pytest.mark.parametrize(
+    ("device", "status", "provenance", "told"),
+    [
+        ("cpu", Status.OK, {"device_model": "Xeon"}, ("cpu", "Xeon")),
+        ("cpu", Status.FAILED, {}, ("cpu", None)),
+        ("cuda", Status.OK, {"device_model": "NVIDIA H200"}, ("NVIDIA H200", "NVIDIA H200")),
+        ("cuda", Status.OK, {}, ("cuda", None)),
+        ("cuda", Status.OOM, {"device_model": "NVIDIA H200"}, ("NVIDIA H200", "NVIDIA H200")),
+        ("cuda", Status.OOM, {}, (None, None)),  # it ended before it could tell
+        ("cuda", Status.OOM, {"device_model": 200}, (None, None)),
+    ],
+)
+def test_the_device_is_the_gpus_model_or_cpu(
+    record_of: RecordOf, device: str, status: Status, provenance: dict[str, Any], told: tuple[str | None, str | None]
+) -> None:
+    row = trials_frame([record_of(1, status=status, device=device, provenance=provenance)]).iloc[0]
+    assert (row["device"], row["device_model"]) == told
+
+
+def test_what_a_packed_trial_held_is_what_it_costs(record_of: RecordOf) -> None:
+    """An hour of .5 GPUs, held for the memory of a trial that asked for a quarter, at 4 an hour."""
+    records = [
+        record_of(0.25, seed=0, gpus_held=0.5, wall_s=3600.0, metrics={"samples_per_s": 1.0}),
+        record_of(2, seed=0, wall_s=1800.0, metrics={"samples_per_s": 1.0}),
+    ]
+    assert collect(records, scaling="weak", price_per_gpu_hour=4)[1]["cost"].tolist() == [2.0, 4.0]
+
+
+def test_cells_stand_in_the_order_of_their_axes_rules_in_that_of_their_definition(record_of: RecordOf) -> None:
+    rules = ("of a later version", "sqrt", "none", "linear")
+    records = [record_of(gpus, lr_rule=rule, metrics={"accuracy": 0.9}) for rule in rules for gpus in (2, 1)]
+    cells = collect(records, scaling="weak")[1]
+    expected = [(gpus, rule) for gpus in (1, 2) for rule in ("none", "linear", "sqrt", "of a later version")]
+    assert list(zip(cells["gpus"], cells["lr_rule"], strict=True)) == expected
+
+
+def test_cells_are_told_apart_by_all_axes_but_the_seed(record_of: RecordOf) -> None:
+    one, other = record_of(1, axes={"model.width": 8}), record_of(1, axes={"loss": "focal"})
+    axes = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
+    assert cell_axes([one, other]) == axes | {"model.width": "model.width", "loss": "axes.loss"}
+    assert "seed" in one.axes
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=2), inner, max_size=2),
+    max_leaves=4,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(value=st.lists(JSON, max_size=2) | st.dictionaries(st.text(max_size=2), JSON, max_size=2))
+def test_the_value_of_an_axis_comes_back_from_its_cell(record_of: RecordOf, value: Any) -> None:
+    frame = trials_frame([record_of(1, axes={"model.widths": value})])
+    assert isinstance(frame["model.widths"][0], str) and parsed_cell(frame["model.widths"][0]) == value
+
+
+@pytest.mark.parametrize("text", ["[CLS]", "{gpus}", "adam", ""])
+def test_text_that_only_begins_like_a_list_stays_text(text: str) -> None:
+    assert parsed_cell(text) == text
+
+
+@pytest.mark.parametrize(
+    ("number", "cell"),
+    [(2**63 - 1, 2**63 - 1), (-(2**63), -(2**63)), (2**63, str(2**63)), (-(2**63) - 1, str(-(2**63) - 1))],
+)
+def test_numbers_of_more_than_64_bits_are_text(record_of: RecordOf, number: int, cell: Any) -> None:
+    assert trials_frame([record_of(1, axes={"data.key": number})])["data.key"][0] == cell
+
+
+def ran(record_of: RecordOf, seed: int, began_s: int, ended_s: int, host: Any = "a", **given: Any) -> TrialRecord:
+    at = {
+        "wall_s": float(ended_s - began_s),
+        "finished_at": f"2026-01-01T00:{ended_s // 60:02}:{ended_s % 60:02}+00:00",
+    }
+    return record_of(1, seed, **{**at, "provenance": {"host": host, "device_model": "H200"}, **given})
+
+
+def test_those_that_overlap_on_a_host_have_met(record_of: RecordOf) -> None:
+    records = [
+        ran(record_of, 0, 0, 100),
+        ran(record_of, 1, 50, 150),
+        ran(record_of, 2, 149, 200),  # begins as the one before ends
+        ran(record_of, 3, 0, 200, host="b"),
+        ran(record_of, 4, 60, 61),  # too short to tell
+        ran(record_of, 5, 20, 40),
+    ]
+    assert cotenants(records) == [2, 1, 0, 0, 0, 1]
+
+
+def test_a_gang_on_several_machines_meets_whoever_is_on_any_of_them(record_of: RecordOf) -> None:
+    gang = {"provenance": {"host": "a", "machine": "0a", "machines": "0a 0b", "device_model": "H200"}}
+    other = {"provenance": {"host": "b", "machine": "0b", "device_model": "H200"}}
+    records = [ran(record_of, 0, 0, 100, **gang), *(ran(record_of, seed, 0, 100, **other) for seed in (1, 2))]
+    assert cotenants(records) == [2, 2, 2]
+    assert cotenants(records[:2]) == [1, 1]
+
+
+@pytest.mark.parametrize("change", [{"finished_at": ""}, {"host": None}, {"wall_s": math.nan}])
+def test_nobody_knows_without_host_or_time(record_of: RecordOf, change: dict[str, Any]) -> None:
+    found = cotenants([ran(record_of, 0, 0, 100, **change), ran(record_of, 1, 0, 100)])
+    assert math.isnan(found[0]) and found[1] == 0
+
+
+def test_trials_and_table_tell_of_it(record_of: RecordOf) -> None:
+    metrics = {"samples_per_s": 100.0}
+    records = [ran(record_of, seed, 0, 100, metrics=metrics) for seed in range(3)]
+    trials, cells = collect(records, scaling="weak")
+    assert list(trials["co_tenants"]) == [2, 2, 2]
+    assert "ran beside up to 2 other trials on the node's other devices" in speedup_markdown(cells)
+    alone = collect(records[:1], scaling="weak")[1]
+    assert "other devices" not in speedup_markdown(alone)
+
+
+def test_a_trial_that_never_ran_has_none(record_of: RecordOf) -> None:
+    record = ran(record_of, 0, 0, 0, status=Status.INFEASIBLE, provenance={})
+    assert math.isnan(cotenants([record])[0])
+
+
+def test_machines_of_one_name_are_told_apart_where_they_are_known(record_of: RecordOf) -> None:
+    here, there = ({"host": "vm", "machine": machine, "device_model": "H200"} for machine in ("0a", "0b"))
+    records = [ran(record_of, seed, 0, 100, provenance=where) for seed, where in enumerate((here, here, there))]
+    assert cotenants(records) == [1, 1, 0]
+
+
+def test_containers_of_one_machine_meet_on_it(record_of: RecordOf) -> None:
+    pods = ({"host": host, "machine": "0a", "device_model": "H200"} for host in ("pod-a", "pod-b"))
+    assert cotenants([ran(record_of, seed, 0, 100, provenance=pod) for seed, pod in enumerate(pods)]) == [1, 1]
+
+
+EPOCH = {"epoch_s": 390 / 64, "samples_per_s": 64 * 128.0}
+
+
+def of_steps(steps, epochs, **other):
+    return {"epochs": float(epochs), "steps": float(steps), "samples": 128.0 * steps, **EPOCH, **other}
+
+
+def epochs_of(*rows):
+    return epochs_trained(pd.DataFrame(rows)).tolist()
+
+
+def test_a_begun_epoch_counts_as_far_as_it_went():
+    rows = of_steps(100, 1), of_steps(390, 1), of_steps(389, 1), of_steps(10 * 390 + 39, 11)
+    assert epochs_of(*rows) == pytest.approx([100 / 390, 1, 389 / 390, 10.1])
+    assert epochs_of(of_steps(39_000, 100)) == [100]  # exactly: a claim may ask for 100
+
+
+def test_models_trained_side_by_side_share_no_steps():
+    two = of_steps(100, 1) | {"samples": 2 * 128.0 * 100, "samples_per_s": 2 * 64 * 128.0}
+    assert epochs_of(two) == pytest.approx([100 / 390])
+
+
+def test_what_was_measured_apart_from_each_other_does_not_correct_what_was_reported():
+    # A command's own rate: 390.2 steps an epoch would be no whole number of them.
+    assert epochs_of(of_steps(3900, 10, samples_per_s=64.03 * 128)) == [10]
+    long = {"epoch_s": 1e6 / 64, "samples_per_s": 64 * 128 * 1.0000003}  # a third of a step off, of a million
+    assert epochs_of(of_steps(9_990_000, 10) | long) == [10]
+    assert epochs_of(of_steps(100, 1, epoch_s=math.nan), of_steps(100, 1) | {"samples": 0.0}) == [1, 1]
+    assert math.isnan(epochs_of(of_steps(100, math.nan))[0])
+
+
+def test_earlier_versions_told_the_time_of_a_part_as_that_of_the_first_epoch(record_of):
+    records = [
+        record_of(seed=seed, status=Status.OK, metrics=of_steps(steps, 1, first_epoch_s=7.0))
+        for seed, steps in enumerate((100, 390))
+    ]
+    frame = trials_frame(records)
+    assert frame["epochs"].tolist() == pytest.approx([100 / 390, 1])
+    assert frame["first_epoch_s"].isna().tolist() == [True, False]
+
+
+STEP: dict[str, Any] = {"step_data_s": 0.01, "step_host_s": 0.0, "step_compute_s": 0.09}
+
+
+def test_a_slow_rank_is_named_and_the_result_is_kept(record_of: RecordOf) -> None:
+    slow = record_of(2, 0, metrics={"samples_per_s": 100.0, "step_imbalance_s": 0.06, "slowest_rank": 1} | STEP)
+    even = record_of(2, 1, metrics={"samples_per_s": 160.0, "step_imbalance_s": 0.02, "slowest_rank": 0} | STEP)
+    told = "straggler: rank 1 takes 1.6 times the median rank's time for a step"
+    assert stragglers([slow, even]) == {slow.trial_id: told}
+    row = trials_frame([slow, even]).iloc[0]
+    assert told in row["note"] and (row["status"], row["samples_per_s"]) == ("ok", 100.0)
+
+
+def test_a_slow_trial_among_the_seeds_of_its_cell_is_named(record_of: RecordOf) -> None:
+    rates = [100.0, 102.0, 70.0, 98.0]
+    records = [record_of(1, seed, metrics={"samples_per_s": rate}) for seed, rate in enumerate(rates)]
+    (told,) = stragglers(records).items()
+    assert told[0] == records[2].trial_id and "took 1.4 times as long as its cell's median" in told[1]
+    assert stragglers(records[1:3]) == {}, "of two nobody knows which is the slow one"
+
+
+def test_a_trial_that_is_not_ok_is_no_straggler(record_of: RecordOf) -> None:
+    failed = record_of(2, 0, status=Status.FAILED, metrics={"step_imbalance_s": 9.0} | STEP)
+    assert stragglers([failed, record_of(1, 0, metrics={"step_imbalance_s": 0.0})]) == {}
+
+
+def test_a_slow_rank_without_a_number_and_a_slow_trials_host_are_told(record_of: RecordOf) -> None:
+    """A script may tell how much slower its slowest rank is, and not which it is."""
+    rates = [100.0, 100.0, 50.0]
+    records = [
+        record_of(2, seed, metrics={"samples_per_s": rate}, provenance={"host": "node7"})
+        for seed, rate in enumerate(rates)
+    ]
+    slow = record_of(4, 0, metrics={"step_imbalance_s": 0.1} | STEP)
+    assert stragglers([*records, slow]) == {
+        records[2].trial_id: "straggler: this trial on node7 took 2.0 times as long as its cell's median",
+        slow.trial_id: "straggler: the slowest rank takes 2.0 times the median rank's time for a step",
+    }

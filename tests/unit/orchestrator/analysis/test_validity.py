@@ -1,0 +1,56 @@
+"""Which figures a disturbance changes, and which seeds' figures count then."""
+
+import math
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.validity import counts, is_invalid, is_ratio_scaled, is_timed, is_valid, only_sound
+
+
+@pytest.mark.parametrize(
+    ("column", "timed", "by_ratio"),
+    [
+        ("samples_per_s", True, True),
+        ("epoch_s", True, True),
+        ("time_to_target_s", True, True),
+        ("energy_j_per_sample", True, True),
+        ("power_w", True, True),
+        ("mfu", True, True),
+        ("gpu_util", True, False),
+        ("step_data_s", True, False),
+        ("speedup", False, True),
+        ("efficiency", False, True),
+        ("wall_s", False, True),
+        ("accuracy", False, False),
+        ("peak_memory_gb", False, False),
+        ("step_count", False, False),
+    ],
+)
+def test_figures_of_time_and_what_is_compared_by_ratios(column, timed, by_ratio):
+    assert (is_timed(column), is_ratio_scaled(column)) == (timed, by_ratio)
+
+
+def test_without_any_timing_it_is_neither_valid_nor_not():
+    known = pd.Series([True, False, None], dtype="object")
+    assert is_valid(known).tolist() == [True, False, False] and is_invalid(known).tolist() == [False, True, False]
+
+
+def test_seeds_without_a_valid_timing_count_where_no_seed_of_their_cell_has_one():
+    trials = pd.DataFrame(
+        {
+            "cell_id": ["a", "a", "a", "b", "b", "c"],
+            "status": ["ok", "ok", "oom", "ok", "ok", "oom"],
+            "timing_valid": [True, False, True, False, None, True],
+            "samples_per_s": [1.0, 2.0, 3.0, 4.0, 5.0, 6.0],
+            "accuracy": 0.5,
+            "wall_s": 9.0,
+        }
+    )
+    assert counts(trials).tolist() == [True, False, False, True, True, False]
+    sound = only_sound(trials)
+    np.testing.assert_array_equal(sound.samples_per_s, [1.0, math.nan, 3.0, 4.0, 5.0, 6.0])
+    assert (sound.accuracy == 0.5).all() and (sound.wall_s == 9.0).all()
+    alike = trials.assign(timing_valid=True)
+    assert only_sound(alike) is alike

@@ -1,0 +1,37 @@
+from pathlib import Path
+
+from orchestrator.backends.ray.cluster import stage
+from orchestrator.config.fingerprint import python_files
+
+
+def folder_with(root: Path, *names: str) -> Path:
+    for name in names:
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+    return root
+
+
+def test_only_the_folders_own_code_travels(tmp_path: Path) -> None:
+    here = folder_with(
+        tmp_path,
+        *("mine.py", "package/data/loader.py"),
+        *(".env", ".git/hook.py", "data/labels.py", "results/x.py", "outputs/x.py", "table.csv", ".secret.py"),
+        *("venv/pyvenv.cfg", "venv/lib/torch.py", "package/__pycache__/loader.py"),
+    )
+    found = {str(file.relative_to(here)) for file in python_files(here)}
+    assert found == {"mine.py", "package/data/loader.py"}
+
+
+def test_the_rooms_travel_with_it(tmp_path: Path) -> None:
+    here, target = folder_with(tmp_path / "here", "mine.py"), tmp_path / "target"
+    assert stage(target, here, {}) == {"working_dir": str(target)}
+    assert (target / "mine.py").exists()
+    assert (target / "orchestrator/backends/ray/rank.py").exists() and (target / "trainables/data").is_dir()
+    assert not list(target.rglob("__pycache__"))
+
+
+def test_a_submitted_job_has_its_folder_already(tmp_path: Path) -> None:
+    here, target = folder_with(tmp_path / "here", "mine.py"), tmp_path / "target"
+    environment = stage(target, here, {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"})
+    assert environment == {"py_modules": [str(target / room) for room in ("sweeps", "trainables", "orchestrator")]}
+    assert not (target / "mine.py").exists()

@@ -1,0 +1,99 @@
+"""What became of a rank that did not answer: its node, the host's memory, a crash, or somebody's SIGKILL."""
+
+import threading
+from pathlib import Path
+
+import pytest
+from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
+
+from orchestrator.backends.ray import gang
+from orchestrator.backends.ray.gang import all_settled, end_by, settled
+from orchestrator.store.record import Cause
+from sweeps.status import Status
+
+GONE = RayActorError(error_msg="The actor died. Worker exit detail: Worker unexpectedly exits. End of file")
+CRASHED = "this is rank 1\nFatal Python error: Segmentation fault\n\nThread 0x1 (most recent call first):\n"
+
+
+@pytest.mark.parametrize(
+    ("error", "log", "oom_killed", "status", "cause", "note"),
+    [
+        (OutOfMemoryError("killed due to the node running low on memory"), "", False, "oom", "host_memory", "memory"),
+        (GONE, "", True, "oom", "host_memory", "ran out of memory: killed by the kernel"),
+        (GONE, "", False, "failed", "crash", "killed from outside"),
+        (GONE, CRASHED, True, "failed", "crash", "Segmentation fault"),
+        (RayActorError(error_msg="The actor died because its node has died."), "", True, "failed", "node", "its node"),
+        (RayActorError(error_msg="The actor was preempted."), "", False, "failed", "node", "its node was lost"),
+    ],
+)
+def test_the_end_says_what_was_at_its_root(
+    tmp_path: Path, error: RayError, log: str, oom_killed: bool, status: str, cause: str, note: str
+) -> None:
+    file = tmp_path / "rank1.log"
+    file.write_text(log)
+    end = end_by(error, 1, file, began_at=0, oom_killed=oom_killed)
+    assert (end.rank, end.status, end.cause, end.answered) == (1, Status(status), Cause(cause), False)
+    assert note in end.note
+
+
+def test_how_an_earlier_attempt_crashed_says_nothing_of_this_one(tmp_path: Path) -> None:
+    log = tmp_path / "rank1.log"
+    log.write_text(f"é{CRASHED}")
+    began_at = log.stat().st_size
+    with log.open("a") as further:
+        further.write("this is rank 1 once more\n")
+    assert end_by(GONE, 1, log, began_at=began_at, oom_killed=True).cause is Cause.HOST_MEMORY
+    with log.open("a") as further:
+        further.write("Fatal Python error: Bus error\n")
+    assert "Bus error" in end_by(GONE, 1, log, began_at=began_at, oom_killed=True).note
+    absent = end_by(GONE, 1, tmp_path / "rank2.log", began_at=0, oom_killed=False)
+    assert "killed from outside" in absent.note
+
+
+def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gang, "REPORT_BYTES", 100)
+    log = tmp_path / "rank1.log"
+    log.write_text(f"{CRASHED}{'x' * 100}")
+    assert "killed from outside" in end_by(GONE, 1, log, began_at=0, oom_killed=False).note
+    log.write_text(f"{'x' * 100}Fatal Python error: Bus error\n")
+    assert "Bus error" in end_by(GONE, 1, log, began_at=0, oom_killed=False).note
+
+
+def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
+    unreachable, lost = ActorUnavailableError("unavailable", None), RayActorError(error_msg="its node has died.")
+    answers: list[RayError | None] = [unreachable, lost]
+
+    def ask(timeout_s: float) -> None:
+        if answer := answers.pop(0):
+            raise answer
+
+    monkeypatch.setattr(gang.time, "sleep", lambda seconds: None)
+    assert settled(unreachable, ask) is lost and not answers
+    answers = [unreachable, None]
+    assert settled(unreachable, ask) is unreachable and not answers  # it was there
+    answers = [GetTimeoutError("no answer")]
+    assert settled(unreachable, ask) is unreachable and not answers
+    assert settled(GONE, ask) is GONE
+    monkeypatch.setattr(gang, "NODE_S", 0.0)
+    assert settled(unreachable, ask) is unreachable
+
+
+def test_those_that_cannot_be_reached_are_asked_at_the_same_time() -> None:
+    lost = {rank: RayActorError(error_msg=f"its node has died, and rank {rank} with it.") for rank in (0, 2)}
+    all_there = threading.Barrier(2, timeout=10)
+
+    def ask(rank: int, timeout_s: float) -> None:
+        all_there.wait()  # broken where one is asked after the other
+        raise lost[rank]
+
+    assert all_settled({rank: ActorUnavailableError("unavailable", None) for rank in lost}, ask) == lost
+    assert all_settled({}, ask) == {}
+
+
+def test_the_kernels_count_of_those_it_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    events, vmstat = tmp_path / "memory.events", tmp_path / "vmstat"
+    events.write_text("low 0\nhigh 0\nmax 5\noom 2\noom_kill 2\noom_group_kill 0\n")
+    monkeypatch.setattr(gang, "_COUNTS", (events, vmstat))
+    assert gang.oom_kills() == 2
+    vmstat.write_text("nr_free_pages 9\noom_kill 3\n")
+    assert gang.oom_kills() == 5

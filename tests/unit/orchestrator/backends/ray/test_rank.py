@@ -1,0 +1,77 @@
+import os
+import socket
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.backends.ray import rank as ray_rank
+from orchestrator.backends.ray.rank import Rank, _free_port, _output_to
+from orchestrator.telemetry.sampler import Sampling
+
+
+def test_a_port_in_use_is_not_given_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        monkeypatch.setattr(ray_rank, "_RENDEZVOUS_PORTS", [port] * 100)
+        with pytest.raises(OSError, match="no free port"):
+            _free_port("127.0.0.1")
+
+
+def test_a_free_port_can_be_listened_on() -> None:
+    port = _free_port("127.0.0.1")
+    with socket.create_server(("127.0.0.1", port)):
+        assert port in ray_rank._RENDEZVOUS_PORTS
+
+
+def test_output_goes_to_the_log_and_then_where_it_went_before(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "trials" / "t" / "rank0.log"
+    for _ in range(2):
+        with _output_to(log):
+            os.write(1, b"out\n")
+            os.write(2, b"err\n")
+    os.write(1, b"after\n")
+    assert log.read_text() == "out\nerr\n" * 2
+    assert capfd.readouterr() == ("after\n", "")
+    assert not sys.stdout.closed
+
+
+def quick(request: dict[str, Any], emit: Any, should_stop: Any, observe: Any) -> dict[str, Any]:
+    """A trial that reports one row and says whether it was asked to stop."""
+    emit({"epoch": 1})
+    return {"trace": "", "cause": "", "asked_to_stop": should_stop()}
+
+
+def test_nothing_is_told_of_a_trial_or_done_to_it_that_another_one_was_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where an answer is so late that the next trial has begun, or the question so early that it has not."""
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    monkeypatch.setattr(ray_rank, "RANK_ENTRY", f"{__name__}:quick")
+    rank = Rank(1, 0)
+    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu"}
+    rank.run(1, request, None, Sampling(hz=0))
+    assert (rank.rows(1, 0), rank.rows(1, 1), rank.moves(1)) == ([{"epoch": 1}], [], 2)
+    assert (rank.rows(2, 0), rank.moves(2)) == ([], 0)
+    rank.stop(1)
+    outcome, *_ = rank.run(2, request, None, Sampling(hz=0))
+    assert not outcome["asked_to_stop"] and rank.rows(1, 0) == []
+
+
+def test_a_trial_is_asked_to_stop_while_it_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    rank = Rank(1, 0)
+
+    def stopped(request: Any, emit: Any, should_stop: Any, observe: Any) -> dict[str, Any]:
+        rank.stop(2)
+        before = should_stop()
+        rank.stop(1)
+        return {"trace": "", "cause": "", "asked_to_stop": [before, should_stop()]}
+
+    monkeypatch.setattr(ray_rank, "resolve_name", lambda name: stopped)
+    request = {"trial_dir": str(tmp_path), "rank": 0, "device": "cpu"}
+    outcome, *_ = rank.run(1, request, None, Sampling(hz=0))
+    assert outcome["asked_to_stop"] == [False, True] and outcome["stopped"]

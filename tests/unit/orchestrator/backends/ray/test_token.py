@@ -1,0 +1,67 @@
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from orchestrator.backends.ray.token import keep_token_private, require_token, show_token_if_any, token_place
+from sweeps.errors import MistakesError
+
+
+def mode_of(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_the_token_is_made_for_its_owner_alone(tmp_path: Path) -> None:
+    token = tmp_path / ".ray" / "auth_token"
+    keep_token_private(token)
+    assert mode_of(token) == 0o600
+    assert len(token.read_text()) == 64
+
+
+def test_a_token_that_is_there_is_kept_and_closed_to_others(tmp_path: Path) -> None:
+    token = tmp_path / "auth_token"
+    token.write_text("secret")
+    token.chmod(0o644)
+    keep_token_private(token)
+    assert (mode_of(token), token.read_text()) == (0o600, "secret")
+
+
+def test_what_a_killed_start_has_left_is_in_nobodys_way(tmp_path: Path) -> None:
+    (tmp_path / f"auth_token.{os.getpid()}").write_text("half")  # in a container numbers of processes come again soon
+    keep_token_private(tmp_path / "auth_token")
+    assert len((tmp_path / "auth_token").read_text()) == 64
+
+
+@pytest.mark.parametrize("home", ["file", "h" * 300])  # the other cannot even be looked into, as somebody else's home
+def test_a_home_that_cannot_be_written_leaves_the_token_in_the_environment(
+    home: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("no folder, whoever asks: root may write anywhere")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", "")  # as good as none
+    keep_token_private(tmp_path / home / ".ray" / "auth_token")
+    token = os.environ["RAY_AUTH_TOKEN"]
+    assert len(token) == 64 and "RAY_AUTH_TOKEN" in token_place()
+    keep_token_private(tmp_path / "auth_token")
+    assert os.environ["RAY_AUTH_TOKEN"] == token and not (tmp_path / "auth_token").exists()
+
+
+@pytest.mark.parametrize(("token", "mode"), [("", None), ("secret", "token")])
+def test_where_there_is_no_token_to_see_none_is_shown(
+    token: str, mode: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RAY_AUTH_MODE", "to be restored")
+    monkeypatch.delenv("RAY_AUTH_MODE")
+    monkeypatch.setenv("RAY_AUTH_TOKEN", token)
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / ("h" * 300) / "auth_token"))
+    show_token_if_any()
+    assert os.environ.get("RAY_AUTH_MODE") == mode
+
+
+def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_AUTH_MODE", raising=False)
+    require_token()
+    assert os.environ["RAY_AUTH_MODE"] == "token"
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    with pytest.raises(MistakesError, match="RAY_AUTH_MODE=disabled"):
+        require_token()

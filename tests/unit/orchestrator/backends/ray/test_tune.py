@@ -1,0 +1,290 @@
+"""What a gang's start does without: Tune's imports in the supervisor, and a process in each group of bundles.
+
+What is told of a gang whose supervisor failed: Ray's account of it, without its advice.
+
+What Ray's own metrics are told of a trial.
+"""
+
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from ray.tune.experiment import Trial
+
+from orchestrator.backends.ray import tune
+from orchestrator.backends.ray.tune import Bundles, KeptGangs, PolledPlacementGroups, Starting, TrialQueue, _broken
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import Agenda, Patience
+from orchestrator.store.record import Cause, Outcome
+from sweeps.status import Status
+from sweeps.trial import Gang
+from tests.contract.trials import trial
+
+
+def test_a_supervisor_imports_nothing_that_takes_long() -> None:
+    slow = {"ray.tune", "ray.train", "ray.data", "pandas", "pyarrow", "torch"}
+    code = f"import sys, orchestrator.backends.ray.gang; print(sorted({slow} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+class Request:
+    """Asks for a group that is the next of these."""
+
+    def __init__(self, *groups: str) -> None:
+        self._groups = iter(groups)
+
+    def to_placement_group(self) -> str:
+        return next(self._groups)
+
+
+@pytest.fixture
+def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """Of the groups; one that was removed has none."""
+    known: dict[str, str] = {}
+    monkeypatch.setattr(tune, "placement_group_table", lambda group: {"state": known[group]})
+    monkeypatch.setattr(tune.ray, "util", SimpleNamespace(remove_placement_group=known.pop))
+    return known
+
+
+@pytest.fixture
+def groups(monkeypatch: pytest.MonkeyPatch) -> PolledPlacementGroups:
+    monkeypatch.setattr(PolledPlacementGroups, "__del__", lambda self: None, raising=False)
+    return PolledPlacementGroups(update_interval_s=-1)
+
+
+def test_a_gang_has_its_bundles_when_ray_says_so(groups: PolledPlacementGroups, states: dict[str, str]) -> None:
+    request = Request("one")
+    states["one"] = "PENDING"
+    groups.request_resources(request)
+    assert not groups.has_resources_ready(request) and groups.get_resource_futures() == []
+    states["one"] = "CREATED"
+    assert groups.has_resources_ready(request)
+    assert groups.acquire_resources(request).placement_group == "one"
+    assert not groups.has_resources_ready(request)
+
+
+def test_of_two_groups_the_one_that_waits_is_given_up_first(
+    groups: PolledPlacementGroups, states: dict[str, str]
+) -> None:
+    request = Request("here", "pending")
+    states.update({"here": "CREATED", "pending": "PENDING"})
+    groups.request_resources(request)
+    groups.request_resources(request)
+    assert groups.has_resources_ready(request)
+    groups.cancel_resource_request(request)
+    assert set(states) == {"here"}
+    groups.cancel_resource_request(request)
+    assert not states and not groups.has_resources_ready(request)
+
+
+A, B = (Node(name="host", cpus=4, gpus=2, node_id=name) for name in "ab")
+ONE, TWO = (Bundles(Gang(ranks=ranks, gpus_per_rank=1, cpus_per_rank=1)) for ranks in (1, 2))
+
+
+@pytest.fixture
+def kept() -> KeptGangs:
+    return KeptGangs()
+
+
+def turn(kept: KeptGangs, *, force_all: bool = False) -> list[str]:
+    return list(kept.flush_cached_objects(force_all=force_all))
+
+
+def test_a_gang_is_kept_until_the_queue_has_had_its_turn_although_another_shape_starts(kept: KeptGangs) -> None:
+    kept.increase_max(TWO)
+    assert kept.cache_object(ONE, "a") and kept.cache_object(ONE, "b")
+    assert turn(kept) == []
+    kept.increase_max(ONE)
+    assert kept.pop_cached_object(ONE) == "a"
+    kept.decrease_max(ONE)
+    assert turn(kept) == ["b"] and not kept.has_cached_object(ONE) and kept.num_cached_objects == 0
+
+
+def test_a_gang_that_ends_in_the_meantime_has_a_turn_of_its_own(kept: KeptGangs) -> None:
+    kept.increase_max(TWO)
+    kept.cache_object(ONE, "a")
+    assert turn(kept) == []
+    kept.cache_object(ONE, "b")
+    assert turn(kept) == ["a"] and turn(kept) == ["b"]
+
+
+def test_gangs_that_somebody_waits_for_stay(kept: KeptGangs) -> None:
+    kept.increase_max(ONE)
+    kept.cache_object(ONE, "a")
+    kept.cache_object(TWO, "b")
+    assert turn(kept) == []
+    assert turn(kept) == ["b"] and turn(kept) == []
+
+
+def test_where_nothing_waits_all_stay_until_the_end(kept: KeptGangs) -> None:
+    for name in "ab":
+        kept.cache_object(ONE, name)
+    assert turn(kept) == [] and turn(kept) == []
+    assert turn(kept, force_all=True) == ["a", "b"] and kept.num_cached_objects == 0
+
+
+def test_what_waits_for_another_node_has_no_use_for_its_room(kept: KeptGangs) -> None:
+    gang = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
+    kept.increase_max(Bundles(gang, [B, B]))
+    kept.cache_object(Bundles(gang, [A, A]), "a")
+    assert turn(kept) == [] and turn(kept) == []
+    kept.increase_max(Bundles(gang, [A, B]))
+    assert turn(kept) == ["a"]
+
+
+def test_where_nothing_could_take_them_none_is_kept_beyond_its_turn() -> None:
+    needed = True
+    kept = KeptGangs(lambda: needed)
+    kept.cache_object(ONE, "a")
+    assert turn(kept) == [] and turn(kept) == []
+    needed = False
+    kept.cache_object(ONE, "b")
+    assert turn(kept) == ["a"] and turn(kept) == ["b"] and kept.num_cached_objects == 0
+
+
+A_queue, B_queue = (Node(name="host", cpus=1, gpus=0, node_id=name) for name in "ab")
+
+
+def test_a_gang_is_reserved_as_a_whole_with_rank_i_in_bundle_i() -> None:
+    request = Bundles(Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=4))
+    assert request.head_bundle_is_empty and request.strategy == "PACK"
+    assert request.bundles == [{"CPU": 4.0, "GPU": 1.0}] * 2
+    assert Bundles(Gang(ranks=1, gpus_per_rank=0.25, cpus_per_rank=1)).bundles == [{"CPU": 1.0, "GPU": 0.25}]
+
+
+def test_gangs_of_one_shape_make_equal_requests() -> None:
+    shape = Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1)
+    assert Bundles(shape) == Bundles(Gang(ranks=2, gpus_per_rank=0, cpus_per_rank=1))
+    assert Bundles(shape) != Bundles(Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=2))
+
+
+def test_on_several_nodes_each_rank_is_told_its_node() -> None:
+    pair = Gang(ranks=2, gpus_per_rank=1, cpus_per_rank=1)
+    nodes = [Node(name="a", cpus=2, gpus=1, node_id="01"), Node(name="b", cpus=2, gpus=1, node_id="02")]
+    told = Bundles(pair, nodes)._bound.arguments["bundle_label_selector"]
+    assert told == [{"ray.io/node-id": "01"}, {"ray.io/node-id": "02"}]
+    assert Bundles(pair, nodes) == Bundles(pair, list(nodes)) != Bundles(pair, nodes[::-1])
+
+
+class Tried:
+    """What the queue looks at in a trial of Tune's."""
+
+    def __init__(self, number: int, status: str = Trial.PENDING, outcome: Outcome | None = None) -> None:
+        self.trial_id, self.status, self.outcome = f"{number}", status, outcome
+
+    def is_finished(self) -> bool:
+        return self.status == Trial.TERMINATED
+
+
+@pytest.fixture
+def alive() -> list[Node]:
+    return [A_queue, B_queue]
+
+
+@pytest.fixture
+def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TrialQueue:
+    agenda = Agenda([trial("0", "quick"), trial("1", "quick")])
+    queue = TrialQueue(agenda, lambda: list(alive), Starting(results_dir=tmp_path))
+    monkeypatch.setattr(queue, "_trial", lambda spec, asked: Tried(int(spec.trial_id)))
+    return queue
+
+
+def _lost(alive: list[Node], queue: TrialQueue) -> SimpleNamespace:
+    """The other node is lost; what was given, by whether it was to begin there."""
+    given = [queue.next_trial(), queue.next_trial()]
+    there = {each.trial_id: start.nodes[0] for each, start in queue._given}
+    alive.remove(B_queue)
+    here = next(each for each in given if there[each.trial_id] == A_queue)
+    return SimpleNamespace(here=here, lost=next(each for each in given if each is not here))
+
+
+def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[Node], queue: TrialQueue) -> None:
+    of = _lost(alive, queue)
+    assert queue.stranded() == []  # nobody has looked yet
+    queue._looked_s = float("-inf")
+    assert queue.next_trial() is None and queue.stranded() == [of.lost]
+    of.lost.status = Trial.TERMINATED  # as Tune does with it
+    assert queue.next_trial() is None  # there is one node, and it is taken
+    of.here.status, of.here.outcome = Trial.TERMINATED, Outcome(status=Status.OK, wall_s=1.0)
+    assert queue.next_trial().trial_id == of.lost.trial_id
+
+
+def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
+    alive: list[Node], queue: TrialQueue
+) -> None:
+    of = _lost(alive, queue)
+    of.lost.status = Trial.TERMINATED
+    of.lost.outcome = Outcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
+    assert queue.next_trial() is None and queue._alive == [A_queue]
+
+
+def test_a_sweep_that_is_to_end_starts_nothing_and_waits_for_nothing(tmp_path: Path) -> None:
+    asked: list[bool] = []
+    agenda = Agenda([trial("0", "quick")], patience=Patience(wait_s=1000.0))
+    queue = TrialQueue(agenda, lambda: [], Starting(results_dir=tmp_path), stopping=lambda: bool(asked))
+    assert queue.next_trial() is None and not queue.is_finished()  # nodes may come
+    asked.append(True)
+    assert queue.next_trial() is None and queue.is_finished()
+
+
+def test_a_gang_that_is_kept_on_the_last_node_is_asked_for_by_the_same_name(
+    alive: list[Node], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[tuple[Node, ...]] = []
+    monkeypatch.setattr("orchestrator.backends.ray.tune.Bundles", lambda place, nodes: asked.append(tuple(nodes)))
+    monkeypatch.setattr("orchestrator.backends.ray.tune.Attempt", lambda *given, **named: Tried(0))
+    queue = TrialQueue(Agenda([trial("0", "quick")]), lambda: list(alive), Starting(results_dir=tmp_path))
+    queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
+    alive.remove(B_queue)
+    queue._looked_s = float("-inf")
+    assert queue.next_trial() is not None and asked == [(A_queue,)]
+
+
+KILLED = (
+    "ray.exceptions.ActorDiedError: The actor died.\nThe actor is dead because its worker process has died."
+    " Worker exit type: SYSTEM_ERROR Worker exit detail: Worker unexpectedly exits with a connection error code 2."
+    " End of file. Some common causes include: (1) the process was killed by the OOM killer, (2) …"
+)
+WITHOUT_NODE = (
+    "The actor is dead because its owner has died. Owner Ip address: 192.0.2.2 Owner worker exit type: SYSTEM_ERROR"
+    " Worker exit detail: Owner's node has crashed."
+)
+
+
+@pytest.mark.parametrize(
+    ("account", "note"),
+    [
+        (KILLED, "killed from outside, as by SIGKILL or the kernel's out-of-memory killer"),
+        (WITHOUT_NODE, "its node was lost"),
+        ("Traceback\nRuntimeError: of our own", "RuntimeError: of our own"),
+        ("", "no reason known"),
+        (
+            "The actor never ran - it was cancelled.",
+            "The actor never ran - it was cancelled."
+            " If the cluster was started without a token, set RAY_AUTH_MODE=disabled",
+        ),
+    ],
+)
+def test_a_gang_whose_supervisor_failed_says_why_in_short(account: str, note: str, tmp_path: Path) -> None:
+    (tmp_path / "error.txt").write_text(account)
+    outcome = _broken(str(tmp_path / "error.txt"), 1.0)
+    assert (outcome.status, outcome.cause, outcome.trace) == (Status.FAILED, Cause.NODE, account)
+    assert outcome.note == f"the gang's supervisor failed: {note}"
+
+
+def test_where_tune_left_no_account_there_is_no_reason() -> None:
+    assert _broken(None, 1.0).note.endswith("no reason known")
+
+
+@pytest.mark.parametrize(("told", "paces"), [(1000, [1000.0]), ("fast", []), (None, []), (True, [])])
+def test_a_pace_that_is_no_number_is_not_told(
+    told: object, paces: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ray takes nothing else, and a trainable of somebody's own may say what it likes."""
+    found = tune.Metrics()
+    heard: list[float] = []
+    monkeypatch.setattr(found._pace, "set", lambda value, tags: heard.append(value))
+    found.finished(trial("t", "quick"), Outcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": told}))
+    assert heard == paces

@@ -1,0 +1,79 @@
+"""What is found out of a back end before it is started."""
+
+import socket
+import sys
+from types import SimpleNamespace
+from unittest.mock import MagicMock
+
+import pytest
+
+from orchestrator.backends import choose
+from orchestrator.backends.choose import check_reachable, make_backend
+from sweeps.errors import MistakesError
+from tests.unit.orchestrator.requests import request
+
+
+@pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
+def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_under(key, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and never listens
+        address = f"127.0.0.1:{silent.getsockname()[1]}"
+        if key == "RAY_ADDRESS":
+            monkeypatch.setenv(key, address)
+        asked = request(backend="ray", address=address if key == "cluster.address" else None)
+        with pytest.raises(MistakesError, match=f"^{key}={address}: no cluster answers there"):
+            check_reachable(asked)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")
+def test_an_address_of_ipv6_stands_in_brackets():
+    with socket.create_server(("::1", 0), family=socket.AF_INET6) as listening:
+        check_reachable(request(backend="ray", address=f"[::1]:{listening.getsockname()[1]}"))
+
+
+@pytest.mark.parametrize("address", ["ray://nowhere:10001", "http://127.0.0.1:8265"])
+def test_what_is_no_heads_address_is_refused(address, monkeypatch):
+    monkeypatch.setenv("RAY_ADDRESS", address)
+    with pytest.raises(
+        MistakesError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
+    ):
+        check_reachable(request(backend="ray", address=None))
+    check_reachable(request(backend="inprocess", address=None))
+
+
+@pytest.mark.parametrize("address", [None, "auto", "10.0.0.1:6379"])
+def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
+    monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
+    with pytest.raises(MistakesError, match=r"already connected to Ray.*ray\.shutdown\(\) first"):
+        check_reachable(request(backend="ray", address=address))
+    check_reachable(request(backend="inprocess", address=None))
+
+
+@pytest.mark.parametrize("address", [None, "auto"])
+def test_what_ray_finds_by_itself_is_left_to_it(address, monkeypatch):
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    check_reachable(request(backend="ray", address=address))
+
+
+@pytest.mark.parametrize("key", ["cluster.address", "RAY_ADDRESS"])
+def test_so_is_one_where_something_else_than_ray_listens(key, monkeypatch):
+    def not_rays(*_, **__):
+        raise ConnectionError("no Ray cluster answers at 10.0.0.1:6379")
+
+    ours = "orchestrator.backends.on_ray"
+    monkeypatch.setitem(sys.modules, f"{ours}.backend", SimpleNamespace(RayBackend=not_rays))
+    monkeypatch.setitem(sys.modules, f"{ours}.extensions", SimpleNamespace(Extensions=MagicMock()))
+    monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which showing a token would set
+    asked = request(backend="ray", address="10.0.0.2:6379" if key == "cluster.address" else None)
+    with pytest.raises(MistakesError, match=f"^{key}: no Ray cluster answers at 10.0.0.1:6379$"):
+        make_backend(asked)
+
+
+def test_a_cluster_that_lets_nobody_in_is_told_with_what_it_may_ask_for(monkeypatch):
+    monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", "/secret/token")
+    assert choose._of_another("Failed to connect to Ray cluster at host:6379").endswith(
+        "RAY_AUTH_TOKEN, or /secret/token"
+    )
+    assert choose._of_another("Could not find any running Ray instance.") == ""

@@ -1,0 +1,79 @@
+"""mode=report with claims, mode=predict, compare and plan: from the command line to the text, on hand-made journals."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from orchestrator.cli.app import main
+from orchestrator.store.journal import Journal, Kind
+from orchestrator.store.layout import Layout
+from orchestrator.store.record import TrialRecord
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0, code: str = "old") -> None:
+    layout = Layout(folder)
+    layout.create()
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.SWEEP, {"asked": {"source": {"mine:train": code}}, "driver": {}})
+        for gpus in (1, 2, 4):
+            for seed in range(3):
+                speed = factor * 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + seed / 100)
+                metrics = {"samples_per_s": speed, "samples": 1000, "accuracy": 0.9, "val_accuracy": 0.9, "epochs": 10}
+                journal.append(Kind.FINISHED, record_of(gpus, seed, metrics=metrics).to_json())
+
+
+@pytest.fixture
+def start(tmp_path: Path, record_of: RecordOf, capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str]]:
+    write_results(tmp_path / "batch_scaling", record_of)
+    write_results(tmp_path / "other", record_of, factor=2.0, code="new")
+
+    def run(*arguments: str) -> tuple[int, str]:
+        status = main(["sweep=batch_scaling", f"results_dir={tmp_path}", *arguments])
+        told = capsys.readouterr()
+        return status, told.out + told.err
+
+    return run
+
+
+def test_predict(start: Callable[..., tuple[int, str]]) -> None:
+    status, told = start("mode=predict", "predict.gpus=[8,16]", "predict.gpus_per_node=16")
+    assert status == 0
+    # Amdahl's law with α = .1 is the USL with β = 0: 800 / 1.7 and 1600 / 2.5, times 1.01.
+    assert "475 [" in told and "646 [" in told
+    status, told = start("mode=predict", "predict.gpus=[33]", "predict.gpus_per_node=64")
+    assert (status, told) == (2, "mode=predict: 33 GPUs are more than 8 times the 4 that were measured\n")
+    assert start("mode=predict")[0] == 2
+
+
+def test_compare(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    status, told = start("mode=compare", f"compare.with={tmp_path}/other")
+    assert status == 0
+    assert "3 cells are in both" in told and "0.50× [" in told
+    assert "- source.mine:train: 'new' → 'old'\n" in told  # and no picture of a train
+    assert start("mode=compare")[0] == 2
+
+
+def test_a_plan_says_that_a_run_would_refuse_the_results_of_other_code(start: Callable[..., tuple[int, str]]) -> None:
+    status, told = start("mode=plan")
+    assert status == 0 and " 0 finished" in told
+    assert "holds results from another configuration or other code (source.mine:train: 'old' → (absent), and " in told
+    assert "mode=run would refuse" in told
+    assert "mode=run would refuse" not in start("mode=plan", "allow_changed=true")[1]
+    assert "another configuration" not in start("mode=plan", "sweep.name=fresh")[1]
+
+
+def test_a_refuted_claim_fails_the_sweep_where_it_is_to(start: Callable[..., tuple[int, str]], tmp_path: Path) -> None:
+    twice = "samples_per_s(gpus=2) > 1.95 * samples_per_s(gpus=1)"
+    claim = f"sweep.claims=[{{sentence: Two are twice as fast, expression: '{twice}'}}]"
+    status, told = start("mode=report", "report.html=false", claim)
+    assert status == 0
+    assert "refuted" in told and (tmp_path / "batch_scaling" / "tables" / "claims.md").read_text() in told
+    status, told = start("mode=report", "report.html=false", claim, "claims.fail_on=refuted")
+    assert status == 1
+    assert "claims.fail_on: 'Two are twice as fast' is refuted" in told
+    status, told = start("mode=report", "sweep.claims=[{sentence: x, expression: '__import__(1) > 2'}]")
+    assert status == 2
+    assert "sweep.claims" in told

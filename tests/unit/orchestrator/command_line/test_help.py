@@ -1,9 +1,0 @@
-from orchestrator.app import main
-from orchestrator.command_line.modes import MODES, WITHOUT_SWEEP
-
-
-def test_help_begins_with_what_to_type_and_names_all_modes(capsys):
-    assert main(["--help"]) == 0
-    head, _, groups = capsys.readouterr().out.partition("== Configuration groups ==")
-    assert "python -m orchestrator sweep=batch_scaling mode=plan" in head and "batch_scaling" in groups
-    assert all(mode in head for mode in (*MODES, *WITHOUT_SWEEP))

@@ -1,0 +1,184 @@
+import importlib
+import sys
+
+import pytest
+
+from orchestrator.config import fingerprint
+from orchestrator.config.fingerprint import Versions, command_version, data_version, import_mistakes
+
+
+@pytest.fixture
+def package(tmp_path, monkeypatch):
+    folder = tmp_path / "mytraining"
+    folder.mkdir()
+    (folder / "__init__.py").write_text("raise RuntimeError('only read, never imported')")
+    (folder / "train.py").write_text("def train(config, context): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    return folder
+
+
+def test_a_package_is_its_sources_and_is_not_imported(package):
+    before = Versions().source("mytraining.train:train")
+    (package / "README.md").write_text("words")
+    assert Versions().source("mytraining.train:train") == before
+    (package / "train.py").write_text("def train(config, context): return")
+    assert Versions().source("mytraining.train:train") != before
+    assert "mytraining" not in sys.modules
+
+
+def test_a_single_module_is_its_file(tmp_path, monkeypatch):
+    script = tmp_path / "mytrain.py"
+    script.write_text("def train(config, context): ...")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    before = Versions().source("mytrain:train")
+    script.write_text("def train(config, context): return")
+    assert Versions().source("mytrain:train") != before
+
+
+@pytest.mark.parametrize(("folder", "belong"), [("mine", True), ("site-packages", False)])
+def test_scripts_beside_a_module_belong_to_it_unless_an_installer_put_it_there(folder, belong, tmp_path, monkeypatch):
+    place = tmp_path / folder
+    place.mkdir()
+    (place / "lone_training.py").write_text("def train(config, context): ...")
+    monkeypatch.syspath_prepend(place)
+    importlib.invalidate_caches()
+    before = Versions().source("lone_training:train")
+    (place / "neighbour.py").write_text("")
+    assert (Versions().source("lone_training:train") != before) is belong
+
+
+def test_a_package_that_is_not_there():
+    with pytest.raises(ValueError, match="no package or module 'nowhere'"):
+        Versions().source("nowhere.to_be:found")
+
+
+def test_data_files_count_by_content_not_by_path(tmp_path):
+    for name, content in (("a.npz", b"1"), ("b.npz", b"1"), ("c.npz", b"2")):
+        (tmp_path / name).write_bytes(content)
+    fingerprint = [data_version({"name": "npz", "path": str(tmp_path / name)}) for name in ("a.npz", "b.npz", "c.npz")]
+    assert fingerprint[0] == fingerprint[1] != fingerprint[2]
+
+
+def test_data_known_by_name_and_data_that_is_absent(tmp_path):
+    assert data_version({"name": "digits"}) == "digits"
+    assert data_version({"name": "npz", "path": str(tmp_path / "none.npz")}) == "absent"
+
+
+def test_a_name_that_the_module_never_mentions_is_refused_and_a_star_import_may_bring_any(package):
+    with pytest.raises(ValueError, match="train.py has no 'trian'"):
+        Versions().source("mytraining.train:trian")
+    with pytest.raises(ValueError, match="there is no module 'mytraining.nowhere'"):
+        Versions().source("mytraining.nowhere:train")
+    (package / "models.py").write_text("from mytraining.train import *")
+    assert Versions().source("mytraining.models:train") == Versions().source("mytraining.train:train")
+
+
+def test_what_a_script_imports_from_beside_itself_belongs_to_it(tmp_path, monkeypatch):
+    (tmp_path / "main_script.py").write_text("import sibling_script\ndef train(config, context): ...")
+    (tmp_path / "sibling_script.py").write_text("depth = 1")
+    monkeypatch.syspath_prepend(tmp_path)
+    importlib.invalidate_caches()
+    before = Versions().source("main_script:train")
+    (tmp_path / "sibling_script.py").write_text("depth = 2")
+    assert Versions().source("main_script:train") != before
+
+
+def test_an_installed_package_is_known_without_reading_it():
+    assert Versions().source("torch.optim:Adagrad") == Versions().source("torch.nn:Linear")
+
+
+ARGV = "torchrun --nproc_per_node={gpus} train.py --lr {lr} --config net.yaml"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("train.py", "models/net.py", "net.yaml", "README.md", ".venv/lib/x.py", "results/y.py"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("first")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("train.py", True),
+        ("models/net.py", True),
+        ("net.yaml", True),
+        ("README.md", False),
+        (".venv/lib/x.py", False),
+        ("results/y.py", False),
+    ],
+)
+def test_the_version_is_that_of_the_files_named_and_of_the_code_beside_them(folder, name, changes):
+    before = command_version(ARGV, folder)
+    (folder / name).write_text("second")
+    assert (command_version(ARGV, folder) != before) is changes
+
+
+@pytest.mark.parametrize("argv", ["python -m models.net --lr {lr}", ["python", "-m", "models.net"]])
+def test_a_module_stands_for_its_package(folder, argv):
+    before = command_version(argv, folder)
+    (folder / "train.py").write_text("second")
+    assert command_version(argv, folder) == before
+    (folder / "models/net.py").write_text("second")
+    assert command_version(argv, folder) != before
+
+
+def test_a_program_from_elsewhere_has_no_files_here(folder):
+    assert command_version("nvidia-smi -L", folder) == command_version("true", folder)
+
+
+def test_a_folder_of_more_files_than_any_project_counts_by_those_that_are_named(folder, monkeypatch):
+    monkeypatch.setattr(fingerprint, "MOST_FILES", 1)
+    before = command_version(ARGV, folder)
+    (folder / "models/net.py").write_text("second")
+    assert command_version(ARGV, folder) == before
+    (folder / "train.py").write_text("second")
+    assert command_version(ARGV, folder) != before
+
+
+FILES = {
+    "mine/__init__.py": "",
+    "mine/training.py": "import json, torch\nfrom mine import parts\nfrom . import more\n",
+    "mine/parts.py": "try:\n    import absent_one\nexcept ImportError:\n    pass\ndef train():\n    import absent\n",
+    "mine/more.py": "import yaml.nodes\nfrom mine.parts import train\n",
+    "mine/lacking.py": "from mine import deeper\n",
+    "mine/deeper.py": "import os\nimport absent_library.part\n",
+    "mine/broken.py": "import absent_library\ndef train(config, context)\n    pass\n",
+    "mine/reaching.py": "import sys\nsys.path.append('/elsewhere')\nimport absent_library\n",
+    "single.py": "from .siblings import x\nimport mine.lacking\n",
+}
+
+
+@pytest.fixture
+def folder_own_code(tmp_path, monkeypatch):
+    for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("mine.training:train", None),
+        ("mine.reaching:train", None),
+        ("trainables.supervised.training:train", None),
+        ("mine.lacking:train", ("deeper", "line 2: there is no module 'absent_library' in this environment")),
+        ("single:train", ("deeper", "line 2: there is no module 'absent_library' in this environment")),
+        ("mine.broken:train", ("broken", "line 2: SyntaxError: expected ':'")),
+    ],
+)
+def test_what_cannot_be_imported_is_told_with_its_place(folder_own_code, name, told):
+    expected = [f"{folder_own_code / 'mine' / told[0]}.py, {told[1]}"] if told else []
+    assert list(import_mistakes([name], installed=True)) == expected
+    assert not {"mine", "single", "absent_library"} & set(sys.modules)
+
+
+def test_where_other_machines_will_import_it_only_syntax_counts(folder_own_code):
+    assert list(import_mistakes(["mine.lacking:train"], installed=False)) == []
+    assert len(list(import_mistakes(["mine.broken:train", "mine.broken:other"], installed=False))) == 1

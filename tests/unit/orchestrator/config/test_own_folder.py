@@ -1,0 +1,80 @@
+"""Folders of the user's own configs: a primary config there, names that are shipped, folders that are not there."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from orchestrator import MistakesError, run_sweep
+from orchestrator.cli.app import main
+
+PRIMARY = """\
+defaults:
+  - config
+  - override sweep: batch_scaling
+  - _self_
+sweep: {name: own, axes: {gpus: [1], device_batch_size: [8, 16], lr_rule: [none], seed: [0]}}
+budget: {epochs: 3}
+"""
+
+
+@pytest.fixture
+def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my/model").mkdir(parents=True)
+    (tmp_path / "my/mine.yaml").write_text(PRIMARY)
+    return tmp_path / "my"
+
+
+def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main([*arguments, "mode=plan"]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    return err
+
+
+def test_a_primary_config_of_ones_own_is_the_shipped_one_with_changes(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["-cd", "my", "--config-name", "mine", "mode=plan", "plan.format=json"]) == 0
+    by_primary = json.loads(capsys.readouterr().out)["trials"]
+    axes = ("gpus=[1]", "device_batch_size=[8,16]", "lr_rule=[none]", "seed=[0]")
+    overrides = ["sweep=batch_scaling", "sweep.name=own", "budget.epochs=3", *(f"sweep.axes.{axis}" for axis in axes)]
+    assert main([*overrides, "mode=plan", "plan.format=json"]) == 0
+    assert json.loads(capsys.readouterr().out)["trials"] == by_primary
+    assert {trial["device_batch_size"] for trial in by_primary} == {8, 16}
+
+
+def test_overrides_of_a_primary_config_of_ones_own_are_checked_as_any(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("-cd", "my", "--config-name=mine")
+    assert told(capsys, *given, "budgt.epochs=3", "model=small_cn").count("did you mean") == 2
+    assert "there is no such primary config" in told(capsys, "-cd", "my", "--config-name=other")
+    assert main(["-m", *given, "mode=plan", "sweep.axes.seed=[0],[1]"]) == 0
+    assert capsys.readouterr().out.count("2 trials to run") == 2
+
+
+def test_a_choice_that_is_a_shipped_name_and_ones_own_is_refused_and_a_copy_is_not(
+    own: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (own / "model/small_cnn.yaml").write_text("name: small_cnn\nwidth: 3\n")
+    assert told(capsys, "-cd", "my", "sweep=batch_scaling").startswith("model=small_cnn: the shipped config of this")
+    axis = "sweep.axes.model=[mlp,small_cnn]"
+    assert "my/model/small_cnn.yaml" in told(capsys, "-cd", "my", "sweep=batch_scaling", "model=mlp", axis)
+    assert main(["-cd", "my", "sweep=batch_scaling", "model=mlp", "mode=plan"]) == 0
+    shipped = Path(__file__).parents[4] / "conf/model/small_cnn.yaml"
+    (own / "model/small_cnn.yaml").write_text(shipped.read_text())
+    assert main(["-cd", "my", "sweep=batch_scaling", "mode=plan"]) == 0
+
+
+def test_a_folder_that_is_not_there_is_a_mistake(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert told(capsys, "-cd", "nope", "sweep=batch_scaling") == "-cd nope: there is no such config folder\n"
+    search = "hydra.searchpath=[file://my,file://nope]"
+    assert "hydra.searchpath: nope: there is no such" in told(capsys, search, "sweep=batch_scaling")
+    with pytest.raises(MistakesError, match="there is no such config folder"):
+        run_sweep({"sweep": "batch_scaling"}, config_dir=own / "nope", quiet=True)
+
+
+def test_a_config_path_is_refused_with_what_is_meant(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert "-cd my adds" in told(capsys, "-cp", "my", "sweep=batch_scaling")

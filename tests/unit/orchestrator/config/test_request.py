@@ -1,0 +1,39 @@
+from orchestrator.config.request import Terms
+from tests.unit.orchestrator.requests import request
+
+REQUEST = request(
+    objective="cost",
+    margin=0.02,
+    target_accuracy=0.9,
+    budget={"epochs": None, "steps": 300},
+    price_per_gpu_hour=2.0,
+    axes={"gpus": [1, 2], "optimizer.lr": [0.1, 0.2], "never.ran": [1, 2], "seed": [0, 1]},
+    exclude=[{"gpus": 2, "seed": 1}],
+    zip=[],
+    arguments=["sweep=mine", "trainable.env.HF_TOKEN=hf_0123456789abcdefghij"],
+)
+
+
+def test_axes_are_those_that_the_trials_have():
+    axes = {"gpus": "gpus", "optimizer.lr": "axes.optimizer.lr", "never.ran": "never.ran"}
+    terms = Terms.of(REQUEST, axes)
+    assert terms.axes == axes
+    assert (terms.excludes, terms.zips) == (True, False)
+    assert terms.budget == {"epochs": None, "steps": 300} and not Terms.of(REQUEST, {"budget.steps": "s"}).budget
+
+
+def test_null_is_a_value_where_the_sweep_has_it():
+    asked = request(REQUEST, axes={"gpus": "auto", "trainable.slow_down": [None, {"rank": 0}]})
+    assert Terms.of(asked, {}).nullable == {"trainable.slow_down"}
+
+
+def test_what_another_sweep_left_out_or_zipped_is_not_known():
+    plain = request(REQUEST, exclude=[])
+    terms = Terms.of(plain, {"gpus": "gpus", "trainable.precision": "trainable.precision"})
+    assert set(terms.axes) == {"gpus", "trainable.precision"}
+    assert (terms.excludes, terms.zips) == (True, True)
+
+
+def test_a_command_to_be_repeated_tells_no_secret():
+    assert Terms.of(REQUEST, {}).arguments == ("sweep=mine", "trainable.env.HF_TOKEN=<hidden>")
+    assert Terms.of(REQUEST, {}, ["sweep=theirs"]).arguments == ("sweep=theirs",)

@@ -1,0 +1,69 @@
+"""Which trials' devices are drawn, and how what was seen of them becomes lines."""
+
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.trials import collect
+from orchestrator.report.curve_plots import MOST_POINTS, Samples, chosen_trials, power, samples, utilisation
+from orchestrator.report.plot import MOST_PANELS, MOST_SERIES
+from orchestrator.store.layout import Layout
+from tests.unit.orchestrator.report import demo
+
+
+@pytest.fixture(scope="module")
+def cells() -> pd.DataFrame:
+    return collect(demo.records(), scaling="weak")[1]
+
+
+def frame(ranks: int, **columns: float) -> pd.DataFrame:
+    """Two samples of each rank's only device."""
+    rows = [{"rank": rank, "device": "gpu0", "time_s": time_s, **columns} for rank in range(ranks) for time_s in (0, 1)]
+    return pd.DataFrame(rows)
+
+
+def test_the_first_named_are_drawn_and_others_from_all_over_in_the_order_of_the_cells() -> None:
+    names = [f"c{number}" for number in range(40)]
+    trials = pd.DataFrame(
+        {"trial_id": [f"{name}-0" for name in names], "cell_id": names, "status": ["ok"] * 39 + ["oom"]}
+    )
+    found = chosen_trials(pd.DataFrame({"cell_id": names}), trials, ["c7", None, "c7", "of another sweep", "c39"])
+    drawn = [int(cell.removeprefix("c")) for _, cell in found]
+    assert len(drawn) == MOST_PANELS and drawn == sorted(drawn)
+    assert {0, 7} <= set(drawn) and 39 not in drawn and max(drawn) > 30
+    assert found[0] == ("c0-0", "c0")
+
+
+def test_every_device_is_a_line_of_the_same_colour_in_all_panels(cells: pd.DataFrame) -> None:
+    seen = [Samples(cell_id=f"{ranks}-32-none", frame=frame(ranks, gpu_util=0.9)) for ranks in (1, 2)]
+    picture = utilisation(cells, seen)
+    assert (picture.title, picture.legend) == ("GPU utilisation", ("rank 0, gpu0", "rank 1, gpu0"))
+    assert [[series.place for series in panel.series] for panel in picture.panels] == [[0], [0, 1]]
+    assert picture.panels[1].series[1].y == (0.9, 0.9) and len(picture.data) == 6
+    assert picture.remarks == ["A trial of 2 of 36 cells is drawn."]
+    assert (
+        not power(cells, seen).is_drawn and power(cells, seen).absent == "Not measured: no device reported its power."
+    )
+
+
+def test_without_gpus_the_cores_are_drawn(cells: pd.DataFrame) -> None:
+    on_cpu = frame(2, cpu_util=1.5).assign(device="cpu")
+    picture = utilisation(cells, [Samples(cell_id="2-32-none", frame=on_cpu)])
+    assert (picture.y.label, picture.legend) == ("cores busy", ("rank 0", "rank 1"))
+
+
+def test_more_devices_than_can_be_told_apart_are_told(cells: pd.DataFrame) -> None:
+    picture = power(cells, [Samples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))])
+    assert len(picture.panels[0].series) == len(picture.legend) == MOST_SERIES
+    assert picture.remarks[-1] == f"For cells with more devices, the first {MOST_SERIES} are drawn."
+
+
+def test_samples_are_thinned_to_means_and_the_last_is_among_them(layout: Layout) -> None:
+    layout.trial("a").mkdir()
+    times = [float(second) for second in range(1001)]
+    rows = {"rank": [0] * 1001, "device": ["gpu0"] * 1001, "time_s": times, "gpu_util": times, "other": times}
+    pd.DataFrame(rows).to_parquet(layout.telemetry("a"))
+    (found,), unsound = samples(layout, [("a", "cell"), ("never-sampled", "other")])
+    assert unsound == [] and found.cell_id == "cell"
+    assert len(found.frame) == MOST_POINTS and "other" not in found.frame
+    assert found.frame["gpu_util"].iloc[0] == 2.0  # the mean of 0 to 4
+    assert found.frame["gpu_util"].iloc[-1] == 997.5  # of 995 to 1000

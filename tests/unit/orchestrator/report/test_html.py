@@ -1,0 +1,333 @@
+import base64
+import csv
+import hashlib
+import io
+import math
+import re
+import xml.etree.ElementTree as ET
+from dataclasses import replace
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.curves import curves_frame
+from orchestrator.analysis.trials import collect
+from orchestrator.config.request import Terms
+from orchestrator.decision.decide import decide
+from orchestrator.decision.recommendation import Figure, Recommendation, Setting
+from orchestrator.report.files import page_of, pictures_of, write_report
+from orchestrator.report.html import Tile, rendered, text_table, tiles
+from orchestrator.report.matplotlib import picture_files
+from orchestrator.report.plot import Axis, Bar, Picture
+from orchestrator.report.plots import speedup
+from orchestrator.report.report_data import ReportData
+from orchestrator.store.history import Finding
+from orchestrator.store.layout import Layout
+from orchestrator.tables.scaling import scaling
+from orchestrator.text.table import TextTable
+from sweeps.status import Status
+from tests.unit.orchestrator.report import demo
+from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
+
+PICTURES = ("speedup", "speedup_by_batch", "efficiency", "accuracy", "time_to_target", "loss", "memory")
+
+
+class Reader(HTMLParser):
+    """The tags of a page, and the text outside of style and script."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.raw: dict[str, str] = {}
+        self._inside = ""
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._inside = tag
+
+    def handle_data(self, data: str) -> None:
+        if self._inside in ("style", "script"):
+            self.raw[self._inside] = data
+        else:
+            self.texts.append(data)
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+
+@pytest.fixture(scope="module")
+def layout(tmp_path_factory: pytest.TempPathFactory) -> Layout:
+    """A report on a sweep whose strings are all hostile."""
+    records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
+    layout = demo.results(tmp_path_factory.mktemp("demo"), records)
+    trials, cells = collect(records, scaling="weak", reference_batch_size=32)
+    curves, _ = curves_frame(layout, [record.trial_id for record in records if record.metrics])
+    data = ReportData(
+        trials=trials,
+        cells=cells,
+        recommendation=RECOMMENDATION,
+        curves=curves,
+        driver={**demo.DRIVER, "command": f"python {demo.EVIL}"},
+        findings=[Finding(where=demo.EVIL, what=demo.EVIL)],
+        further=[*FURTHER, *scaling(trials, cells)[1]],
+    )
+    unsound, written = write_report(data, layout, f"# Recommendation\n\n{demo.EVIL}\n")
+    assert unsound == [] and all(path.exists() for path in written)
+    return layout
+
+
+@pytest.fixture(scope="module")
+def page(layout: Layout) -> Reader:
+    return Reader(layout.page.read_text())
+
+
+def test_nothing_is_loaded_and_nothing_foreign_is_run(page: Reader) -> None:
+    assert [tag for tag, _ in page.tags].count("script") == 1
+    banned = {"iframe", "object", "embed", "link", "img", "base", "form", "image"}
+    assert not banned & {tag for tag, _ in page.tags}
+    for tag, attributes in page.tags:
+        assert not {"src", "style", "srcset", "xlink:href"} & attributes.keys(), (tag, attributes)
+        assert not any(name.startswith("on") for name in attributes), (tag, attributes)
+        link = attributes.get("href") or "#"
+        assert link.startswith(("#", "data:text/csv;base64,", "report/", "tables/")), (tag, link)
+
+
+def test_the_policy_allows_this_style_and_this_script_only(page: Reader) -> None:
+    policy = next(attributes["content"] for tag, attributes in page.tags if "http-equiv" in attributes)
+    assert policy is not None and policy.startswith("default-src 'none'; ") and "unsafe" not in policy
+    for kind in ("style", "script"):
+        digest = base64.b64encode(hashlib.sha256(page.raw[kind].encode()).digest()).decode()
+        assert f"{kind}-src 'sha256-{digest}'" in policy
+
+
+def test_hostile_strings_stay_text(page: Reader) -> None:
+    text = "".join(page.texts)
+    assert text.count("<script>alert('x')</script>") > 50
+    assert "<script>" not in page.raw["style"] + page.raw["script"]
+
+
+def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
+    ids = [attributes["id"] for tag, attributes in page.tags if tag == "section"]
+    assert ids == [
+        *("recommendation", "claims", "findings", "speedup", "speedup_by_batch", "efficiency", "accuracy"),
+        *("time_to_target", "loss"),
+        *("memory", "not-drawn", "tables", "failed"),
+        *("published", "scaling", "critical_batch", "machine"),
+    ]
+
+
+def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons(page: Reader) -> None:
+    text = " ".join(page.texts)
+    table = text[text.index("The best cell for each number of GPUs") : text.index("It is the fastest.")]
+    told = [table.index(each) for each in ("slow", "1.00×", "4 GPUs: no cell keeps", "fast (chosen)", "6.81×", "0.981")]
+    assert told == sorted(told)
+
+
+def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
+    records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
+    trials, cells = collect(records, scaling="weak")
+    found = decide(trials, cells, Terms())
+    data = ReportData(trials=trials, cells=cells, recommendation=found)
+    text = rendered(page_of(data, pictures_of(data, [])))
+    places = [text.index(f'<section id="{name}"') for name in ("failed", "not-drawn", "tables")]
+    assert places == sorted(places) and text.count('<section id="failed"') == 1
+    assert '<p class="sentence">No recommendation: 36 cells are not ok.</p>' in text
+    assert "<p>108 of 108 trials ended as failed: no data.</p>" in text
+    assert "provisional</span>" not in text
+
+
+def test_a_heading_is_the_lead_and_what_a_doubt_says_is_not_said_twice() -> None:
+    trials, cells = collect(demo.records(), scaling="weak")
+    lead = "Use gpus=8, device=No. 1 of Acme Inc. & Co.: time 1.5 s."
+    doubt = "the probability that it is the best, or within 2% of it, is 71%"
+    found = replace(RECOMMENDATION, lead=lead, further=("So it is.",), doubts=(doubt,))
+    text = rendered(page_of(ReportData(trials=trials, cells=cells, recommendation=found), []))
+    assert f'<p class="sentence">{lead.replace("&", "&amp;")}</p>' in text
+    assert f"<p>So it is. Provisional: {doubt}.</p>" in text
+    assert ": 71%</span>" not in text and "within the margin: over 99%</span>" in text
+
+
+def test_claims_published_figures_and_laws_stand_in_the_page_and_in_the_document(page: Reader, layout: Layout) -> None:
+    text = "".join(page.texts)
+    document = layout.document.read_text()
+    for told in ("-0.2 [-0.3, -0.1]", "epoch [s]: published", "Amdahl", "USL"):
+        assert told in text and told in document
+    assert document.index("## Claims") < document.index("## Speed-up") < document.index("## Published and measured")
+
+
+def test_identities_are_unique(page: Reader) -> None:
+    ids = [attributes["id"] for _, attributes in page.tags if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    links = {(attributes.get("href") or "")[1:] for tag, attributes in page.tags if tag == "use"}
+    assert links <= set(ids)
+
+
+def test_every_picture_has_its_data_in_the_page_and_beside_it(page: Reader, layout: Layout) -> None:
+    embedded = {
+        attributes["download"]: (attributes.get("href") or "").partition("base64,")[2]
+        for tag, attributes in page.tags
+        if "download" in attributes
+    }
+    assert set(embedded) == {f"{name}.csv" for name in PICTURES}
+    for name, data in embedded.items():
+        assert name is not None
+        text = base64.b64decode(data).decode()
+        assert text == (layout.pictures / name).read_text()
+        rows = list(csv.DictReader(io.StringIO(text)))
+        assert rows and len(rows[0]) >= 3
+
+
+def test_pictures_are_files_too(layout: Layout) -> None:
+    names = {path.name for path in layout.pictures.iterdir()}
+    assert names == {f"{name}.{ending}" for name in PICTURES for ending in ("svg", "png", "csv")}
+    svg = ET.parse(layout.pictures / "speedup.svg").getroot()
+    assert any("alert('x')" in (element.text or "") for element in svg.iter())
+    assert (layout.pictures / "speedup.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_points_say_what_they_are(page: Reader, layout: Layout) -> None:
+    assert "gpus=2, device_batch_size=32, lr_rule=none; 1.7" in "".join(page.texts)
+    drawn = re.findall(r"<title>[^<]*samples/s[^<]*</title>", layout.page.read_text())
+    assert len(drawn) >= 2 * 34
+
+
+def test_bars_are_drawn_for_screens_and_for_phones_with_values_in_their_unit() -> None:
+    trials, cells = collect(demo.records()[:3], scaling="weak")
+    bars = Picture(
+        name="memory",
+        title="Memory",
+        about="",
+        legend=("peak memory [GB]",),
+        bars=[Bar(label="gpus=1", parts=(1.25,))],
+        x=Axis(label="peak memory [GB]"),
+    )
+    text = rendered(page_of(ReportData(trials=trials, cells=cells), [bars]))
+    wide, narrow = text.index('<div class="wide">'), text.index('<div class="narrow">')
+    assert wide < narrow and text.count("<title>gpus=1, peak memory [GB]: 1.25</title>") == 2
+
+
+def test_the_page_is_small(layout: Layout) -> None:
+    assert layout.page.stat().st_size < 1_500_000
+
+
+def test_the_same_sweep_is_the_same_page() -> None:
+    texts = []
+    for _ in range(2):
+        trials, cells = collect(demo.records()[::9], scaling="weak")
+        picture = speedup(cells)
+        page = rendered(page_of(ReportData(trials=trials, cells=cells), [picture]))
+        texts.append((page, picture_files(picture)))
+    assert texts[0] == texts[1] and "gpus=8" in texts[0][0]
+
+
+def test_a_picture_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> None:
+    layout = demo.results(tmp_path, [])
+    layout.pictures.mkdir()
+    for name in ("speedup.svg", "speedup.png", "speedup.csv", "loss.svg"):
+        (layout.pictures / name).write_text("of an earlier report")
+    trials, cells = collect([demo.replaced(demo.records()[0], metrics={})], scaling="weak")
+    write_report(ReportData(trials=trials, cells=cells), layout)
+    assert list(layout.pictures.iterdir()) == []
+    assert "Not measured" in layout.page.read_text()
+
+
+def test_a_column_of_a_text_table_is_one_of_numbers_where_all_its_cells_begin_with_one() -> None:
+    frame = pd.DataFrame(
+        {
+            "cell": ["gpus=2", "gpus=1", "gpus=4"],
+            "speed": ["12,345 [11,000, 13,000]", "1.94× [1.9, 2.0]", ""],
+            "seeds": ["3; 5 would settle it", "3", "4"],
+            "sides": ["18,278 against 15,974", "1", "2"],
+            "name": ["1 GPU with a batch of 32", "2 GPUs with a batch of 32 each (64 in all)", ""],
+        }
+    )
+    found = text_table(TextTable(name="t", title="T", about=(), frame=frame))
+    assert [column.numeric for column in found.columns] == [False, True, False, True, False]
+    speeds = [row[1].key for row in found.rows]
+    assert speeds[:2] == [12345.0, 1.94] and isinstance(speeds[2], float) and math.isnan(speeds[2])
+
+
+NAN = float("nan")
+
+
+def setting(cell_id: str, gpus: int, time_s: float, cost: float, accuracy: float, **axes: object) -> Setting:
+    def figure(value: float, unit: str = "1") -> Figure:
+        return Figure(value=value, unit=unit)
+
+    return Setting(
+        cell_id=cell_id,
+        name=cell_id,
+        baseline_cell_id=None,
+        axes={"gpus": gpus, "lr_rule": "linear", **axes},
+        values={
+            "gpus": gpus,
+            "device_batch_size": 512,
+            "global_batch_size": 512 * gpus,
+            "lr_rule": "linear",
+            "lr": 0.1 * gpus,
+        },
+        overrides=(),
+        command="",
+        figures={
+            "time": figure(time_s, "s"),
+            "energy": figure(NAN, "J"),
+            "cost": figure(cost, "GPU-hours"),
+            "val_accuracy": figure(accuracy),
+            "val_accuracy_difference": figure(accuracy - 0.95),
+        },
+        timing_valid=True,
+        note="",
+        on_front=True,
+        p_best=NAN,
+        p_within_margin=NAN,
+        why_not="",
+    )
+
+
+FOUND = Recommendation(
+    objective="time",
+    measure="time for the fixed budget",
+    margin=0.01,
+    cell_id="two",
+    baseline_cell_id="one",
+    lead="Use two.",
+    provisional=False,
+    shortlist=(
+        setting("two", 2, 600.0, 1 / 3, 0.9455, **{"optimizer.momentum": 0.9}),
+        setting("one", 1, 1080.0, 0.3, 0.95),
+    ),
+)
+
+
+def test_what_to_use_and_what_comes_of_it_beside_the_baseline() -> None:
+    assert tiles(FOUND) == [
+        Tile(title="GPUs", value="2"),
+        Tile(title="batch", value="1,024", beside="512 each"),
+        Tile(title="learning-rate rule", value="linear", beside="rate 0.2"),
+        Tile(title="optimizer.momentum", value="0.9"),
+        Tile(title="time for the fixed budget", value="10.0 min", beside="baseline 18.0 min: 1.80× as fast"),
+        Tile(
+            title="cost for the fixed budget", value="20.0 GPU-minutes", beside="baseline 18.0 GPU-minutes: 111% of it"
+        ),
+        Tile(title="validation accuracy", value="0.946", beside="baseline 0.950; 0.01 lower is allowed"),
+    ]
+
+
+def test_the_baseline_itself_is_compared_with_nothing() -> None:
+    shown = tiles(replace(FOUND, cell_id="one"))
+    assert [tile.value for tile in shown] == ["1", "512", "linear", "18.0 min", "18.0 GPU-minutes", "0.950"]
+    assert [tile.beside for tile in shown if tile.beside] == ["rate 0.1"]
+
+
+@pytest.mark.parametrize("missing", [replace(FOUND, cell_id=None), replace(FOUND, shortlist=())])
+def test_nothing_is_shown_where_nothing_is_recommended(missing: Recommendation) -> None:
+    assert tiles(missing) == []
+
+
+def test_without_gpus_they_are_worker_processes_and_have_no_cost() -> None:
+    titles = [tile.title for tile in tiles(FOUND, on_cpu=True)]
+    assert titles[0] == "worker processes" and not any(title.startswith("cost") for title in titles)

@@ -1,0 +1,132 @@
+import io
+
+import pytest
+from rich.console import Console
+
+from orchestrator.run import display as live
+from orchestrator.run.display import Display
+from orchestrator.store.record import Outcome
+from sweeps.status import Status
+from tests.unit.orchestrator.plan.planned import TRIALS
+
+AXES = TRIALS[0].label.partition("/")[2]
+
+
+def console(terminal):
+    return Console(file=io.StringIO(), force_terminal=terminal, width=120, color_system=None)
+
+
+def watched(screen):
+    with Display(screen, waiting=2) as display:
+        assert display.left_s() is None
+        for trial in TRIALS[:2]:
+            display.started(trial)
+            display.reported(trial, [{"epoch": 3, "loss": 0.25, "val_accuracy": 0.5}])
+            display.refresh()
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics={"val_accuracy": 0.75}))
+        display.finished(TRIALS[1], Outcome(status=Status.FAILED, wall_s=2.0, note="it broke [sic]"))
+        assert display.left_s() == 0
+    return screen.file.getvalue()
+
+
+def test_without_a_terminal_every_trial_is_one_plain_line():
+    lines = watched(console(terminal=False)).splitlines()
+    assert lines == [
+        f"[1/2] ok          1.5 s  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  val 0.75",
+        f"[2/2] failed      2.0 s  {TRIALS[1].trial_id[:8]}  {TRIALS[1].label}  it broke [sic]",
+    ]
+
+
+def test_a_trial_that_never_starts_is_a_line_with_its_id():
+    screen = console(terminal=False)
+    with Display(screen, waiting=0) as display:
+        display.skipped([(TRIALS[0], Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))])
+    assert screen.file.getvalue() == f"infeasible  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  needs 4 ranks\n"
+
+
+def test_trials_that_never_start_for_one_reason_share_a_line():
+    screen = console(terminal=False)
+    with Display(screen, waiting=0) as display:
+        end = Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
+        display.skipped([(trial, end) for trial in TRIALS[:2]])
+    assert screen.file.getvalue() == "infeasible  2 trials: needs 4 ranks\n"
+
+
+def test_on_a_terminal_the_table_says_what_runs_and_what_is_best():
+    shown = watched(console(terminal=True))
+    assert "2 running, 0 waiting" in shown and "0.25" in shown
+    assert f"best validation accuracy so far 0.7500 ({AXES})" in shown
+    assert "it broke [sic]" in shown
+
+
+def test_text_of_trials_is_never_markup():
+    screen = console(terminal=True)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        display.finished(TRIALS[0], Outcome(status=Status.FAILED, wall_s=0.0, note="[red]not markup[/]"))
+    assert "[red]not markup[/]" in screen.file.getvalue()
+
+
+def test_large_figures_are_written_out():
+    screen = console(terminal=False)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        figures = {"samples_per_s": 10663.2, "val_accuracy": 0.97222}
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics=figures))
+    assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val 0.9722")
+
+
+def test_a_cluster_without_room_is_told_once(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    screen = console(terminal=False)
+    with Display(screen, waiting=2) as display:
+        for now[0] in (5.0, live.IDLE_S + 1.0, live.IDLE_S + 2.0):
+            display.refresh()
+        assert screen.file.getvalue().count("2 trials wait for processes") == 1
+        display.started(TRIALS[0])
+        now[0] += 100
+        display.refresh()
+        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=100.0))
+        display.refresh()
+    assert screen.file.getvalue().count("for resources that others use") == 1
+
+
+def test_on_a_narrow_terminal_the_whole_trial_is_there_and_what_is_said_stands_above_the_table():
+    screen = Console(file=io.StringIO(), force_terminal=True, width=50, color_system=None)
+    with Display(screen, waiting=1) as display:
+        display.started(TRIALS[0])
+        display.refresh()
+        assert display.say
+        display.say("interrupted")
+    told, table = screen.file.getvalue(), ""
+    assert told.rindex("interrupted") < told.rindex("running")
+    for line in told.partition("interrupted")[2].splitlines():
+        cells = line.split("│")
+        table += cells[2].strip() if len(cells) > 2 else ""
+    assert AXES in table and TRIALS[0].label not in table  # the sweep is the same for all
+    assert Display(console(terminal=False), waiting=1).say is None
+
+
+def test_the_time_that_is_left_goes_by_what_trials_take_and_not_by_the_start_of_the_first(monkeypatch):
+    now = [0.0]
+    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    with Display(console(terminal=False), waiting=8) as display:
+
+        def take(trials, seconds):
+            for trial in trials:
+                display.started(trial)
+            now[0] += seconds
+            for trial in trials:
+                display.finished(trial, Outcome(status=Status.OK, wall_s=seconds))
+
+        now[0] = 100.0  # Ray has started
+        take(TRIALS[:1], 60)
+        assert display.left_s() is None  # nobody knows how much of it was the start of its processes
+        take(TRIALS[1:2], 10)
+        take(TRIALS[2:3], 10)
+        assert display.left_s() == 5 * 10
+        take(TRIALS[:2], 10)  # two at once: 100 s of work in 90
+        assert display.left_s() == pytest.approx(3 * 10 * 90 / 100)
+        take(TRIALS[:3], 10)
+        assert display.left_s() == 0

@@ -1,0 +1,55 @@
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from orchestrator.run import driver
+from orchestrator.run.driver import check_hardware, hardware_of
+from orchestrator.schedule.cluster import Node
+from orchestrator.store.journal import Kind, Record
+from sweeps.errors import MistakesError
+from tests.contract.trials import trial
+
+H100 = Node(name="a", cpus=8, gpus=2, gpu_type="H100")
+A100 = Node(name="b", cpus=8, gpus=2, gpu_type="A100")
+CPUS = Node(name="c", cpus=8, gpus=0)
+ON_CPU, ON_GPU = trial("one", "quick"), replace(trial("two", "quick"), device="cuda")
+
+
+class Asked:
+    results_dir = Path("results/s")
+
+    def __init__(self, allow_changed: bool = False) -> None:
+        self.allow_changed = allow_changed
+
+
+def check(before: list[dict[str, Any]], now: dict[str, str], **asked: Any) -> None:
+    request: Any = Asked(**asked)
+    check_hardware(request, [Record(kind=Kind.SWEEP, value=value) for value in before], now)
+
+
+def test_what_trials_compute_on_is_told_by_their_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    info = tmp_path / "cpuinfo"
+    info.write_text("processor\t: 0\nmodel name\t: A CPU @ 3 GHz\n")
+    monkeypatch.setattr(driver, "_CPU_INFO", info)
+    assert hardware_of([ON_GPU], [H100, CPUS, H100], here=False) == {"gpu": "H100"}
+    assert hardware_of([ON_GPU], [H100, A100], here=False) == {"gpu": "A100 + H100"}
+    assert hardware_of([ON_CPU], [H100], here=True) == {"cpu": "A CPU @ 3 GHz"}
+    assert hardware_of([ON_CPU], [H100], here=False) == {}
+    assert hardware_of([], [H100], here=True) == {}
+
+
+def test_other_hardware_is_refused_with_the_difference_and_may_be_allowed() -> None:
+    before = [{"hardware": {"gpu": "H100"}}, {"hardware": {}}]
+    with pytest.raises(MistakesError) as caught:
+        check(before, {"gpu": "A100"})
+    assert "gpu: 'H100' → 'A100'" in caught.value.mistakes and "allow_changed=true" in caught.value.mistakes[-1]
+    check(before, {"gpu": "A100"}, allow_changed=True)
+    check(before, {"gpu": "H100"})
+
+
+def test_what_is_not_known_of_both_is_not_compared() -> None:
+    check([{"hardware": {"gpu": "H100"}}], {"cpu": "A CPU"})
+    check([{}], {"gpu": "A100"})
+    check([], {"gpu": "A100"})

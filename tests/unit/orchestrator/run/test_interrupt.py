@@ -1,0 +1,172 @@
+import os
+import queue
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from orchestrator.run.interrupt import SIGNALS, Interrupt
+
+BUSY = """
+import hashlib, sys
+from orchestrator.driver import interrupt
+interrupt.GRACE_S = float(sys.argv[1])
+with interrupt.Interrupt():
+    print("busy", flush=True)
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 1_000_000_000)  # for minutes, outside of the interpreter
+"""
+
+
+def start(grace_s: float) -> "subprocess.Popen[str]":
+    command = [sys.executable, "-c", BUSY, str(grace_s)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "busy\n"
+    return process
+
+
+def test_the_time_to_end_begins_with_the_signal_whatever_the_main_thread_does() -> None:
+    process, began = start(0.5), time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 143 and "shutdown took too long" in err
+    assert 0.5 <= time.monotonic() - began < 60
+
+
+def test_asked_twice_it_ends_at_once_whatever_the_main_thread_does() -> None:
+    process = start(100.0)
+    process.send_signal(signal.SIGINT)
+    assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGTERM)
+    process.communicate(timeout=60)
+    assert process.returncode == 143
+
+
+def test_a_terminal_that_closes_tells_more_than_once_and_the_clean_end_goes_on() -> None:
+    process, began = start(1.0), time.monotonic()
+    process.send_signal(signal.SIGHUP)
+    assert process.stderr and "interrupted" in process.stderr.readline() + process.stderr.readline()
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == 129 and "shutdown took too long" in err
+    assert 1.0 <= time.monotonic() - began
+
+
+ENDED = """
+import atexit, sys, time
+from orchestrator import app
+from orchestrator.__main__ import main
+atexit.register(time.sleep, int(sys.argv[1]))
+app.main = lambda arguments: print("the tables") or int(sys.argv[2])
+sys.exit(main())
+"""
+
+
+def test_a_command_that_was_interrupted_does_not_wait_for_what_libraries_do_at_exit() -> None:
+    for waits_s, status in ((600, 143), (0, 1)):
+        command = [sys.executable, "-c", ENDED, str(waits_s), str(status)]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=120)
+        assert (ended.returncode, ended.stdout, ended.stderr) == (status, "the tables\n", "")
+
+
+def test_what_nohup_has_started_outlives_its_terminal() -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with Interrupt() as interrupt:
+            signal.raise_signal(signal.SIGHUP)
+            assert interrupt.signal is None
+        assert signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+STARTING = """
+import hashlib, signal, sys
+from orchestrator.driver import interrupt
+for number in interrupt.SIGNALS:
+    signal.signal(number, interrupt.end_at_once if sys.argv[1] != "program" else signal.default_int_handler)
+if sys.argv[1] == "background":  # of a script: its shell has it ignore Ctrl-C
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+with interrupt.Interrupt() as current:
+    with current.ends_at_once():
+        print("starting", flush=True)
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000 if sys.argv[1] == "program" else 1_000_000_000)
+    sys.exit(f"went on after signal {current.signal}")
+"""
+
+
+@pytest.mark.parametrize(
+    ("whose", "sent", "status", "said"),
+    [
+        ("command", signal.SIGINT, 130, "interrupted while starting: no trial ran"),
+        ("background", signal.SIGTERM, 143, "interrupted while starting: no trial ran"),
+        ("program", signal.SIGINT, 1, "went on after signal 2"),
+    ],
+)
+def test_while_it_starts_a_command_ends_at_once_and_a_program_goes_on(
+    whose: str, sent: signal.Signals, status: int, said: str
+) -> None:
+    command = [sys.executable, "-c", STARTING, whose]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert process.stdout and process.stdout.readline() == "starting\n"
+    process.send_signal(sent)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == status and said in err
+
+
+def test_it_ends_in_time_though_nobody_reads_what_it_says() -> None:
+    process = start(0.5)
+    assert process.stdout and process.stderr
+    process.stdout.close()  # as Ctrl-C ends the `tee` behind a pipe
+    process.stderr.close()
+    process.send_signal(signal.SIGINT)
+    assert process.wait(timeout=60) == 130
+
+
+def test_the_first_signal_is_remembered_and_the_handlers_come_back(capfd: pytest.CaptureFixture[str]) -> None:
+    before = [signal.getsignal(number) for number in SIGNALS]
+    with Interrupt() as interrupt:
+        assert interrupt.signal is None
+        signal.raise_signal(signal.SIGTERM)
+        assert interrupt.signal == signal.SIGTERM and interrupt.exit_status == 143
+        deadline = time.monotonic() + 60
+        while "again to end at once" not in capfd.readouterr().err:
+            assert time.monotonic() < deadline
+    assert [signal.getsignal(number) for number in SIGNALS] == before
+    assert signal.set_wakeup_fd(-1) == -1
+
+
+def test_a_live_table_says_it_by_itself(capfd: pytest.CaptureFixture[str]) -> None:
+    heard = queue.SimpleQueue[str]()
+    with Interrupt() as interrupt, interrupt.said_by(heard.put):
+        signal.raise_signal(signal.SIGTERM)
+        assert "again to end at once" in heard.get(timeout=60)
+    assert capfd.readouterr().err == ""
+
+
+def test_while_only_tables_are_made_it_does_not_say_that_trials_are_given_up() -> None:
+    heard = queue.SimpleQueue[str]()
+    with Interrupt() as interrupt, interrupt.said_by(heard.put):
+        interrupt.nothing_runs()
+        signal.raise_signal(signal.SIGTERM)
+        said = heard.get(timeout=60)
+    assert "no trial is running" in said and "stopping" not in said
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # from 3.12 on
+def test_signals_of_a_forked_process_are_its_own() -> None:
+    with Interrupt() as interrupt:
+        told, tells = os.pipe()
+        child = os.fork()
+        if not child:
+            os.write(tells, b"!")  # its own settings are made
+            time.sleep(60)
+            os._exit(0)
+        assert os.read(told, 1) == b"!"
+        os.kill(child, signal.SIGTERM)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGTERM
+        time.sleep(0.1)
+        assert interrupt.signal is None
+        os.close(told)
+        os.close(tells)

@@ -1,0 +1,185 @@
+"""The order of a sweep's rounds, with a session that only takes notes."""
+
+from dataclasses import replace
+from types import SimpleNamespace
+
+from orchestrator.plan import phases
+from orchestrator.plan.phases import Prospects
+from orchestrator.plan.plan import Plan
+from orchestrator.run import rounds
+from orchestrator.run.rounds import Rounds
+from orchestrator.schedule.cluster import Node
+from sweeps.rerun import NO_RERUN, Rerun
+from sweeps.sweep import Sweep, trials
+from tests.unit.orchestrator.plan.planned import ended
+from tests.unit.orchestrator.requests import request
+from tests.unit.sweeps.setups import setup
+
+NODES = (Node(name="a", cpus=1, gpus=1),)
+TRIALS = trials(Sweep(name="s", axes={"device_batch_size": [8, 16], "seed": [0, 1, 2]}), lambda axes: setup())
+
+
+class Notes:
+    def __init__(self):
+        self.told, self.stopped = [], False
+
+    def stopping(self):
+        return self.stopped
+
+    def to_run_again(self):
+        return []
+
+    def left_out(self, ends):
+        self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
+
+    def found_spoiled(self, trials):
+        self.told.append(("spoiled", len(trials)))
+
+
+class Nothing:
+    """A journal without ends, or with these."""
+
+    def __init__(self, ends=None):
+        self._ends = {} if ends is None else ends
+
+    def ends(self):
+        return self._ends
+
+    def probes(self):
+        return {}
+
+    def repeated(self):
+        return set()
+
+
+def made(
+    monkeypatch,
+    *,
+    asked=(),
+    spoiled=(),
+    wait_s=0.0,
+    phased=True,
+    early_stop=None,
+    ends=None,
+    planned_ends=None,
+    trials=TRIALS,
+    rerun=NO_RERUN,
+):
+    """Rounds whose phases ask for these trials, one round after the other, and whose timings were spoiled in these."""
+    rounds_of = iter(asked)
+    monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
+    monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
+    monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
+    monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
+    asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop)
+    notes = Notes()
+    return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, rerun), notes, Nothing(ends)), notes
+
+
+def test_probes_then_what_is_asked_for_then_what_was_spoiled_then_the_rest_is_skipped(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], spoiled=TRIALS[:1])
+    assert source.first == TRIALS[:1] and not notes.told
+    assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
+    assert source.next([]) == TRIALS[:1]
+    assert notes.told == [("spoiled", 1)]
+    assert not source.next([])
+    assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
+
+
+def test_what_is_open_once_spoiled_timings_are_measured_well_is_asked_for(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], [], TRIALS[2:3]], spoiled=TRIALS[:1])
+    assert [source.next([]), source.next([]), source.next([])] == [TRIALS[:2], TRIALS[:1], TRIALS[2:3]]
+    assert not source.next([]) and [told for _, told in notes.told] == [1, *["phases"] * 3]
+
+
+def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked_for_and_left_out(monkeypatch):
+    before = {each.trial_id: ended(each) for each in TRIALS[:2]}
+    now = {**before, TRIALS[1].trial_id: replace(before[TRIALS[1].trial_id], attempt=2)}
+    source, _ = made(monkeypatch, phased=False, ends=before, planned_ends=before, rerun=Rerun.of("all"))
+    ran = []
+    monkeypatch.setattr(rounds, "once_more", lambda trials, *_, **__: ran.extend(trials) or [])
+    monkeypatch.setattr(source, "_history", Nothing(now))
+    source.next([(TRIALS[0], SimpleNamespace(skipped_by="budget"))])
+    assert TRIALS[1] in ran and TRIALS[0] not in ran
+
+
+def test_no_driver_repeats_a_trial_twice_however_spoiled_its_repetition_is(monkeypatch):
+    source, notes = made(monkeypatch, phased=False, spoiled=TRIALS[:1])
+    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("spoiled", 1)]
+
+
+def test_a_timing_that_an_earlier_driver_did_not_repeat_is_repeated_though_nothing_else_is_left(monkeypatch):
+    source, notes = made(
+        monkeypatch, phased=False, spoiled=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
+    )
+    assert source and source.first == TRIALS[:1] and notes.told == [("spoiled", 1)]
+    assert not source.next([])
+
+
+def test_without_phases_there_is_one_round(monkeypatch):
+    source, notes = made(monkeypatch, phased=False)
+    assert len(source.first) == 6 and not source.next([]) and not notes.told
+
+
+def test_what_was_left_out_is_told_before_anything_else_is_decided(monkeypatch):
+    source, notes = made(monkeypatch)
+    source.next([(TRIALS[5], SimpleNamespace(skipped_by="budget"))])
+    assert notes.told[0] == (TRIALS[5].seed, "budget")
+
+
+def test_after_a_signal_there_is_no_other_round(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:1]], spoiled=TRIALS[:1])
+    notes.stopped = True
+    assert not source.next([]) and not notes.told
+
+
+def test_what_was_found_hopeless_runs_again_only_where_nothing_ends_early(monkeypatch):
+    ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
+    for early_stop, first in ((0.5, TRIALS[1:]), (None, TRIALS)):
+        source, _ = made(monkeypatch, phased=False, early_stop=early_stop, ends=ends)
+        assert {each.trial_id for each in source.first} == {each.trial_id for each in first}
+
+
+def test_what_the_phases_gave_up_stays_so_however_often_the_sweep_is_continued(monkeypatch):
+    """Else it would be journalled as not asked for, and then, as nobody knows of it any more, be trained again."""
+    ends = {TRIALS[0].trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu")}
+    source, notes = made(monkeypatch, ends=ends)
+    assert not source.next([])
+    assert sorted(notes.told) == sorted((each.seed, "phases") for each in TRIALS[1:])
+
+
+def test_what_somebody_points_at_runs_first_whatever_phases_ask_for_or_gave_up(monkeypatch):
+    ends = {each.trial_id: SimpleNamespace(skipped_by="early_stop", device="cpu") for each in TRIALS[3:5]}
+    source, notes = made(monkeypatch, ends=ends, rerun=Rerun.of([TRIALS[4].trial_id]))
+    assert source.first == [TRIALS[4], TRIALS[0]], "it, and a probe for the others"
+    assert not source.next([])
+    assert sorted(notes.told) == sorted((each.seed, "phases") for each in (*TRIALS[:3], TRIALS[5]))
+
+
+def test_how_a_trial_ended_before_that_is_to_run_again_tells_the_phases_nothing(monkeypatch):
+    """Else its cell would be out, or known, and the trial be left out instead of run again."""
+    told = []
+    source, _ = made(monkeypatch, asked=[TRIALS[:1], []])
+    ends = {each.trial_id: SimpleNamespace(skipped_by="", device="cpu") for each in TRIALS}
+    monkeypatch.setattr(source, "_history", Nothing(ends))
+    monkeypatch.setattr(rounds.Prospects, "of", lambda *given: told.append(set(given[2])) or Prospects())
+    source.next([])
+    source.next([])
+    assert told[:2] == [set(), {TRIALS[0].trial_id}]
+
+
+def test_trials_that_are_to_share_gpus_are_measured_alone_first(monkeypatch, record_of):
+    packed = [
+        replace(each, device="cuda", timing="shared", gpus=0.25, gang=replace(each.gang, gpus_per_rank=0.25))
+        for each in TRIALS
+    ]
+    ends = {}
+    source, _ = made(monkeypatch, trials=packed, phased=False, ends=ends)
+    assert sorted((each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.first) == [(8, 1), (16, 1)]
+    for each in source.first:
+        metrics = {"reserved_memory_gb": {8: 10.0, 16: 30.0}[each.batch.device_batch_size], "device_memory_gb": 80.0}
+        ended = record_of(0.25, each.seed, batch=each.batch.device_batch_size, metrics=metrics)
+        ends[each.trial_id] = replace(ended, axes=each.axes)
+    held = {(each.batch.device_batch_size, each.gang.gpus_per_rank) for each in source.next([])}
+    assert held == {(8, 0.25), (16, 0.45)}  # 1.2 × 30 / 80
+    assert source.next([]) == []

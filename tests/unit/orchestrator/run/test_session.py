@@ -1,0 +1,415 @@
+"""What a driver writes down of its trials' attempts, through the interface that back ends use.
+
+A further attempt at a finished trial, through the session, with the files that a back end leaves.
+"""
+
+import errno
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.analysis.curves import curves_frame
+from orchestrator.library import load_results
+from orchestrator.run.interrupt import Interrupt
+from orchestrator.run.session import FURTHER, LOST_NODES, Session, is_tried_again, put_aside, tried_before
+from orchestrator.run.verify import of_ended_trials
+from orchestrator.store.history import read_results, with_earlier
+from orchestrator.store.journal import Journal, Kind, Record, replay, terminal
+from orchestrator.store.layout import KEPT, Layout
+from orchestrator.store.record import Cause, Outcome, TrialRecord
+from orchestrator.store.secrets import Secrets
+from sweeps.errors import MistakesError
+from sweeps.status import Status
+from tests.contract.trials import trial
+from tests.unit.orchestrator.run.screen import Nobody
+
+TRIAL = trial("t", "quick")
+OK = Outcome(status=Status.OK, wall_s=1.0)
+BROKEN = Outcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0, note="boom", trace="Traceback")
+FULL = Outcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OSError: [Errno 122] Disk quota exceeded")
+SKIPPED = Outcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
+
+
+def session(layout: Layout, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
+    """Of one more driver."""
+    display: Any = Nobody()
+    secrets = secrets or Secrets()
+    return Session(layout, Journal.open(layout.journal), display, Interrupt(), retries=retries, secrets=secrets)
+
+
+def kinds(layout: Layout) -> list[str]:
+    return [record.kind for record in replay(layout.journal).records]
+
+
+def leave_checkpoint(layout: Layout) -> Path:
+    file = layout.checkpoint("t") / "state.pt"
+    file.parent.mkdir(parents=True)
+    file.write_text("weights")
+    return file
+
+
+def test_a_disk_that_is_full_for_the_trial_is_the_sweeps_and_no_end_of_the_trial(layout: Layout) -> None:
+    taken_up = session(layout, retries=3)
+    taken_up.started(TRIAL)
+    with pytest.raises(OSError, match="Disk quota exceeded") as caught:
+        taken_up.finished(TRIAL, FULL)
+    assert caught.value.errno == errno.EDQUOT and caught.value.filename == str(layout.trial("t"))
+    assert kinds(layout) == ["started"] and taken_up.to_run_again() == []
+
+
+def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: Layout) -> None:
+    taken_up = session(layout, retries=1)
+    for again in ([TRIAL], []):
+        taken_up.started(TRIAL)
+        taken_up.finished(TRIAL, BROKEN)
+        assert taken_up.to_run_again() == again and taken_up.to_run_again() == []
+    assert kinds(layout) == ["started", "retried", "started", "finished"]
+    assert layout.trace("t").read_text() == "Traceback"
+    assert terminal(replay(layout.journal).records)["t"].attempt == 2
+
+
+def test_a_file_that_is_found_only_where_one_stands_is_noted_with_the_remedy(
+    layout: Layout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(layout.root)
+    Path("data").mkdir()
+    Path("data/houses.npz").touch()
+
+    def noted(path: str) -> str:
+        taken_up = session(layout)
+        taken_up.started(TRIAL)
+        note = f"CommandError: [Errno 2] No such file or directory: '{path}'"
+        taken_up.finished(TRIAL, replace(BROKEN, note=note))
+        return terminal(replay(layout.journal).records)["t"].note
+
+    assert noted("data/houses.npz").endswith("'data/houses.npz'")  # a function stands where the driver does
+    (layout.trial("t") / "work").mkdir()
+    assert noted("data/houses.npz").endswith(
+        "'data/houses.npz'. The command runs in a folder of its own: name {source_dir}/data/houses.npz in"
+        " trainable.argv, or set trainable.cwd=source"
+    )
+    assert noted("data/other.npz").endswith("'data/other.npz'")
+    assert noted("n" * 270).endswith("n'")  # which no file can be called
+
+
+def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = iter([100.0, 107.5, 120.0])
+    monkeypatch.setattr("orchestrator.run.session.time", SimpleNamespace(monotonic=lambda: next(clock)))
+    interrupted = session(layout)
+    interrupted.started(TRIAL)
+    interrupted.cut_off()
+    interrupted.cut_off()
+    cut_off = replay(layout.journal).records[-1].value
+    assert cut_off == {"trial_id": "t", "attempt": 1, "gpus_held": TRIAL.gpus_held, "wall_s": 7.5}
+    assert kinds(layout) == ["started", "cut_off"]
+    monkeypatch.undo()
+    next_one = session(layout)
+    next_one.started(TRIAL)
+    next_one.finished(TRIAL, OK)
+    next_one.cut_off()
+    assert kinds(layout) == ["started", "cut_off", "started", "finished"]
+    (end,) = with_earlier(terminal(replay(layout.journal).records), replay(layout.journal).records).values()
+    assert (end.attempt, end.wall_s, end.earlier_s) == (2, 1.0, 7.5)
+
+
+@pytest.mark.parametrize(
+    ("end", "kept"),
+    [
+        (OK, False),
+        (BROKEN, True),
+        (Outcome(status=Status.DIVERGED, wall_s=1.0), False),
+        (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
+    ],
+)
+def test_a_checkpoint_stays_for_as_long_as_something_may_go_on_from_it(
+    layout: Layout, end: Outcome, kept: bool
+) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    checkpoint = leave_checkpoint(layout)
+    taken_up.finished(TRIAL, end)
+    assert checkpoint.exists() is kept
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_the_next_driver_goes_on_from_a_checkpoint_unless_the_trial_had_ended(layout: Layout, ended: bool) -> None:
+    first = session(layout)
+    first.started(TRIAL)
+    first.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
+    checkpoint = leave_checkpoint(layout)
+    if ended:
+        first.finished(TRIAL, BROKEN)
+    session(layout).started(TRIAL)
+    assert checkpoint.exists() is not ended
+    assert layout.metrics("t").read_text().count("\n") == (0 if ended else 2)
+
+
+def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
+    secret = "hunter22-and-more"
+    taken_up = session(layout, secrets=Secrets({secret: "<hidden>"}))
+    taken_up.started(replace(TRIAL, config={"said": secret}))
+    taken_up.reported(TRIAL, [{"epoch": 1, "said": secret}])
+    (layout.trial("t") / "rank0.log").write_text(f"my password is {secret}\n")
+    taken_up.finished(TRIAL, replace(BROKEN, note=f"no {secret}", trace=f"no {secret}", provenance={"env": secret}))
+    written = [path for path in layout.root.rglob("*") if path.is_file()]
+    assert {"journal.jsonl", "metrics.jsonl", "trace.txt", "rank0.log", "config.yaml"} <= {
+        each.name for each in written
+    }
+    assert not [path for path in written if secret in path.read_text()]
+    assert terminal(replay(layout.journal).records)["t"].note == "no <hidden>"
+
+
+def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
+    taken_up = session(layout, secrets=Secrets({"hunter22": "<hidden>"}))
+    taken_up.started(TRIAL)
+    with pytest.raises(MistakesError) as caught:
+        taken_up.finished(TRIAL, replace(BROKEN, cause=Cause.REQUEST, note="no key hunter22", trace="no key hunter22"))
+    assert "no key <hidden>" in str(caught.value) and layout.trace("t").read_text() == "no key <hidden>"
+
+
+def test_what_is_left_out_is_told_once_and_again_where_the_reason_is_another(layout: Layout) -> None:
+    for reason in (SKIPPED, SKIPPED, replace(SKIPPED, note="no time")):
+        session(layout).left_out([(TRIAL, reason)])
+    assert kinds(layout) == ["finished", "finished"]
+
+
+def test_a_probe_has_no_curve_and_no_end(layout: Layout) -> None:
+    taken_up, probe = session(layout), replace(TRIAL, probes="speed")
+    taken_up.started(probe)
+    taken_up.reported(probe, [{"epoch": 1}])
+    taken_up.finished(probe, OK)
+    assert kinds(layout) == ["probed"] and not layout.trial("t").exists()
+
+
+def test_attempts_that_are_given_up_are_told_with_what_they_held(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    for _ in range(2):
+        taken_up.cut_off()
+    [told] = [record.value for record in replay(layout.journal).records if record.kind == "cut_off"]
+    assert told["trial_id"] == "t" and told["attempt"] == 1 and 0 <= told["wall_s"] < 60
+
+
+def timed(rate: float, foreign_cpu: float = 0.0) -> Outcome:
+    return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
+
+
+def row(layout: Layout) -> TrialRecord:
+    return terminal(replay(layout.journal).records)["t"]
+
+
+REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
+
+
+def repeat(taken_up: Session, outcome: Outcome) -> None:
+    taken_up.found_spoiled([REPETITION])
+    taken_up.started(REPETITION)
+    taken_up.reported(REPETITION, [{"epoch": 1}])
+    taken_up.finished(REPETITION, outcome)
+
+
+def test_a_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempts(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    taken_up.reported(TRIAL, [{"epoch": 1}, {"epoch": 2}])
+    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    curve = layout.metrics("t").read_bytes()
+    repeat(taken_up, replace(timed(2.0), metrics={**timed(2.0).metrics, "accuracy": 0.1}))
+    assert kinds(layout) == ["started", "finished", "timed"] and layout.metrics("t").read_bytes() == curve
+    assert (row(layout).attempt, row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (1, 2.0, 0.5)
+    told = replay(layout.journal).records[-1].value
+    assert told["metrics"] == {"samples_per_s": 2.0, "foreign_cpu": 0.0} and told["times"] == "t"
+
+
+def test_a_repetition_that_is_spoiled_too_says_by_what(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    repeat(taken_up, timed(2.0, foreign_cpu=0.12))
+    assert row(layout).metrics["samples_per_s"] == 1.0
+    assert row(layout).note == "timed again, in vain: others took 12% of the cores' time"
+
+
+def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) -> None:
+    taken_up = session(layout)
+    taken_up.started(TRIAL)
+    taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
+    repeat(taken_up, replace(BROKEN, cause=Cause.NODE))
+    assert taken_up.to_run_again() == [REPETITION]
+    repeat(taken_up, BROKEN)
+    assert taken_up.to_run_again() == [] and row(layout).note.endswith("ended as failed: boom")
+
+
+def test_a_repetition_that_a_budget_left_out_may_come_later_and_has_no_end(layout: Layout) -> None:
+    session(layout).left_out([(REPETITION, SKIPPED)])
+    assert kinds(layout) == []
+
+
+@pytest.mark.parametrize(("rate", "foreign_cpu"), [(2.0, 0.4), (3.0, 0.0)])
+def test_a_spoiled_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rate: float, foreign_cpu: float) -> None:
+    first = session(layout)
+    first.started(TRIAL)
+    first.finished(TRIAL, timed(2.0))
+    rerun = session(layout)
+    rerun.started(TRIAL)
+    rerun.finished(TRIAL, replace(timed(3.0, foreign_cpu), metrics=timed(3.0, foreign_cpu).metrics | {"accuracy": 0.6}))
+    assert (row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (rate, 0.6)
+    assert bool(row(layout).spoiled) is bool(foreign_cpu)
+
+
+@pytest.mark.parametrize(
+    ("cause", "before", "retries", "again"),
+    [
+        (Cause.ERROR, [], 0, False),
+        (Cause.ERROR, [], 1, True),
+        (Cause.CRASH, [Cause.ERROR], 1, False),
+        (Cause.CRASH, [Cause.NODE, Cause.HOST_MEMORY], 1, True),
+        (Cause.NODE, [Cause.CRASH] * 3, 0, True),
+        (Cause.NODE, [Cause.NODE] * LOST_NODES, 9, False),
+        (Cause.DEVICE, [Cause.NODE, Cause.CRASH], 0, True),
+        (Cause.DEVICE, [Cause.DEVICE] * LOST_NODES, 9, False),
+        (Cause.HOST_MEMORY, [], 0, True),
+        (Cause.HOST_MEMORY, [Cause.HOST_MEMORY], 9, False),
+        (Cause.DEVICE_MEMORY, [], 9, False),
+        (Cause.HANG, [], 9, False),
+        (Cause.TIME_LIMIT, [], 9, False),
+        (Cause.NONE, [], 9, False),
+    ],
+)
+def test_who_gets_another_attempt(cause: Cause, before: list[Cause], retries: int, again: bool) -> None:
+    assert is_tried_again(cause, before, retries) is again
+
+
+def test_what_an_earlier_driver_tried_counts_until_the_trial_ends() -> None:
+    def retried(trial_id: str, cause: str) -> Record:
+        return Record(kind=Kind.RETRIED, value={"trial_id": trial_id, "cause": cause})
+
+    ended = Record(kind=Kind.FINISHED, value={"trial_id": "a"})
+    records = [retried("a", "node"), retried("b", "crash"), ended, retried("a", "error")]
+    assert tried_before(records) == {"a": [Cause.ERROR], "b": [Cause.CRASH]}
+
+
+TRIAL_kept_files = trial("t", "quick", ranks=1, timing="exclusive")
+FAILED = Outcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
+
+
+def session_kept_files(layout: Layout, journal: Journal) -> Session:
+    display: Any = Nobody()
+    return Session(layout, journal, display, Interrupt())
+
+
+def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: Outcome | None) -> None:
+    """One that reports these losses, leaves telemetry, and ends so; None: the driver is killed before it does."""
+    taken_up.started(TRIAL_kept_files)
+    (layout.trial("t") / "telemetry.parquet").write_text(f"of {losses}")
+    for epoch, loss in enumerate(losses, start=1):
+        taken_up.reported(TRIAL_kept_files, [{"epoch": epoch, "loss": loss}])
+    if outcome is not None:
+        taken_up.finished(TRIAL_kept_files, outcome)
+
+
+def state(layout: Layout) -> tuple[list[float], str]:
+    """What the report draws of the trial, and its telemetry."""
+    frame, findings = curves_frame(layout, ["t"])
+    assert not findings
+    return list(frame["loss"]), layout.telemetry("t").read_text()
+
+
+def twice(layout: Layout, journal: Journal, outcome: Outcome | None) -> Session:
+    taken_up = session_kept_files(layout, journal)
+    attempt(taken_up, layout, [3.0, 2.0], OK)
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": "all"})
+    attempt(taken_up, layout, [9.0], outcome)
+    return taken_up
+
+
+def test_one_that_is_ok_takes_the_place_of_the_first(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, OK)
+    assert state(layout) == ([9.0], "of [9.0]")
+    assert not (layout.trial("t") / KEPT).exists() and list(of_ended_trials(layout, journal.records)) == []
+
+
+def test_so_does_one_whose_driver_was_killed_once_another_takes_up_the_sweep(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None)
+    assert state(layout)[0] == [9.0]
+    session_kept_files(layout, journal)
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None)
+    assert state(replace(layout, set_aside=read_results(layout).set_aside)) == ([3.0, 2.0], "of [3.0, 2.0]")
+    assert list(load_results(layout.root).curves()["loss"]) == [3.0, 2.0]
+
+
+@pytest.mark.parametrize("outcome", [OK, FAILED])
+def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(layout: Layout, outcome: Outcome) -> None:
+    journal = Journal.open(layout.journal)
+    attempt(session_kept_files(layout, journal), layout, [3.0], OK)
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": ["t"]})
+    attempt(session_kept_files(layout, journal), layout, [9.0], outcome)
+    put_aside(layout.trial("t"))  # as if the driver had died before it removed them
+    assert not read_results(layout).set_aside
+
+
+def test_and_one_that_was_interrupted(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None).settle()
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "telemetry.parquet"])
+def test_a_driver_that_died_while_it_brought_them_back_is_finished_by_the_next(layout: Layout, name: str) -> None:
+    journal = Journal.open(layout.journal)
+    twice(layout, journal, None)
+    folder = layout.trial("t")
+    (folder / FURTHER).mkdir()
+    (folder / name).replace(folder / FURTHER / name)  # as far as it came
+    session_kept_files(layout, journal)
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+
+
+def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    attempt(session_kept_files(layout, journal), layout, [3.0], OK)
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": "all"})
+    attempt(session_kept_files(layout, journal), layout, [9.0], FAILED)
+    assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
+
+
+def test_until_it_has_ended_the_files_are_those_of_the_row_that_stands(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    attempt(session_kept_files(layout, journal), layout, [3.0, 2.0], OK)
+    journal.append(Kind.SWEEP, {"asked": {}, "rerun": ["t"]})
+    attempt(session_kept_files(layout, journal), layout, [9.0], None)
+    assert state(layout)[0] == [9.0]
+    taken_up = session_kept_files(layout, journal)
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]")
+    attempt(taken_up, layout, [8.0], OK)
+    session_kept_files(layout, journal)
+    assert state(layout) == ([8.0], "of [8.0]") and list(of_ended_trials(layout, journal.records)) == []
+
+
+def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    attempt(session_kept_files(layout, journal), layout, [3.0, 2.0], OK)
+    taken_up = session_kept_files(layout, journal)
+    attempt(taken_up, layout, [9.0], None)
+    taken_up.left_out(
+        [(TRIAL_kept_files, Outcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))]
+    )
+    assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.records)) == []
+    assert terminal(journal.records)["t"].status is Status.OK
+
+
+def test_one_that_never_ran_has_none(layout: Layout) -> None:
+    journal = Journal.open(layout.journal)
+    session_kept_files(layout, journal).found_infeasible([(TRIAL_kept_files, "no room")])
+    attempt(session_kept_files(layout, journal), layout, [3.0], OK)
+    assert state(layout)[0] == [3.0]

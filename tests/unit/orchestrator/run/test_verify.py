@@ -1,0 +1,211 @@
+"""What a directory is held to where its journal answers this command's question, and where it answers another one."""
+
+import hashlib
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from orchestrator.run import verify as verified
+from orchestrator.run import verify as verify_files
+from orchestrator.run.verify import of_the_plan, read
+from orchestrator.store.journal import Journal, Kind, Record
+from orchestrator.store.layout import Layout
+from orchestrator.store.trial_files import HASHED, digests
+from tests.unit.orchestrator.report import demo
+from trainables.checkpoints import Generations
+
+REQUEST: Any = SimpleNamespace()
+RECORD = demo.records()[0]
+
+
+@pytest.fixture
+def layout(tmp_path: Path) -> Layout:
+    found = demo.results(tmp_path / "demo", [RECORD])
+    found.quarantine.write_bytes(b"")
+    with found.journal.open("ab") as file:
+        file.write(b'{"checksum":"half')
+    return found
+
+
+def test_what_a_crash_leaves_is_no_violation(layout: Layout) -> None:
+    found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], {})
+    assert found.violations == []
+    assert [remark.removeprefix(f"{layout.journal}: ") for remark in found.remarks] == [
+        "line 4: torn: the line has no end (17 bytes)",
+        "records: 3, trials: 1, with an end: 1, planned without one: 1 of 2",
+        f"{layout.quarantine} holds what was damaged before, and was left out",
+    ]
+
+
+def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
+    first, _, rest = layout.journal.read_bytes().partition(b"\n")
+    layout.journal.write_bytes(first[:-1] + b"?\n" + rest)
+    (told,) = verified.verify(REQUEST, layout, [], {}).violations
+    assert told.startswith(f"{layout.journal}: line 1: corrupt")
+
+
+@pytest.mark.parametrize(("asked", "violations"), [({}, 1), ({"epochs": 2}, 0)])
+def test_a_plan_is_only_held_against_what_asked_for_it(
+    layout: Layout, asked: dict[str, Any], violations: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verified.verify_files, "of_the_tables", lambda *given, ended: [])  # which are not made here
+    with Journal.open(layout.journal) as journal:
+        journal.append(Kind.ENDED, {"missing": 0})
+    found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], asked)
+    assert len(found.violations) == violations
+    assert any("another configuration" in remark for remark in found.remarks) is not bool(violations)
+    assert any("planned without one" in remark for remark in found.remarks) is bool(violations)
+
+
+@pytest.fixture
+def layout_files(layout_files: Layout) -> Layout:
+    layout_files.trial("a").mkdir()
+    return layout_files
+
+
+def ended(layout_files: Layout) -> list[Record]:
+    value: dict[str, Any] = {"trial_id": "a", "attempt": 1, "files": digests(layout_files.trial("a"))}
+    return [Record(kind=Kind.STARTED, value={"trial_id": "a"}), Record(kind=Kind.FINISHED, value=value)]
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_a_file_cut_off_at_any_byte_is_named(layout_files: Layout, name: str) -> None:
+    path, whole = layout_files.trial("a") / name, bytes(range(64))
+    path.write_bytes(whole)
+    records = ended(layout_files)
+    assert list(verify_files.of_ended_trials(layout_files, records)) == []
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        (told,) = verify_files.of_ended_trials(layout_files, records)
+        assert told == f"{path}: changed since the trial ended, its checksum does not match"
+    path.unlink()
+    (told,) = verify_files.of_ended_trials(layout_files, records)
+    assert told == f"{path}: lost since the trial ended"
+
+
+def test_a_trial_that_was_started_again_writes_its_files_anew(layout_files: Layout) -> None:
+    layout_files.config("a").write_text("one")
+    records = [*ended(layout_files), Record(kind=Kind.STARTED, value={"trial_id": "a"})]
+    layout_files.config("a").write_text("two")
+    assert list(verify_files.of_ended_trials(layout_files, records)) == []
+
+
+def test_a_checkpoint_cut_off_at_any_byte_or_flipped_is_named_and_the_one_before_is_used(layout_files: Layout) -> None:
+    generations = Generations(folder=layout_files.checkpoint("a"), rank=0, world_size=1)
+    generations.write(1, b"the first")
+    generations.write(2, b"the second, that is longer")
+    assert list(verify_files.of_checkpoints(layout_files)) == []
+    digest = hashlib.sha256(b"the second, that is longer").hexdigest()[:16]
+    path = layout_files.checkpoint("a") / f"00000002-rank0-{digest}.pt"
+    whole = path.read_bytes()
+    flipped = [whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :] for at in range(len(whole))]
+    for damaged in [*(whole[:length] for length in range(len(whole))), *flipped]:
+        path.write_bytes(damaged)
+        (told,) = verify_files.of_checkpoints(layout_files)
+        assert told.startswith(f"{path}: its content does not match")
+        assert generations.newest() == (1, {0: b"the first"})
+
+
+def test_of_a_running_trial_only_the_last_line_may_be_torn(layout_files: Layout) -> None:
+    layout_files.config("a").write_text("data: {name: digits}")
+    layout_files.metrics("a").write_bytes(b'{"epoch":1}\n{"epo')
+    assert list(verify_files.of_running_trials(layout_files, ["a", "not-begun"])) == []
+    layout_files.config("a").write_text("data: {name: dig")
+    layout_files.metrics("a").write_bytes(b'{"epo\n{"epoch":2}\n')
+    config, curve = verify_files.of_running_trials(layout_files, ["a"])
+    assert config.startswith(f"{layout_files.config('a')}: not YAML") and curve.startswith(
+        f"{layout_files.metrics('a')}: line 1 is"
+    )
+
+
+def test_where_the_journal_is_alone_every_table_is_lost(layout_files: Layout) -> None:
+    layout_files.tables.rmdir()
+    (told,) = verify_files._different(layout_files.tables, {"trials.csv": b""})
+    assert told == f"{layout_files.table('trials.csv')}: lost; mode=report makes it again"
+
+
+def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(layout_files: Layout) -> None:
+    for path in (layout_files.table("summary.csv"), layout_files.table("trials.csv"), layout_files.metrics("a")):
+        path.write_bytes(b"")
+    records = ended(layout_files)
+    layout_files.metrics("a").unlink()
+    for path in (layout_files.table("trials.csv"), layout_files.config("a"), layout_files.metrics("a")):
+        path.unlink(missing_ok=True)
+        path.mkdir()
+    told = list(verify_files._different(layout_files.tables, {"trials.csv": b"", "summary.csv": b""}))
+    assert told == [f"{layout_files.table('trials.csv')}: lost; mode=report makes it again"]
+    assert list(verify_files.of_ended_trials(layout_files, records)) == [
+        f"{layout_files.metrics('a')}: lost since the trial ended"
+    ]
+    assert list(verify_files.of_running_trials(layout_files, ["a"])) == []
+
+
+def sweep(rerun: str | list[str] = "none") -> Record:
+    return Record(kind=Kind.SWEEP, value={"asked": {}, "rerun": rerun})
+
+
+def started(attempt: int = 1, trial_id: str = "a") -> Record:
+    return Record(kind=Kind.STARTED, value={"trial_id": trial_id, "attempt": attempt})
+
+
+def retried(attempt: int = 1) -> Record:
+    return Record(kind=Kind.RETRIED, value={"trial_id": "a", "attempt": attempt, "cause": "crash"})
+
+
+def finished(attempt: int = 1, status: str = "ok", trial_id: str = "a") -> Record:
+    return Record(kind=Kind.FINISHED, value={"trial_id": trial_id, "attempt": attempt, "status": status})
+
+
+ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
+SPOILED = Record(kind=Kind.SPOILED, value={"trial_ids": ["a"]})
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [],
+        [sweep(), started(), finished(), ENDED],
+        [sweep(), started(), sweep(), started(2), finished(2)],
+        [sweep(), started(), retried(), started(2), retried(2), started(3), finished(3, "failed")],
+        [sweep(), started(), finished(), sweep("all"), started(2), finished(2)],
+        [sweep(), started(), finished(1, "failed"), sweep("failed"), started(2), finished(2)],
+        [sweep(), started(), finished(), sweep(["a", "c"]), started(2), finished(2)],
+        [sweep(), finished(0, "infeasible"), sweep(), started(), finished()],
+        [sweep(), started(), started(1, "b"), finished(1, "oom", "b"), finished()],
+        [sweep(), started(), finished(), SPOILED, started(2), finished(2), ENDED],
+        [sweep(), started(), finished(), SPOILED, started(2), sweep(), ENDED],
+        [sweep(), Record(kind="of a later version", value={}), ENDED],
+    ],
+)
+def test_what_drivers_write_is_in_order(records: list[Record]) -> None:
+    assert read(records).violations == []
+
+
+@pytest.mark.parametrize(
+    ("records", "told"),
+    [
+        ([sweep(), started(), finished(), finished()], "record 4: trial a has a second terminal record"),
+        ([sweep(), started(), finished(), sweep(), started(2)], "record 5: trial a was started again after it had"),
+        ([sweep(), started(), finished(1, "oom"), sweep("failed"), started(2)], "had ended as oom"),
+        ([sweep(), started(), finished(), sweep(["b"]), started(2)], "record 5: trial a was started again after it"),
+        ([sweep(), finished()], "attempt 1 ended as finished, and had not been started"),
+        ([sweep(), started(), started(3)], "attempt 3 follows attempt 1"),
+        ([sweep(), started(), retried(), finished()], "attempt 1 ended as finished, and had not been started"),
+        ([sweep(), Record(kind=Kind.FINISHED, value={})], "record 2: a finished record that makes no sense"),
+        ([sweep(), started(), finished(1, "grand")], "'grand' is not a valid Status"),
+    ],
+)
+def test_what_must_not_be_is_named(records: list[Record], told: str) -> None:
+    (violation,) = read(records).violations
+    assert told in violation
+
+
+def test_an_ended_sweep_has_an_end_for_all_it_planned() -> None:
+    assert read([sweep(), ENDED]).ended == 0
+    assert read([sweep(), ENDED, sweep()]).ended is None
+    assert list(of_the_plan(["a", "b"], ["a", "b", "old"], 0)) == []
+    assert list(of_the_plan(["a", "b"], ["a"], 1)) == []
+    (violation,) = of_the_plan(["a", "b"], ["a"], 0)
+    assert violation == "the sweep has ended, and 1 planned trials have no end: b"

@@ -1,0 +1,82 @@
+import itertools
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.schedule.cluster import Node, Shape, kept_gang, ranks_that_fit, why_infeasible
+from sweeps.trial import Gang
+
+
+def gang(ranks, gpus=0.0, cpus=1):
+    return Gang(ranks=ranks, gpus_per_rank=gpus, cpus_per_rank=cpus)
+
+
+def node(cpus, gpus=0.0, name="n"):
+    return Node(name=name, cpus=cpus, gpus=gpus)
+
+
+def test_fractions_fill_a_gpu():
+    assert ranks_that_fit(gang(1, gpus=0.1), node(100, 0.3)) == 3
+
+
+def test_a_gang_may_span_nodes_but_a_rank_may_not():
+    two = [node(4, 1, "a"), node(4, 1, "b")]
+    assert not why_infeasible(gang(2, gpus=1), two)
+    assert why_infeasible(gang(1, gpus=2), two)
+
+
+def test_the_reason_says_what_is_needed_and_what_there_is():
+    assert why_infeasible(gang(4, gpus=1, cpus=2), [node(8, 2, "host")]) == (
+        "needs 4 ranks of 2 CPUs and 1 GPU; there is room for 2 (host: 8 CPUs, 2 GPUs)"
+    )
+    assert why_infeasible(gang(1), []).endswith("there is room for 0 (no nodes)")
+    typed = Gang(ranks=1, gpus_per_rank=1, cpus_per_rank=1, gpu_types=("H100",))
+    assert why_infeasible(typed, [node(2)]) == (
+        "needs 1 rank of 1 CPU and 1 H100 GPU (cluster.gpu_type); there is room for 0 (n: 2 CPUs, 0 GPUs)"
+    )
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 3)), max_size=3), st.integers(1, 4), st.integers(1, 2))
+def test_against_trying_every_placement(sizes, ranks, cpus):
+    nodes = [node(cores, gpus, f"n{index}") for index, (cores, gpus) in enumerate(sizes)]
+    wanted = gang(ranks, gpus=1, cpus=cpus)
+    possible = any(
+        all(placed.count(i) * cpus <= n.cpus and placed.count(i) <= n.gpus for i, n in enumerate(nodes))
+        for placed in itertools.product(range(len(nodes)), repeat=ranks)
+    )
+    assert possible == (why_infeasible(wanted, nodes) == "")
+
+
+NODE = Node(name="a", cpus=4, gpus=0)
+ONE = Gang(ranks=1, gpus_per_rank=0, cpus_per_rank=1)
+TWO, FOUR, EIGHT = (replace(ONE, ranks=ranks) for ranks in (2, 4, 8))
+WIDE = replace(ONE, cpus_per_rank=2)
+
+
+def alone(gang):
+    return Shape(gang=gang, timing="exclusive")
+
+
+ALL = [alone(gang) for gang in (ONE, TWO, FOUR, EIGHT, WIDE)]
+
+
+def test_whoever_has_the_node_alone_sits_in_the_largest_gang_that_fits_it():
+    assert kept_gang(alone(ONE), ALL, [NODE]) == kept_gang(alone(TWO), ALL, [NODE] * 2) == FOUR
+    assert kept_gang(alone(FOUR), ALL, [NODE] * 4) == FOUR
+
+
+def test_ranks_have_to_be_like_the_trials():
+    assert kept_gang(alone(WIDE), ALL, [NODE]) == WIDE
+    mixed = replace(TWO, gpu_types=("H100", "A100"))
+    assert kept_gang(alone(mixed), [alone(mixed), alone(replace(mixed, ranks=4))], [NODE] * 2) == mixed
+
+
+def test_a_trial_on_several_nodes_has_its_own_place():
+    other = Node(name="b", cpus=4, gpus=0)
+    assert kept_gang(alone(TWO), ALL, [NODE, other]) == TWO
+
+
+def test_where_devices_are_shared_out_processes_of_others_would_hold_them():
+    shapes = [Shape(gang=gang, timing="device") for gang in (ONE, TWO)]
+    assert kept_gang(shapes[0], [*shapes, *ALL], [NODE]) == ONE

@@ -1,0 +1,285 @@
+"""Which gangs can be foreseen to need processes of their own."""
+
+import dataclasses
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.schedule.cluster import Node, why_infeasible
+from orchestrator.schedule.scheduler import Scheduler
+from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate
+from sweeps.trial import Gang, TrialSpec
+from tests.contract.trials import trial
+
+EIGHT = (Node(name="a", cpus=64, gpus=8),)
+PAIR = (Node(name="a", cpus=32, gpus=4), Node(name="b", cpus=32, gpus=4))
+
+
+def gang(name, gpus, *, timing="device", seed=0, cpus=1, types=()):
+    ranks, each = (1, gpus) if gpus < 1 else (int(gpus), 1)
+    held = Gang(ranks=ranks, gpus_per_rank=each, cpus_per_rank=cpus, gpu_types=types)
+    return dataclasses.replace(trial(name, "quick", timing=timing), gpus=gpus, gang=held, device="cuda", seed=seed)
+
+
+def cores(name, ranks, *, timing="exclusive", seed=0):
+    return dataclasses.replace(trial(name, "quick", ranks=ranks, timing=timing), seed=seed)
+
+
+def unknown(trial):
+    return None
+
+
+def started(scheduler, now_s=0.0):
+    starts = iter(lambda: scheduler.next(now_s), None)
+    return [start.trial.trial_id for start in starts]
+
+
+def test_an_exclusive_trial_has_its_node_to_itself():
+    nodes = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
+    scheduler = Scheduler([cores("1", 1), cores("2", 1), cores("3", 1)], nodes, unknown)
+    assert started(scheduler) == ["1", "2"]
+    scheduler.ended("1")
+    assert started(scheduler) == ["3"]
+
+
+def test_a_gang_that_lost_one_of_its_nodes_holds_nothing_of_the_others():
+    nodes = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
+    scheduler = Scheduler([cores("both", 4, timing="shared"), cores("one", 2, timing="shared")], nodes, unknown)
+    assert started(scheduler) == ["both"]
+    scheduler.moved(nodes[:1])
+    assert started(scheduler) == ["one"]
+    scheduler.ended("both")
+    assert started(scheduler) == []
+
+
+def test_what_is_left_is_what_waits_and_the_rest_of_what_runs():
+    scheduler = Scheduler(
+        [cores(name, 1, timing="shared") for name in "abc"], (Node(name="a", cpus=2, gpus=0),), lambda each: 10.0
+    )
+    assert scheduler.left_s(0.0) == 15.0  # three times 10 s on two cores
+    assert len(started(scheduler)) == 2
+    assert scheduler.left_s(0.0) == 15.0 and scheduler.left_s(4.0) == 11.0
+    scheduler.ended("a")
+    assert started(scheduler, 10.0) == ["c"] and scheduler.left_s(10.0) == 5.0
+
+
+def test_a_node_is_in_one_timing_mode_at_a_time():
+    trials = [gang("timed", 1), gang("packed", 0.5, timing="shared"), gang("quiet", 1, timing="exclusive")]
+    scheduler = Scheduler(trials, EIGHT, unknown)
+    for _ in trials:
+        (one,) = started(scheduler)
+        scheduler.ended(one)
+
+
+def test_a_part_of_a_gpu_that_is_timed_has_the_device_to_itself():
+    timed = Scheduler([gang(str(n), 0.25) for n in range(9)], EIGHT, unknown)
+    assert len(started(timed)) == 8
+    packed = Scheduler([gang(str(n), 0.25, timing="shared") for n in range(40)], EIGHT, unknown)
+    assert len(started(packed)) == 32
+
+
+def test_a_gang_waits_for_one_node_that_can_hold_it():
+    scheduler = Scheduler([gang("left", 3), gang("right", 3), gang("two", 2)], PAIR, unknown)
+    assert started(scheduler) == ["left", "right"]  # one GPU is free on each
+    scheduler.ended("right")
+    start = scheduler.next(1.0)
+    assert start is not None and start.trial.trial_id == "two" and start.nodes[0] is start.nodes[1]
+
+
+def test_a_gang_that_no_node_can_hold_takes_several():
+    start = Scheduler([gang("six", 6)], PAIR, unknown).next(0.0)
+    assert start is not None and sorted(Counter(node.name for node in start.nodes).values()) == [2, 4]
+
+
+def test_room_is_kept_for_the_large_gang_that_waits_and_used_until_then():
+    seconds = {"runs": 100.0, "also": 10.0, "short": 80.0, "long": 150.0}
+    trials = [gang("runs", 4), gang("also", 4), *(gang(f"large{n}", 8) for n in range(9))]
+    trials += [gang("long", 1), gang("short", 1)]
+    scheduler = Scheduler(trials[:2], EIGHT, lambda each: seconds.get(each.trial_id, 50.0))
+    assert started(scheduler) == ["runs", "also"]
+    scheduler.ended("also")
+    for each in trials[2:]:
+        scheduler.again(each)
+    assert started(scheduler, now_s=10.0) == ["short"]  # until 90; the long one would keep the large one waiting
+    scheduler.ended("short")
+    assert started(scheduler, now_s=90.0) == []
+    scheduler.ended("runs")
+    assert started(scheduler, now_s=100.0) == ["large8"]
+
+
+def test_where_nothing_is_known_nothing_passes_the_gang_that_waits():
+    scheduler = Scheduler([gang("runs", 4)], EIGHT, unknown)
+    assert started(scheduler) == ["runs"]
+    scheduler.again(gang("large", 8))
+    scheduler.again(gang("small", 1))
+    assert started(scheduler) == []
+    scheduler.ended("runs")
+    assert started(scheduler) == ["large"]
+
+
+def test_what_would_outlast_the_rest_does_not_wait_for_its_turn():
+    seconds = {"long": 500.0} | {f"pair{n}": 100.0 for n in range(8)}
+    trials = [gang("long", 1), *(gang(f"pair{n}", 2) for n in range(8))]
+    stays = simulate(
+        trials, (Node(name="a", cpus=8, gpus=4),), lambda t: seconds[t.trial_id], lambda t: seconds[t.trial_id]
+    )
+    assert stays[0].trial.trial_id == "long"
+    assert makespan_s(stays) <= 800
+
+
+def test_exclusive_repeats_are_interleaved_whatever_is_known():
+    trials = [cores(f"{cell}{seed}", ranks, seed=seed) for cell, ranks in (("a", 1), ("b", 2)) for seed in (0, 1)]
+    seconds = {"a0": 9.0, "a1": 9.0, "b0": 1.0, "b1": 1.0}
+    nodes = (Node(name="a", cpus=2, gpus=0),)
+    stays = simulate(trials, nodes, lambda t: seconds[t.trial_id], lambda t: seconds[t.trial_id])
+    assert [stay.trial.trial_id for stay in stays] == ["b0", "a0", "a1", "b1"]
+
+
+def test_a_mixed_pair_has_one_gpu_of_each_type():
+    nodes = (Node(name="a", cpus=8, gpus=2, gpu_type="H100"), Node(name="b", cpus=8, gpus=2, gpu_type="A100"))
+    start = Scheduler([gang("pair", 2, types=("A100", "H100"))], nodes, unknown).next(0.0)
+    assert start is not None and [node.name for node in start.nodes] == ["b", "a"]
+    only = Scheduler([gang("only", 2, types=("a100",))], nodes, unknown).next(0.0)
+    assert only is not None and {node.name for node in only.nodes} == {"b"}
+    assert "there is room for 0" in why_infeasible(gang("none", 2, types=("H200",)).gang, nodes)
+
+
+def test_when_a_node_is_lost_its_trials_hold_nothing_and_may_start_elsewhere():
+    trials = [gang("left", 4), gang("right", 4), gang("later", 4)]
+    scheduler = Scheduler(trials, PAIR, unknown)
+    first, second = scheduler.next(0.0), scheduler.next(0.0)
+    assert first is not None and second is not None
+    survivor = next(node for node in PAIR if node is not first.nodes[0])
+    scheduler.moved([survivor])
+    scheduler.ended(first.trial.trial_id)
+    scheduler.again(first.trial)
+    assert started(scheduler) == []
+    scheduler.ended(second.trial.trial_id)
+    assert started(scheduler) == [first.trial.trial_id]
+
+
+CLUSTERS = st.lists(st.tuples(st.integers(1, 4), st.integers(1, 16)), min_size=1, max_size=4)
+TRIALS = st.lists(
+    st.tuples(
+        st.sampled_from([0.25, 0.5, 1, 2, 3, 4, 8]),
+        st.sampled_from(["device", "shared", "exclusive"]),
+        st.one_of(st.none(), st.floats(1, 100)),
+        st.floats(1, 100),
+        st.integers(0, 2),
+    ),
+    max_size=25,
+)
+
+
+@settings(max_examples=150, deadline=None)
+@given(CLUSTERS, TRIALS)
+def test_every_trial_runs_once_and_nothing_is_held_twice(sizes, asked):
+    nodes = [Node(name=f"n{index}", cpus=cpus, gpus=gpus) for index, (gpus, cpus) in enumerate(sizes)]
+    given = [
+        (gang(str(n), gpus, timing=timing, seed=seed), known, takes)
+        for n, (gpus, timing, known, takes, seed) in enumerate(asked)
+    ]
+    possible = [each for each in given if not why_infeasible(each[0].gang, nodes)]
+    known = {each.trial_id: seconds for each, seconds, _ in possible}
+    takes = {each.trial_id: seconds for each, _, seconds in possible}
+    trials = [each for each, _, _ in possible]
+    stays = simulate(trials, nodes, lambda t: known[t.trial_id], lambda t: takes[t.trial_id])
+    assert sorted(stay.trial.trial_id for stay in stays) == sorted(takes)
+    for stay in stays:
+        at = [other for other in stays if other.start_s <= stay.start_s < other.end_s]
+        check_held(at, nodes)
+
+
+def check_held(stays, nodes):
+    for number, node in enumerate(nodes):
+        there = [stay.placement for stay in stays if number in stay.placement.nodes]
+        held = [held for placement in there for held in placement.held if held.node == number]
+        assert sum(each.cpus for each in held) <= node.cpus * 10_000
+        gpus = Counter()
+        for each in held:
+            for gpu, units in each.gpus:
+                gpus[gpu] += units
+        assert all(units <= 10_000 and gpu < node.gpus for gpu, units in gpus.items())
+        modes = {placement.shape.timing for placement in there}
+        assert len(modes) <= 1 and ("exclusive" not in modes or len(there) == 1)
+        for placement in there:
+            if placement.shape.timing == "device":
+                mine = {gpu for each in placement.held if each.node == number for gpu, _ in each.gpus}
+                others = {
+                    gpu
+                    for o in there
+                    if o is not placement
+                    for each in o.held
+                    if each.node == number
+                    for gpu, _ in each.gpus
+                }
+                assert mine.isdisjoint(others)
+
+
+@pytest.mark.parametrize("gpus", [8, 64])
+def test_the_makespan_is_near_what_no_order_can_beat(gpus):
+    rng = random.Random(gpus)
+    trials = [gang(str(n), rng.choice([1, 1, 2, 4, 8]), seed=n % 3, cpus=8) for n in range(1000)]
+    takes = {each.trial_id: rng.lognormvariate(0, 1) for each in trials}
+    thought = {key: seconds * rng.uniform(0.7, 1.3) for key, seconds in takes.items()}
+    nodes = [Node(name=f"n{n}", cpus=64, gpus=8) for n in range(gpus // 8)]
+    stays = simulate(trials, nodes, lambda t: thought[t.trial_id], lambda t: takes[t.trial_id])
+    bound_s = lower_bound_s(trials, nodes, lambda t: takes[t.trial_id])
+    assert bound_s <= makespan_s(stays) <= 1.05 * bound_s
+
+
+def test_where_a_sweep_may_end_early_every_size_has_a_seed_before_any_has_two():
+    trials = [gang(f"{gpus} {cell} {seed}", gpus, seed=seed) for gpus in (1, 2, 4) for cell in "ab" for seed in (0, 1)]
+    four = (Node(name="a", cpus=64, gpus=4),)
+
+    def seeds(seed_by_seed):
+        stays = simulate(trials, four, unknown, lambda t: 10.0, seed_by_seed=seed_by_seed)
+        assert len(stays) == len(trials)
+        return [stay.trial.seed for stay in sorted(stays, key=lambda stay: stay.end_s)]
+
+    assert seeds(seed_by_seed=True) == [0] * 6 + [1] * 6
+    assert seeds(seed_by_seed=False)[:4] == [0, 0, 1, 1]  # four GPUs, twice
+
+
+NODE = Node(name="one", cpus=64, gpus=4, node_id="1")
+
+
+def on(gpus: int, name: str) -> TrialSpec:
+    gang = Gang(ranks=gpus, gpus_per_rank=1, cpus_per_rank=16)
+    return replace(trial(name, "quick", timing="device"), gpus=gpus, gang=gang)
+
+
+def after_starts(*trials: TrialSpec) -> Scheduler:
+    scheduler = Scheduler(trials, [NODE], lambda each: 10.0)
+    while scheduler.next(0.0):
+        pass
+    return scheduler
+
+
+def test_where_all_have_started_nothing_is_foreseen() -> None:
+    assert after_starts(on(4, "a")).upcoming() is None
+
+
+def test_a_trial_of_the_same_shape_takes_the_processes_that_are_there() -> None:
+    assert after_starts(on(4, "a"), on(4, "b")).upcoming() is None
+
+
+def test_small_gangs_that_follow_a_large_one_are_foreseen_as_far_as_they_wait_and_fit() -> None:
+    found = after_starts(on(4, "a"), *(on(1, f"small {number}") for number in range(3))).upcoming()
+    assert found and (found.shape.gang.ranks, found.gangs, found.ranks_a_node) == (1, 3, 3)
+    assert found.nodes == (NODE,) and found.beside == {"device"}
+    found = after_starts(on(4, "a"), *(on(1, f"small {number}") for number in range(9))).upcoming()
+    assert found and found.gangs == 4
+
+
+def test_a_large_gang_is_foreseen_while_small_ones_run() -> None:
+    scheduler = Scheduler([on(1, "a"), on(1, "b")], [NODE], lambda each: 10.0)
+    assert scheduler.next(0.0) and scheduler.next(0.0)
+    scheduler.add([on(4, "large")])
+    assert scheduler.next(1.0) is None
+    found = scheduler.upcoming()
+    assert found and (found.shape.gang.ranks, found.gangs, found.ranks_a_node) == (4, 1, 4)

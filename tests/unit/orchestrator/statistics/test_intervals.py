@@ -1,0 +1,201 @@
+import math
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from scipy import stats
+
+from orchestrator.statistics.intervals import (
+    Interval,
+    Moments,
+    bootstrap_mean,
+    difference,
+    expanded_tail,
+    logs,
+    mean,
+    mean_interval,
+    ratio,
+    shrunken,
+    student,
+    welch,
+)
+
+T2, T3, T4 = 4.302652729911275, 3.182446305284263, 2.7764451051977987  # t(.975) by hand from a printed table: 4.303 …
+
+values = st.floats(0.01, 100)
+
+
+def ends(interval: Interval) -> tuple[float, float, float]:
+    return float(interval.point), float(interval.lo), float(interval.hi)
+
+
+def test_mean_by_hand() -> None:
+    half = T2 * 1 / math.sqrt(3)
+    assert ends(mean([1, 2, 3])) == pytest.approx((2, 2 - half, 2 + half))
+
+
+def test_paired_ratio_by_hand() -> None:
+    # log ratios: ln 2 · (1, 1, 2), mean 4/3 ln 2, s = ln 2 / √3
+    half = T2 * math.log(2) / 3
+    point = 2 ** (4 / 3)
+    expected = (point, point * math.exp(-half), point * math.exp(half))
+    assert ends(ratio([2, 4, 12], [1, 2, 3], paired=True)) == pytest.approx(expected)
+
+
+def test_welch_by_hand() -> None:
+    # Variances 1 and 4 over 3: error² 5/3, freedom (5/3)² / (1/18 + 16/18) = 50/17
+    half = stats.t.ppf(0.975, 50 / 17) * math.sqrt(5 / 3)
+    assert ends(difference([1, 2, 3], [2, 4, 6], paired=False)) == pytest.approx((-2, -2 - half, -2 + half))
+
+
+@given(hnp.arrays(np.float64, 4, elements=values), hnp.arrays(np.float64, 3, elements=values))
+def test_welch_against_scipy(one: np.ndarray, other: np.ndarray) -> None:
+    assume(np.ptp(one) > 0.1 and np.ptp(other) > 0.1)
+    oracle = stats.ttest_ind(one, other, equal_var=False).confidence_interval()
+    assert ends(difference(one, other, paired=False))[1:] == pytest.approx((oracle.low, oracle.high), abs=1e-9)
+
+
+def test_welch_of_alike_samples_has_all_degrees_of_freedom() -> None:
+    interval = difference([1, 2, 3], [2, 3, 4], paired=False)
+    assert float(interval.hi) == pytest.approx(-1 + T4 * math.sqrt(2 / 3))
+
+
+@pytest.mark.parametrize("values", [[], [math.nan], [5.0], [5.0, math.nan]])
+def test_fewer_than_two_values_have_no_interval(values: list[float]) -> None:
+    point, lo, hi = ends(mean(values))
+    assert math.isnan(lo) and math.isnan(hi)
+    assert point == 5.0 or (5.0 not in values and math.isnan(point))
+    assert math.isnan(float(difference(values, [1, 2, 3], paired=False).lo))
+
+
+def test_what_never_varies_has_an_interval_of_width_0() -> None:
+    assert ends(difference([3, 3], [1, 1, 1], paired=False)) == (2, 2, 2)
+    assert ends(ratio([3, 3], [3, 3], paired=True)) == (1, 1, 1)
+
+
+def test_missing_values_are_left_out() -> None:
+    assert ends(mean([1, math.nan, 2, 3])) == ends(mean([1, 2, 3]))
+    assert ends(mean([1, 2, 3, 4]))[2] == pytest.approx(2.5 + T3 * math.sqrt(5 / 3) / 2)
+
+
+def test_a_rate_of_0_is_none() -> None:
+    assert np.isnan(logs([0, -1])).all()
+
+
+@pytest.mark.parametrize("n", [3, 5, 10])
+def test_intervals_cover_the_truth(n: int) -> None:
+    generator = np.random.default_rng(n)
+    shape = (20_000, n)
+    seeds = generator.normal(0, 0.1, shape)  # what a seed does to both of its cells
+    fast = np.exp(math.log(200) + seeds + generator.normal(0, 0.05, shape))
+    slow = np.exp(math.log(100) + seeds + generator.normal(0, 0.05, shape))
+    noisy = np.exp(math.log(100) + generator.normal(0, 0.3, shape))
+    cases = {
+        "mean": (mean(generator.normal(7, 2, shape)), 7),
+        "paired": (ratio(fast, slow, paired=True), 2),
+        "welch, alike": (ratio(fast, np.roll(slow, 1, axis=0), paired=False), 2),
+        "welch, unlike": (ratio(fast, noisy, paired=False), 2),
+    }
+    for name, (interval, truth) in cases.items():
+        coverage = float(np.mean((interval.lo <= truth) & (truth <= interval.hi)))
+        assert 0.93 <= coverage <= 0.97, (name, coverage)
+
+
+@given(hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 6)), elements=values))
+def test_many_samples_at_once_are_each_alone(samples: np.ndarray) -> None:
+    together = student(Moments.of(samples))
+    for index, sample in enumerate(samples):
+        alone = mean(sample)
+        assert (together.point[index], together.lo[index], together.hi[index]) == pytest.approx(ends(alone))
+
+
+@given(hnp.arrays(np.float64, 4, elements=values), hnp.arrays(np.float64, 3, elements=values), st.floats(0.1, 10))
+def test_a_ratio_turns_round_and_scales(one: np.ndarray, other: np.ndarray, factor: float) -> None:
+    point, lo, hi = ends(ratio(one, other, paired=False))
+    assert lo <= point <= hi
+    assert ends(ratio(other, one, paired=False)) == pytest.approx((1 / point, 1 / hi, 1 / lo))
+    assert ends(ratio(one * factor, other, paired=False)) == pytest.approx((point * factor, lo * factor, hi * factor))
+
+
+def test_welch_takes_moments_of_samples_of_different_sizes() -> None:
+    a, b = Moments.of([1.0, 2.0, 3.0, 9.0]), Moments.of([4.0, 8.0])
+    assert ends(welch(a, b))[0] == pytest.approx(-2.25)
+
+
+TEN = np.array([2.0, 3.0, 5.0, 7.0, 11.0, 13.0, 17.0, 19.0, 23.0, 29.0])
+
+
+def test_the_expanded_tail_by_hand():
+    # t(.975, 9) = 2.262157; √(10/9) · 2.262157 = 2.384522; Φ(−2.384522) = .008551
+    assert expanded_tail(10) == pytest.approx(0.008551, abs=2e-6)
+    assert expanded_tail(100_000) == pytest.approx(0.025, abs=1e-5)
+
+
+def test_against_scipys_bootstrap():
+    found = bootstrap_mean(TEN[None, :])
+    oracle = stats.bootstrap(
+        (TEN,),
+        np.mean,
+        confidence_level=1 - 2 * expanded_tail(10),
+        n_resamples=20_000,
+        method="percentile",
+        rng=np.random.default_rng(7),
+    ).confidence_interval
+    assert found.point[0] == TEN.mean()
+    assert (found.lo[0], found.hi[0]) == pytest.approx((oracle.low, oracle.high), abs=0.4)
+
+
+def test_below_ten_values_it_is_students():
+    found = mean_interval(np.array([[1, 2, 3, *[math.nan] * 7], TEN]))
+    half = 4.302652729911275 / math.sqrt(3)
+    assert (found.lo[0], found.hi[0]) == pytest.approx((2 - half, 2 + half))
+    assert found.lo[1] == bootstrap_mean(TEN[None, :]).lo[0]
+
+
+def test_missing_values_are_left_out_and_rows_do_not_depend_on_each_other():
+    with_gap = np.array([[*TEN, math.nan], [*TEN, 31.0]])
+    alone = bootstrap_mean(TEN[None, :])
+    assert bootstrap_mean(with_gap).hi[0] == alone.hi[0]
+    assert np.isnan(bootstrap_mean(TEN[None, :9]).lo).all()
+
+
+def test_what_never_varies_has_an_interval_of_width_0__bootstrap():
+    found = bootstrap_mean(np.full((1, 12), 3.0))
+    assert (found.lo[0], found.point[0], found.hi[0]) == pytest.approx((3, 3, 3))
+
+
+def test_equal_variances_are_pooled_whole():
+    # Sample variances that vary less than χ² would make them: the prior is certain, and their mean is all there is.
+    variance, freedom = shrunken(np.array([1.0, 1.1, 0.9, 1.0]), np.array([2.0, 2.0, 2.0, 2.0]))
+    assert variance == pytest.approx(np.full(4, 1.0))
+    assert np.isinf(freedom).all()
+
+
+def test_with_one_seed_a_cell_borrows_all():
+    variance, freedom = shrunken(np.array([1.0, 1.1, 0.9, np.nan]), np.array([2.0, 2.0, 2.0, 0.0]))
+    assert variance[3] == pytest.approx(1.0) and np.isinf(freedom[3])
+
+
+@pytest.mark.parametrize("variance", [[1.0, 4.0], [0.0, 0.0, 0.0, 7.0]])
+def test_too_few_or_mostly_zero_variances_stay_as_they_are(variance):
+    given, freedom = np.array(variance), np.full(len(variance), 2.0)
+    assert shrunken(given, freedom)[0] is given
+
+
+def test_the_prior_is_found_again():
+    # s² of cells whose σ² are drawn from the model itself: d₀ = 6 around s₀² = 0.5.
+    generator = np.random.default_rng(3)
+    true = 0.5 * 6 / generator.chisquare(6, 20_000)
+    sample = true * generator.chisquare(4, 20_000) / 4
+    variance, freedom = shrunken(sample, np.full(20_000, 4.0))
+    assert freedom[0] == pytest.approx(6 + 4, rel=0.1)
+    assert np.median(variance / ((6 * 0.5 + 4 * sample) / 10)) == pytest.approx(1, rel=0.02)
+
+
+def test_unlike_cells_stand_by_themselves():
+    variance = 10.0 ** np.arange(-6, 7)
+    found, freedom = shrunken(variance, np.full(13, 9.0))
+    assert 9 < freedom[0] < 9.3
+    assert found[6:] == pytest.approx(variance[6:], rel=0.05)

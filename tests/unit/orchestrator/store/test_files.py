@@ -1,0 +1,181 @@
+import enum
+import errno
+import json
+import math
+import os
+import stat
+from collections.abc import Callable, Mapping
+from datetime import date
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from orchestrator.store import files
+from orchestrator.store.files import advice, append, encode, is_at_fault, make_directory, write_durably, write_whole
+
+
+def test_replaces_whole_files(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    write_durably(path, b"old, and longer")
+    write_durably(path, b"new")
+    assert path.read_bytes() == b"new"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("operation", ["fsync", "replace"])
+def test_a_failure_leaves_the_old_file_and_nothing_beside_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, operation: str
+) -> None:
+    path = tmp_path / "table.csv"
+    write_durably(path, b"old")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space")
+
+    monkeypatch.setattr(os, operation, fail)
+    with pytest.raises(OSError, match="no space"):
+        write_durably(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.fixture
+def calls(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What the disk is told, in order: `fsync` of a file, of a `directory`, `replace`."""
+    told, fsync, replace = list[str](), os.fsync, os.replace
+
+    def synced(file: int) -> None:
+        told.append("directory" if stat.S_ISDIR(os.fstat(file).st_mode) else "fsync")
+        fsync(file)
+
+    def replaced(one: Path, other: Path) -> None:
+        told.append("replace")
+        replace(one, other)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    return told
+
+
+def test_content_comes_before_its_name_and_both_before_the_return(tmp_path: Path, calls: list[str]) -> None:
+    write_durably(tmp_path / "table.csv", b"new")
+    assert calls == ["fsync", "replace", "directory"]
+
+
+def test_what_can_be_made_again_waits_for_no_disk(tmp_path: Path, calls: list[str]) -> None:
+    write_whole(tmp_path / "table.csv", b"new")
+    assert calls == ["replace"]
+
+
+def test_a_new_directory_is_its_owners_alone_and_lasts(tmp_path: Path, calls: list[str]) -> None:
+    make_directory(tmp_path / "new")
+    make_directory(tmp_path / "new")
+    assert calls == ["directory"] and stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o700
+    (tmp_path / "link").symlink_to(tmp_path / "new")
+    with pytest.raises(OSError, match="it is a link"):
+        make_directory(tmp_path / "link")
+
+
+@pytest.mark.parametrize("write", [write_durably, write_whole, append])
+def test_files_are_their_owners_alone(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
+    write(tmp_path / "table.csv", b"new")
+    assert stat.S_IMODE((tmp_path / "table.csv").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("write", [write_durably, write_whole, append])
+def test_a_system_that_takes_little_at_a_time_is_given_the_rest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, write: Callable[[Path, bytes], None]
+) -> None:
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda file, data: real(file, data[:3]))
+    write(tmp_path / "table.csv", b"longer than three")
+    assert (tmp_path / "table.csv").read_bytes() == b"longer than three"
+    monkeypatch.setattr(os, "write", lambda file, data: 0)
+    with pytest.raises(OSError, match="17 of 17 bytes not written"):
+        write(tmp_path / "table.csv", b"longer than three")
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def finite(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [finite(item) for item in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+@settings(max_examples=50)
+@given(VALUES)
+def test_values_come_back_from_one_line_that_any_program_can_split(value: Any) -> None:
+    line = encode(value)
+    assert json.loads(line) == finite(value)
+    assert line.isascii() and len(line.decode().splitlines()) == 1
+
+
+class Place(enum.StrEnum):
+    HERE = "here"
+
+
+@pytest.mark.parametrize(
+    ("value", "line"),
+    [
+        ({"b": 1, "a": (2.5, True)}, b'{"b":1,"a":[2.5,true]}'),
+        ([10**30, {1: "a number"}], b'[1000000000000000000000000000000,{"1":"a number"}]'),
+        (["\ud800", "line\u2028end"], b'["\\ud800","line\\u2028end"]'),
+        ([math.nan, math.inf, np.float64("nan"), np.float64(2)], b"[null,null,null,2.0]"),
+        (Place.HERE, b'"here"'),
+    ],
+)
+def test_whatever_json_can_say_it_says(value: Any, line: bytes) -> None:
+    assert encode(value) == line
+
+
+@pytest.mark.parametrize("value", [{1, 2}, b"bytes", date(2026, 11, 22), np.int64(3), object()])
+def test_what_is_no_json_is_refused(value: Any) -> None:
+    with pytest.raises(TypeError):
+        encode({"value": value})
+
+
+@pytest.mark.parametrize(
+    ("code", "place", "at_fault"),
+    [
+        (errno.EACCES, "results/tables/summary.csv", True),
+        (errno.EACCES, "elsewhere/data.npz", False),
+        (errno.ENOSPC, "elsewhere/data.npz", True),
+        (errno.ECONNREFUSED, None, False),
+        (errno.EIO, None, True),
+    ],
+)
+def test_the_disk_is_at_fault_for_its_own_errors_and_for_whatever_keeps_results_from_it(
+    code: int, place: str | None, at_fault: bool, tmp_path: Path
+) -> None:
+    error = OSError(code, "refused", str(tmp_path / place)) if place else OSError(code, "refused")
+    assert is_at_fault(error, tmp_path / "results") is at_fault
+
+
+@pytest.mark.parametrize(
+    ("code", "then"),
+    [
+        (errno.ENOSPC, "{} has 524.3 kB of 1.0 MB free: free some space there"),
+        (errno.EROFS, "the file system is read-only"),
+        (errno.EACCES, "look at the permissions"),
+    ],
+)
+def test_advice_names_the_file_the_room_that_is_left_where_that_matters_and_the_way_on(
+    code: int, then: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda place: SimpleNamespace(total=2**20, free=2**19))
+    text = advice(OSError(code, "why", str(tmp_path / "journal.jsonl")), tmp_path)
+    assert text.startswith(f"stopped: {tmp_path}/journal.jsonl cannot be written (why). {then.format(tmp_path)}")
+    assert text.endswith("the same command continues.")

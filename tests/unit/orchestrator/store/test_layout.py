@@ -1,0 +1,47 @@
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.store.layout import Layout
+
+
+def test_directories_are_for_the_owner_only(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "results" / "mine")
+    layout.create()
+    layout.create()
+    for directory in (layout.root, layout.trials, layout.tables):
+        assert stat.S_IMODE(directory.stat().st_mode) == 0o700
+
+
+def test_a_file_in_the_way_is_named(tmp_path: Path) -> None:
+    (tmp_path / "mine").write_text("")
+    with pytest.raises(FileExistsError, match="mine"):
+        Layout(tmp_path / "mine").create()
+
+
+@pytest.mark.parametrize("trial_id", ["..", "a/b", "", "a\0b", "x" * 65, "/etc", "a\n", "."])
+def test_no_identity_leaves_the_directory(trial_id: str) -> None:
+    with pytest.raises(ValueError, match="not a trial id"):
+        Layout(Path("results")).metrics(trial_id)
+
+
+def test_paths() -> None:
+    layout = Layout(Path("r"))
+    assert layout.metrics("a1") == Path("r/trials/a1/metrics.jsonl")
+    assert layout.config("a1") == Path("r/trials/a1/config.yaml")
+    assert layout.table("summary.csv") == Path("r/tables/summary.csv")
+    assert layout.journal.name == "journal.jsonl"
+    assert layout.trace("a1") == Path("r/trials/a1/trace.txt")
+
+
+def test_what_every_start_needs_imports_nothing_heavy() -> None:
+    code = (
+        "import sys, orchestrator.store.layout, orchestrator.store.lock, orchestrator.store.trial_files;"
+        "import orchestrator.store.journal;"
+        "print([m for m in ('ray', 'torch', 'hydra', 'pandas', 'numpy', 'scipy') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

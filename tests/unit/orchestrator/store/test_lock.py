@@ -1,0 +1,135 @@
+import json
+import os
+import platform
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from orchestrator.store.layout import Layout
+from orchestrator.store.lock import DirectoryLock, LockedError, owner_alive
+
+DRIVER = """
+import sys
+from pathlib import Path
+from orchestrator.store.layout import Layout
+from orchestrator.store.lock import DirectoryLock, LockedError
+try:
+    with DirectoryLock(Layout(Path(sys.argv[1]))):
+        print("mine", flush=True)
+        sys.stdin.read()
+except LockedError as error:
+    print("locked by", error.owner.pid, flush=True)
+"""
+
+
+def driver(root: Path) -> "subprocess.Popen[str]":
+    return subprocess.Popen(
+        [sys.executable, "-c", DRIVER, str(root)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+
+
+def first_line(process: "subprocess.Popen[str]") -> str:
+    assert process.stdout
+    return process.stdout.readline().strip()
+
+
+def end(process: "subprocess.Popen[str]") -> None:
+    process.communicate()
+
+
+def test_the_second_driver_learns_who_the_first_is(tmp_path: Path) -> None:
+    first = driver(tmp_path)
+    assert first_line(first) == "mine"
+    with pytest.raises(LockedError, match=f"process {first.pid} on host {platform.node()}") as caught:
+        DirectoryLock(Layout(tmp_path)).__enter__()
+    assert caught.value.owner
+    assert caught.value.owner.pid == first.pid
+    end(first)
+    with DirectoryLock(Layout(tmp_path)):
+        pass
+    assert not Layout(tmp_path).owner.exists()
+
+
+def test_a_dead_owners_lock_does_not_hold(tmp_path: Path) -> None:
+    first = driver(tmp_path)
+    assert first_line(first) == "mine"
+    first.send_signal(signal.SIGKILL)
+    end(first)
+    assert Layout(tmp_path).owner.exists()
+    with DirectoryLock(Layout(tmp_path)), pytest.raises(LockedError, match=f"process {os.getpid()} "):
+        DirectoryLock(Layout(tmp_path)).__enter__()
+
+
+def test_of_many_at_once_exactly_one_gets_it(tmp_path: Path) -> None:
+    drivers = [driver(tmp_path) for _ in range(6)]
+    answers = [first_line(each) for each in drivers]
+    assert answers.count("mine") == 1
+    winner = drivers[answers.index("mine")]
+    assert set(answers) == {"mine", f"locked by {winner.pid}"}
+    for each in drivers:
+        end(each)
+
+
+def test_a_dead_process_is_not_taken_for_the_owner(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("orchestrator.store.lock._GRACE_S", 0.0)
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    with DirectoryLock(Layout(tmp_path)):
+        stale = {"host": platform.node(), "pid": gone.pid, "started": ""}
+        Layout(tmp_path).owner.write_text(json.dumps(stale))
+        with pytest.raises(LockedError, match="a driver without a name"):
+            DirectoryLock(Layout(tmp_path)).__enter__()
+
+
+def test_whether_another_hosts_process_lives_nobody_knows(tmp_path: Path) -> None:
+    gone = subprocess.Popen([sys.executable, "-c", ""])
+    gone.wait()
+    layout = Layout(tmp_path)
+    for host, lives in ((platform.node(), False), ("elsewhere", True)):
+        layout.owner.write_text(json.dumps({"host": host, "pid": gone.pid, "started": ""}))
+        assert (owner_alive(layout) is not None) is lives
+
+
+def test_a_directory_that_cannot_be_signed_is_given_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="disk full"):
+        patched.setattr("orchestrator.store.lock.write_durably", fail)
+        DirectoryLock(Layout(tmp_path)).__enter__()
+    with DirectoryLock(Layout(tmp_path)):
+        pass
+
+
+def test_a_directory_that_was_made_for_nothing_goes_again(tmp_path: Path) -> None:
+    layout = Layout(tmp_path / "results" / "sweep")
+    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
+        layout.journal.touch()
+        raise RuntimeError("refused")
+    assert not layout.root.exists()
+
+
+@pytest.mark.parametrize("what", ["journal.jsonl", "trials/a", "tables/summary.csv", "notes.txt"])
+def test_one_with_anything_in_it_stays_and_so_does_one_that_was_there(tmp_path: Path, what: str) -> None:
+    layout = Layout(tmp_path / "sweep")
+    with DirectoryLock(layout, made=True):
+        (layout.root / what).write_text("something")
+    assert (layout.root / what).read_text() == "something" and layout.lock.exists()
+    there = Layout(tmp_path / "there")
+    there.root.mkdir()
+    with DirectoryLock(there):
+        pass
+    assert there.trials.is_dir()
+
+
+def test_an_empty_directory_that_cannot_go_hides_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(_: Path) -> None:
+        raise OSError("Directory not empty")
+
+    layout = Layout(tmp_path / "sweep")
+    monkeypatch.setattr(Path, "rmdir", busy)
+    with pytest.raises(RuntimeError, match="refused"), DirectoryLock(layout, made=True):
+        raise RuntimeError("refused")

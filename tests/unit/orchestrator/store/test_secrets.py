@@ -1,0 +1,109 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from orchestrator.store.secrets import NO_SECRETS, Secrets, is_secret_name
+
+RAW = {
+    "a": "${oc.env:HF_TOKEN}",
+    "b": "x-${oc.env:HF_TOKEN}-y",
+    "n": "${oc.decode:${oc.env:N}}",
+    "where": "${oc.env:PLACE}",
+}
+ENVIRONMENT = {"HF_TOKEN": "s3cr3t-value", "N": "12", "PLACE": "/mnt/store"}
+RESOLVED = {"a": "s3cr3t-value", "b": "x-s3cr3t-value-y", "n": 12, "where": "/mnt/store", "again": "/mnt/store/x"}
+SECRETS = Secrets.of(RAW, RESOLVED, ENVIRONMENT)
+
+
+def test_values_of_the_environment_are_hidden_wherever_they_come_up() -> None:
+    hidden = SECRETS.value(RESOLVED)
+    assert hidden["a"] == "<hidden HF_TOKEN>" and hidden["b"] == "x-<hidden HF_TOKEN>-y"
+    assert hidden["n"].startswith("<N ") and hidden["where"].startswith("<PLACE ")
+    assert hidden["again"] == hidden["where"] + "/x"
+    assert (
+        SECRETS.text("failed with s3cr3t-value in /mnt/store") == f"failed with <hidden HF_TOKEN> in {hidden['where']}"
+    )
+
+
+def test_another_value_is_another_question_unless_it_is_a_secret() -> None:
+    other = Secrets.of(RAW, RESOLVED | {"where": "/mnt/other"}, ENVIRONMENT | {"PLACE": "/mnt/other"})
+    assert other.value("/mnt/other") != SECRETS.value("/mnt/store")
+    other = Secrets.of(RAW, RESOLVED | {"a": "different"}, ENVIRONMENT | {"HF_TOKEN": "different"})
+    assert other.value("different") == SECRETS.value("s3cr3t-value")
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["token", "HF_TOKEN", "api_key", "wandb.apikey", "db-password", "client_secret", "auth"],
+)
+def test_names_of_secrets(name: str) -> None:
+    assert is_secret_name(name)
+    assert NO_SECRETS.value({name: "anything at all"}) == {name: "<hidden>"}
+
+
+@pytest.mark.parametrize("name", ["max_tokens", "tokenizer", "author", "authentic", "secretary", "key", "keys", "lr"])
+def test_names_of_other_things(name: str) -> None:
+    assert not is_secret_name(name)
+    assert NO_SECRETS.value({name: "anything at all"}) == {name: "anything at all"}
+
+
+def test_what_stands_under_such_a_name_is_hidden_elsewhere_too() -> None:
+    secrets = Secrets.of({}, {"tracker": {"api_key": "abcd-efgh"}}, {})
+    assert secrets.text("POST with abcd-efgh") == "POST with <hidden>"
+    assert secrets.value({"token": 5, "tokens": True}) == {"token": 5, "tokens": True}
+
+
+@pytest.mark.parametrize(
+    "secret",
+    [
+        "AKIAIOSFODNN7EXAMPLE",
+        "ghp_" + "a1B2" * 9,
+        "hf_" + "abcdEFGH12" * 3,
+        "sk-proj-" + "abcdEFGH12" * 3,
+        "xoxb-123456789012-abcdef",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.abcdefghijk",
+        "-----BEGIN RSA PRIVATE KEY-----\nMIIE\nxyz\n-----END RSA PRIVATE KEY-----",
+    ],
+)
+def test_what_looks_like_a_secret_is_one(secret: str) -> None:
+    assert secret not in NO_SECRETS.text(f"ValueError: {secret} was refused")
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("mlflow at https://me:pass@host/x", "mlflow at https://<hidden>@host/x"),
+        ("password=hunter22 user=me", "password=<hidden> user=me"),
+        ("{'api_key': 'abcdefg'}", "{'api_key': '<hidden>'}"),
+        ("tokens: 4096, token: 12", "tokens: 4096, token: 12"),
+        ("trainable.token=${oc.env:T}", "trainable.token=${oc.env:T}"),
+    ],
+)
+def test_texts_lose_secrets_and_nothing_else(text: str, clean: str) -> None:
+    assert NO_SECRETS.text(text) == clean
+
+
+@pytest.mark.parametrize(
+    ("override", "clean"),
+    [
+        ("+tracker.api_key=ab c", "+tracker.api_key=<hidden>"),
+        ("db.PASSWORD=hunter2", "db.PASSWORD=<hidden>"),
+        ("my.secret_name=a,b", "my.secret_name=<hidden>"),
+        ("trainable.token=${oc.env:T}", "trainable.token=${oc.env:T}"),
+        ("trainable.lr=0.1", "trainable.lr=0.1"),
+    ],
+)
+def test_what_an_override_gives_a_secret_is_hidden_whole(override: str, clean: str) -> None:
+    assert NO_SECRETS.value([override, clean]) == [clean, clean]
+
+
+@given(st.text(min_size=4, max_size=30), st.text(max_size=40), st.text(max_size=40))
+def test_a_hidden_value_never_comes_through(value: str, before: str, after: str) -> None:
+    secrets = Secrets({value: "<hidden>"})
+    if value not in "<hidden>" and value not in before + "<hidden>" + after:
+        assert value not in secrets.text(before + value + after)
+
+
+def test_a_secret_that_is_a_part_of_another_leaves_nothing_of_it() -> None:
+    secrets = Secrets({"open": "<short>", "open-sesame": "<long>"})
+    assert secrets.text("open-sesame, open") == "<long>, <short>"

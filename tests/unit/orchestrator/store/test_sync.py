@@ -1,0 +1,152 @@
+"""Results in a store, which is a folder here: what is copied, what is fetched, and what is refused."""
+
+import os
+import threading
+import time
+from io import StringIO
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyarrow.fs import FileInfo, FileSelector, FileType
+from rich.console import Console
+
+from orchestrator.store.cloud import Cloud
+from orchestrator.store.layout import Layout
+from orchestrator.store.sync import Copying
+from sweeps.errors import MistakesError
+
+
+class Machine:
+    """A folder for results, and what the console shows."""
+
+    def __init__(self, folder: Path, store: Path) -> None:
+        self.layout, self.told = Layout(folder / "results" / "demo"), StringIO()
+        self.layout.create()
+        self._store = store
+        self.copying = self.again()
+
+    def again(self) -> Copying:
+        """The next command's."""
+        return Copying(f"file://{self._store}", self.layout, Console(file=self.told, width=200))
+
+    def write(self, name: str, text: str) -> None:
+        path = self.layout.root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    def files(self) -> dict[str, str]:
+        return read(self.layout.root)
+
+
+def read(folder: Path) -> dict[str, str]:
+    return {str(path.relative_to(folder)): path.read_text() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    return tmp_path / "store"
+
+
+@pytest.fixture
+def machine(tmp_path: Path, store: Path) -> Machine:
+    return Machine(tmp_path / "one", store)
+
+
+def test_results_are_copied_but_no_lock_no_link_and_no_half_record(machine: Machine, store: Path) -> None:
+    machine.write("journal.jsonl", "first\nhalf of the sec")
+    machine.write("trials/a/checkpoint/state", "1")
+    machine.write("lock", "")
+    machine.write("trials/a/.metrics.jsonl.7.aside", "{")
+    os.symlink("/etc/passwd", machine.layout.root / "trials/a/link")
+    with machine.copying:
+        machine.write("tables/summary.csv", "gpus")
+    assert read(store / "demo") == {
+        "journal.jsonl": "first\n",
+        "trials/a/checkpoint/state": "1",
+        "tables/summary.csv": "gpus",
+    }
+    (machine.layout.root / "trials/a/checkpoint/state").unlink()  # its trial has ended
+    with machine.again():
+        machine.write("tables/summary.csv", "cpus")
+    assert read(store / "demo") == {"journal.jsonl": "first\n", "tables/summary.csv": "cpus"}
+    (machine.layout.root / "tables/summary.csv").unlink()  # by a hand, and not because it is over
+    with machine.again():
+        pass
+    assert "tables/summary.csv" in read(store / "demo")
+    assert machine.told.getvalue() == ""
+
+
+def test_another_machine_fetches_them_and_the_first_one_what_that_has_added(
+    machine: Machine, tmp_path: Path, store: Path
+) -> None:
+    with machine.copying:
+        machine.write("journal.jsonl", "first\n")
+        machine.write("trials/a/metrics.jsonl", "{}\n")
+    other = Machine(tmp_path / "other", store)
+    with other.copying:
+        assert other.files() == machine.files()
+        other.write("journal.jsonl", "first\nsecond\n")
+    back = Machine(tmp_path / "one", store)
+    with back.copying:
+        assert back.files()["journal.jsonl"] == "first\nsecond\n"
+
+
+def test_results_of_two_machines_are_not_mixed(machine: Machine, tmp_path: Path, store: Path) -> None:
+    with machine.copying:
+        machine.write("journal.jsonl", "first\n")
+    other = Machine(tmp_path / "other", store)
+    other.write("journal.jsonl", "another\n")
+    with pytest.raises(MistakesError, match="hold results of different runs"), other.copying:
+        pass
+    assert other.files() == {"journal.jsonl": "another\n"} and read(store / "demo") == {"journal.jsonl": "first\n"}
+
+
+def test_a_store_that_takes_nothing_is_told_and_the_next_copy_has_it(
+    machine: Machine, store: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(cloud: Cloud, name: str, path: Path) -> None:
+        raise OSError("no such bucket")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(Cloud, "put", refuse)
+        with machine.copying:
+            machine.write("journal.jsonl", "first\n")
+            machine.write("report.html", "page")
+    assert not store.exists()
+    with machine.again():
+        pass
+    assert "is not up to date: no such bucket; the same command tries again" in machine.told.getvalue()
+    assert read(store / "demo") == {"journal.jsonl": "first\n", "report.html": "page"}
+
+
+def test_a_store_that_hangs_does_not_keep_the_sweep_from_its_end(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow, hangs = [0.3, 0.3, 0.3], threading.Event()
+    monkeypatch.setattr("orchestrator.store.sync.PATIENCE_S", 0.6)
+    monkeypatch.setattr(Cloud, "put", lambda *_: time.sleep(slow.pop()) if slow else hangs.wait(60))
+    with machine.copying:
+        for name in ("a", "b", "c"):
+            machine.write(name, "")
+    assert machine.told.getvalue() == "", "slow is not stuck"
+    with machine.again():
+        machine.write("d", "")
+    assert "is not up to date: it has accepted no data for 0.6 s; the same command tries" in machine.told.getvalue()
+    hangs.set()
+
+
+def test_names_that_lead_elsewhere_are_not_fetched(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No folder has such names, but a store of objects may: there they are nothing but text."""
+    cloud = Cloud(f"file://{store}", "demo")
+    cloud.write("trials/a/rank0.log", b"log")
+    (sound,) = cloud._store.get_file_info(FileSelector(str(store / "demo/trials/a")))
+    names = ("trials/a/rank0.log", "../rank0.log", "trials/../../rank0.log", "trials//rank0.log")
+    infos = [FileInfo(f"{store}/demo/{name}", FileType.File, mtime=sound.mtime, size=3) for name in names]
+    monkeypatch.setattr(cloud, "_store", SimpleNamespace(get_file_info=lambda selector: infos))
+    assert list(cloud.files()) == ["trials/a/rank0.log"]
+
+
+def test_a_place_that_no_store_understands_is_refused() -> None:
+    with pytest.raises(MistakesError, match="results_dir=s3:"):
+        Cloud("s3://lab?colour=red", "demo")

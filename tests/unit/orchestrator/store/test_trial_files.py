@@ -1,0 +1,32 @@
+import json
+from pathlib import Path
+
+from orchestrator.store import trial_files
+from orchestrator.store.layout import Layout
+
+
+def test_a_new_attempt_starts_the_curve_anew(layout: Layout) -> None:
+    path = layout.metrics("t1")
+    trial_files.begin(path)
+    trial_files.extend(path, [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": float("nan")}])
+    trial_files.extend(path, [{"epoch": 3, "loss": 0.5}])
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert rows == [{"epoch": 1, "loss": 2.5}, {"epoch": 2, "loss": None}, {"epoch": 3, "loss": 0.5}]
+    trial_files.begin(path)
+    assert path.read_bytes() == b""
+
+
+def test_what_is_no_row_is_told_and_a_line_without_its_end_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"epoch":1}\n[1]\nno JSON\n{"epoch":2}\n{"epoch":3}')
+    rows, damages = trial_files.read(path)
+    assert rows == [{"epoch": 1}, {"epoch": 2}]
+    told = ["line 2 is not a row (3 bytes)", "line 3 is not a row (7 bytes)", "torn: line 5 has no end (11 bytes)"]
+    assert damages == told
+
+
+def test_an_attempt_that_continues_takes_back_what_it_will_say_again(tmp_path: Path) -> None:
+    path = tmp_path / "metrics.jsonl"
+    path.write_bytes(b'{"epoch":1}\n{"loss":1}\n{"epoch":"2"}\n{"epoch":2}\n{"epoch":1.5}\n{"ep')
+    trial_files.take_back(path, 2)
+    assert path.read_bytes() == b'{"epoch":1}\n{"epoch":1.5}\n'

@@ -1,0 +1,93 @@
+import itertools
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from studies.conv2d import Settings, margins, scipy_call, torch_call
+from tests.unit.trainables.ranks import Processes, rendezvous, request, run
+from trainables import rank
+
+SETTINGS: dict[str, Any] = {"side": 12, "window_s": 0.0, "window_steps": 2, "warmup_steps": 1, "warmup_s": 0.0}
+
+
+def asked(**settings: Any) -> dict[str, Any]:
+    return {"trainable": "studies.conv2d:train", "config": {"trainable": SETTINGS | settings}}
+
+
+def convolved(images: Tensor, weight: Tensor) -> Tensor:
+    """Sum by sum, as the definition has it: output (i, j) is centred on image (i, j)."""
+    size = weight.shape[-1]
+    before = margins(size)[0]
+    found = torch.zeros(len(images), 1, *images.shape[2:])
+    for n, i, j, di, dj in itertools.product(*map(range, (len(images), *images.shape[2:], size, size))):
+        row, column = i + di - before, j + dj - before
+        if 0 <= row < images.shape[2] and 0 <= column < images.shape[3]:
+            found[n, 0, i, j] += (images[n, :, row, column] * weight[0, :, di, dj]).sum()
+    return found
+
+
+@pytest.mark.parametrize(("channels", "filter_size"), [(1, 3), (2, 3), (2, 4)])
+def test_both_libraries_convolve_as_the_definition_has_it(channels: int, filter_size: int) -> None:
+    images, weight = torch.rand(2, channels, 6, 5), torch.rand(1, channels, filter_size, filter_size)
+    expected = convolved(images, weight)
+    for timed in ("whole", "compute"):
+        for call in (torch_call(images, weight, timed=timed, devices=["cpu"]), scipy_call(images, weight, timed=timed)):
+            torch.testing.assert_close(torch.cat(list(call())), expected)
+
+
+@pytest.mark.parametrize(("size", "zeros"), [(1, (0, 0)), (3, (1, 1)), (10, (4, 5))])
+def test_padding_is_that_of_tensorflow(size: int, zeros: tuple[int, int]) -> None:
+    assert margins(size) == zeros
+
+
+@pytest.mark.parametrize("library", ["torch", "scipy"])
+def test_a_call_takes_the_whole_batch_and_the_first_is_told_apart(library: str) -> None:
+    answer = run(request(**asked(library=library, channels=2), shares=(8,)))
+    assert (answer["status"], answer["note"]) == ("ok", ""), answer["trace"]
+    figures = answer["metrics"]
+    assert figures["first_epoch_s"] == figures["train_s"] > 0
+    assert figures["samples_per_s"] == pytest.approx(8 / figures["epoch_s"])
+    assert figures["window_steps"] >= 2
+
+
+def test_whoever_watches_is_told_which_part_is_timed() -> None:
+    """Else nobody can say what else ran meanwhile, and clocks and power are those of the whole process."""
+    phases: list[str] = []
+    answer = rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append)
+    assert answer["status"] == "ok" and phases == ["training", "", "warmup", "", "window", ""]
+
+
+def test_ranks_divide_the_batch(pair: Processes) -> None:
+    both = {"shares": (6, 2), "gang_id": "conv2d", "rendezvous": rendezvous()}
+    answers = pair.call(run, *((request(rank=number, **asked(), **both),) for number in range(2)))
+    assert answers[0]["metrics"] == answers[1]["metrics"] and answers[0]["metrics"]["samples"] == 8
+
+
+@pytest.mark.parametrize("library", ["torch", "scipy"])
+def test_a_cpu_has_no_way_to_go(library: str) -> None:
+    answer = run(request(**asked(library=library, timed="copy_in")))
+    assert answer["status"] == "failed" and "on a CPU, use whole or compute" in answer["note"]
+
+
+@pytest.mark.parametrize("wrong", [{"library": "tensorflow"}, {"timed": "all"}, {"side": 0}])
+def test_what_there_is_not_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Settings(**wrong)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("pin_memory", [False, True])
+@pytest.mark.parametrize("gpus", range(1, 3))
+def test_gpus_convolve_as_the_cpu_does(gpus: int, pin_memory: bool) -> None:
+    if torch.cuda.device_count() < gpus:
+        pytest.skip(f"needs {gpus} GPUs")
+    devices = [f"cuda:{index}" for index in range(gpus)]
+    images, weight = torch.rand(9, 2, 12, 12), torch.rand(1, 2, 10, 10)
+    [expected] = torch_call(images, weight, timed="whole", devices=["cpu"])()
+    for timed in ("whole", "compute", "copy_out"):
+        parts = torch_call(images, weight, timed=timed, devices=devices, pin_memory=pin_memory)()
+        torch.testing.assert_close(torch.cat([part.cpu() for part in parts]), expected, rtol=1e-3, atol=1e-3)
+    copied = torch_call(images, weight, timed="copy_in", devices=devices, pin_memory=pin_memory)()
+    assert torch.equal(torch.cat([part.cpu() for part in copied]), images)

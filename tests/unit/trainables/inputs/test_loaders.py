@@ -1,0 +1,193 @@
+from typing import Any
+
+import psutil
+import pytest
+import torch
+
+from tests.unit.trainables.inputs.feeds import IMAGES, batch, feed, form, global_batches
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from trainables import process_group
+from trainables.inputs.inputs import Augmentation
+from trainables.inputs.loaders import LoaderInputs, SameInputs, Workers
+
+HERE = Workers(workers=0)
+
+
+def loader(
+    *,
+    shares: tuple[int, ...],
+    accum: int = 1,
+    ranks: tuple[int, ...] = (0,),
+    workers: Workers = HERE,
+    **other: Any,
+) -> LoaderInputs:
+    return LoaderInputs(feed(shares, accum, **other), ranks, workers)
+
+
+def children() -> set[int]:
+    return {child.pid for child in psutil.Process().children()}
+
+
+@pytest.mark.parametrize(("shares", "accum"), [((16,), 1), ((3, 5), 1), ((2, 2, 4), 2)])
+def test_the_samples_and_their_order_are_those_of_resident_inputs(shares: tuple[int, ...], accum: int) -> None:
+    ranks = [list(loader(shares=shares, accum=accum, ranks=(rank,)).epoch(2)) for rank in range(len(shares))]
+    together = [passes for own in zip(*ranks, strict=True) for passes in own]
+    resident = global_batches(shares, accum)
+    size = accum * len(shares)
+    assert len(together) == size * len(resident)
+    for step, (images, labels) in enumerate(resident):
+        mine = [own[step * accum + each] for own in ranks for each in range(accum)]
+        assert torch.equal(torch.cat([y for _, y in mine]), labels)
+        torch.testing.assert_close(torch.cat([x for x, _ in mine]), images)
+
+
+def test_several_ranks_samples_lie_one_behind_the_other() -> None:
+    together = loader(shares=(3, 5), accum=2, ranks=(0, 1)).epoch(1)
+    apart = zip(*(loader(shares=(3, 5), accum=2, ranks=(rank,)).epoch(1) for rank in (0, 1)), strict=True)
+    for (_, labels), ((_, first), (_, second)) in zip(together, apart, strict=True):
+        assert torch.equal(labels, torch.cat([first, second]))
+
+
+def test_images_are_flipped_or_as_they_are() -> None:
+    [(images, labels), *_] = loader(shares=(40,), augmentation=Augmentation(flip=True)).epoch(1)
+    [(plain, _), *_] = loader(shares=(40,)).epoch(1)
+    flipped = [not torch.equal(image, original) for image, original in zip(images, plain, strict=True)]
+    assert 5 < sum(flipped) < 35
+    for image, original, mirrored in zip(images, plain, flipped, strict=True):
+        assert torch.equal(image, original.flip(-1) if mirrored else original)
+
+
+def test_masks_follow_their_images() -> None:
+    masks = IMAGES[:, 0].long()
+    changes = Augmentation(crop_padding=2, flip=True)
+    black = {"form": form(), "augmentation": changes, "targets": masks}
+    [(images, targets), *_] = loader(shares=(20,), **black).epoch(1)
+    mean, std = form().mean[0], form().std[0]
+    torch.testing.assert_close(((images[:, 0] * std + mean) * 255).round().long(), targets)
+    assert targets.dtype == torch.int64 and type(targets) is torch.Tensor
+
+
+def test_a_cut_out_square_is_of_the_mean_colour() -> None:
+    [(images, _), *_] = loader(shares=(20,), augmentation=Augmentation(cutout=3)).epoch(1)
+    assert all(4 <= (image == 0).all(0).sum() <= 9 for image in images)
+
+
+def test_workers_start_once_and_end_with_the_input() -> None:
+    before = children()
+    inputs = loader(shares=(20,), workers=Workers(workers=2, prefetch=1), augmentation=Augmentation(flip=True))
+    alive = []
+    for epoch in (1, 2, 3):
+        for _ in inputs.epoch(epoch):
+            alive.append(children() - before)
+    assert len(alive) == 6 and len(alive[0]) == 2 and all(each == alive[0] for each in alive)
+    inputs.close()
+    assert children() == before
+
+
+def test_an_epoch_out_of_turn_starts_anew() -> None:
+    inputs = loader(shares=(20,))
+    first, second, again = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 2, 1))
+    assert torch.equal(first, again) and not torch.equal(first, second)
+
+
+def test_a_sample_is_augmented_alike_whoever_takes_it_and_whenever() -> None:
+    changes = Augmentation(crop_padding=2, flip=True, cutout=3)
+    before = torch.get_rng_state()
+    alone = list(loader(shares=(16,), augmentation=changes).epoch(2))
+    assert torch.equal(torch.get_rng_state(), before)  # which dropout draws from
+    for count, first in ((0, 0), (1, 32), (2, 16)):
+        ranks = [
+            loader(shares=(9, 7), ranks=(rank,), augmentation=changes, workers=Workers(workers=count))
+            for rank in range(2)
+        ]
+        passes = list(zip(*(inputs.epoch(2, first) for inputs in ranks), strict=True))
+        for own, (whole, _) in zip(passes, alone[first // 16 :], strict=True):
+            assert torch.equal(torch.cat([images for images, _ in own]), whole)
+        for inputs in ranks:
+            inputs.close()
+    other = next(iter(loader(shares=(16,), augmentation=changes, seed=4).epoch(2)))
+    assert not torch.equal(other[0], alone[0][0])
+
+
+def test_larger_batches_go_on_in_the_same_order() -> None:
+    inputs = loader(shares=(5,))
+    labels = torch.cat([y for _, y in inputs.epoch(1)])
+    inputs.rebatch(batch((20,)))
+    got = [y for _, y in inputs.epoch(1, 10)]
+    assert len(got) == 2 and torch.equal(torch.cat(got), labels[10:])
+
+
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [
+        ({"workers": -1}, "workers=-1 and prefetch=2 are not at least 0 and 1"),
+        ({"prefetch": 0}, "workers=2 and prefetch=0"),
+        ({"threads": 2}, "trainable.loader has no key threads; its keys are: workers, prefetch, pin_memory"),
+    ],
+)
+def test_a_wrong_loader_fails_with_one_line(values: dict[str, int], told: str) -> None:
+    settings = CONFIG["trainable"] | {"input": "loader", "loader": values}
+    assert told in run(request(config={"trainable": settings}))["note"]
+
+
+@pytest.mark.parametrize("kind", ["loader", "shared_loader"])
+def test_a_trial_leaves_no_worker_behind(kind: str) -> None:
+    settings = CONFIG["trainable"] | {"input": kind, "loader": {"workers": 1}}
+    answer = run(request(config={"trainable": settings, "budget": {"steps": 3}}))
+    assert (answer["status"], answer["reusable"]) == ("ok", True), answer["trace"]
+
+
+def of_two_ranks(pair: Processes, kind: str) -> dict[str, Any]:
+    settings = CONFIG["trainable"] | {"precision": "fp64", "input": kind, "loader": {"workers": 1}}
+    asked = {"shares": (25, 7), "grad_accum_steps": 2, "gang_id": f"two, {kind}", "rendezvous": rendezvous()}
+    asked["config"] = {"trainable": settings, "budget": {"steps": 6}}
+    answers = pair.call(run, *((request(rank=rank, **asked),) for rank in range(2)))
+    assert all(answer["reusable"] for answer in answers), [answer["trace"] for answer in answers]
+    return dict(answers[0])
+
+
+@pytest.fixture(scope="module")
+def resident(pair: Processes) -> dict[str, Any]:
+    return of_two_ranks(pair, "resident")
+
+
+@pytest.mark.parametrize("kind", ["loader", "shared_loader"])
+def test_a_trial_of_two_ranks_learns_the_same_from_any_input(
+    pair: Processes, resident: dict[str, Any], kind: str
+) -> None:
+    ours, theirs = resident, of_two_ranks(pair, kind)
+    assert ours["metrics"]["loss"] == pytest.approx(theirs["metrics"]["loss"], abs=1e-9)
+    assert ours["metrics"]["val_loss"] == pytest.approx(theirs["metrics"]["val_loss"], abs=1e-9)
+
+
+def test_two_ranks_with_the_same_batch_are_one_rank_that_is_counted_once(pair: Processes) -> None:
+    settings = CONFIG["trainable"] | {"precision": "fp64", "loader": {"workers": 1}}
+    budget = {"epochs": 1}
+    alone = run(request(shares=(25,), config={"trainable": settings | {"input": "loader"}, "budget": budget}))
+    asked: dict[str, Any] = {"shares": (25, 25), "gang_id": "same", "rendezvous": rendezvous()}
+    asked["config"] = {"trainable": settings | {"input": "same_batch"}, "budget": budget}
+    for same in pair.call(run, *((request(rank=rank, **asked),) for rank in range(2))):
+        assert (same["status"], same["reusable"]) == ("ok", True), same["trace"]
+        for figure in ("samples", "steps", "accuracy"):
+            assert same["metrics"][figure] == alone["metrics"][figure]
+        assert same["metrics"]["loss"] == pytest.approx(alone["metrics"]["loss"], abs=1e-9)
+        times = same["metrics"]
+        counted = times["samples_per_s"] * times["window_s"] / times["window_steps"]
+        assert counted == pytest.approx(25)
+
+
+def test_the_same_batch_needs_equal_shares() -> None:
+    with pytest.raises(ValueError, match=r"same_batch gives all ranks the same samples, not shares of \(25, 7\)"):
+        SameInputs(feed((25, 7)), process_group.Gang(rank=0, world_size=2, device="cpu", gang_id=""), HERE)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("memory_format", ["contiguous", "channels_last"])
+def test_a_gpu_learns_the_same_from_any_input(memory_format: str) -> None:
+    losses = []
+    for name in ("resident", "loader", "shared_loader"):
+        settings = CONFIG["trainable"] | {"precision": "fp64", "memory_format": memory_format, "input": name}
+        answer = run(request(device="cuda", gpus_per_rank=1, config={"trainable": settings}))
+        assert (answer["status"], answer["reusable"]) == ("ok", True), answer["trace"]
+        losses.append(answer["metrics"]["val_loss"])
+    assert losses[1:] == [pytest.approx(losses[0], abs=1e-9)] * 2

@@ -1,0 +1,102 @@
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from trainables import process_group
+from trainables.context import Context
+from trainables.step import strategies
+from trainables.step.strategies import FlatExchange
+
+
+def small_model(seed: int) -> nn.Module:
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Flatten(), nn.Linear(16, 5)).double()
+    model[1].eval()  # its statistics would be each rank's own
+    return model.to(memory_format=torch.channels_last)
+
+
+def images(rank: int) -> Tensor:
+    return torch.randn(6, 3, 4, 4, dtype=torch.float64, generator=torch.Generator().manual_seed(rank))
+
+
+def gradients(rank: int, meet: str, wire: torch.dtype | None) -> list[list[float]]:
+    process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
+    model = small_model(seed=rank)
+    exchange = FlatExchange(model, wire)
+    for _ in range(2):  # places are used again
+        model.zero_grad()
+        model(images(rank)).square().sum().backward()
+        exchange()
+    assert all(each.grad is not None and each.grad.stride() == each.stride() for each in model.parameters())
+    return [each.grad.flatten().tolist() for each in model.parameters() if each.grad is not None]
+
+
+@pytest.mark.parametrize(("wire", "tolerance"), [(None, 1e-14), (torch.bfloat16, 2**-7)])
+def test_gradients_are_averaged_from_rank_0s_start(pair: Processes, wire: torch.dtype | None, tolerance: float) -> None:
+    model = small_model(seed=0)
+    (sum(model(images(rank)).square().sum() for rank in range(2)) / 2).backward()  # type: ignore[union-attr]
+    meet = rendezvous()
+    one, other = pair.call(gradients, (0, meet, wire), (1, meet, wire))
+    assert one == other
+    for parameter, averaged in zip(model.parameters(), one, strict=True):
+        assert parameter.grad is not None
+        scale = float(parameter.grad.abs().max())
+        assert averaged == pytest.approx(parameter.grad.flatten().tolist(), abs=tolerance * scale)
+
+
+def test_a_trial_whose_gradients_are_rounded_for_the_journey_learns_the_same(pair: Processes) -> None:
+    losses = {}
+    for exchange in ("full", "bf16"):
+        meet, config = rendezvous(), {"trainable": CONFIG["trainable"] | {"exchange": exchange}}
+        asked = [request(rank=rank, shares=(32, 32), rendezvous=meet, gang_id=meet, config=config) for rank in range(2)]
+        answers = pair.call(run, *[(each,) for each in asked])
+        assert [answer["status"] for answer in answers] == ["ok", "ok"], answers[0]["note"]
+        losses[exchange] = answers[0]["metrics"]["loss"]
+    assert losses["bf16"] != losses["full"]
+    assert losses["bf16"] == pytest.approx(losses["full"], rel=0.02)
+
+
+class Spare(nn.Linear):
+    """A layer with a parameter that nothing depends on."""
+
+    def __init__(self, **shape: object) -> None:
+        super().__init__(64, 10)
+        self.spare = nn.Parameter(torch.zeros(3))
+
+    def forward(self, images: Tensor) -> Tensor:
+        return super().forward(images.flatten(1))
+
+
+def test_a_parameter_that_takes_no_part_is_told_in_a_line(pair: Processes) -> None:
+    meet, config = rendezvous(), {"model": {"name": f"{__name__}:Spare"}}
+    asked = [request(rank=rank, shares=(32, 32), rendezvous=meet, gang_id=meet, config=config) for rank in range(2)]
+    notes = [answer["note"] for answer in pair.call(run, *[(each,) for each in asked])]
+    assert all("1 of the model's parameters take no part in its forward pass" in note for note in notes), notes
+
+
+def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> tuple[list[float], list[float]]:
+    """A rank's gradients as they were seen before the exchange, and after it."""
+    process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
+    seen: list[float] = []
+    noise: Any = SimpleNamespace(see=lambda bucket: seen.extend(bucket.tolist())) if watched else None
+    model = nn.Linear(3, 1, bias=False)
+    parallel = DistributedDataParallel(model)
+    strategies._hook(parallel, strategies.Exchange(wire=wire, noise=noise))
+    parallel(torch.full((1, 3), rank + 1.0)).sum().backward()
+    assert model.weight.grad is not None
+    return seen, model.weight.grad.flatten().tolist()
+
+
+@pytest.mark.parametrize("wire", [None, torch.bfloat16])
+@pytest.mark.parametrize("watched", [False, True])
+def test_it_sees_the_ranks_own_gradients_and_changes_none(
+    pair: Processes, wire: torch.dtype | None, watched: bool
+) -> None:
+    meet = rendezvous()
+    found = pair.call(exchanged, (0, meet, wire, watched), (1, meet, wire, watched))
+    assert found == [([own] * 3 if watched else [], [1.5] * 3) for own in (1.0, 2.0)]

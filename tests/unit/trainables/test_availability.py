@@ -1,0 +1,43 @@
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from trainables.availability import absent
+from trainables.data import DataError, load
+
+
+@pytest.mark.parametrize("name", ["mnist", "fashion_mnist", "cifar10", "cifar100", "npz", "segmentation"])
+def test_it_says_what_reading_would(name: str, tmp_path: Path) -> None:
+    config = {"name": name, **({"path": str(tmp_path / "x.npz")} if name == "npz" else {"root": str(tmp_path)})}
+    told = list(absent(config))
+    with pytest.raises(DataError) as error:
+        load(config)
+    assert told[0] == str(error.value)
+    assert len(told) == (4 if name == "segmentation" else 1)
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"name": "digits"},
+        {"name": "cifar10", "root": "{folder}/none", "download": True},
+        {"name": "cifar10", "root": "{folder}"},
+        {"name": "npz", "path": "{folder}/there.npz"},
+        {"name": "mypackage.data:Mine", "root": "{folder}/none", "path": "{folder}/none"},
+    ],
+)
+def test_nothing_is_said_of_what_is_there_or_comes(config: dict[str, Any], tmp_path: Path) -> None:
+    (tmp_path / "cifar-10-batches-py").mkdir()
+    (tmp_path / "there.npz").touch()
+    given = {
+        key: each.replace("{folder}", str(tmp_path)) if isinstance(each, str) else each for key, each in config.items()
+    }
+    assert list(absent(given)) == []
+
+
+def test_looking_imports_neither_torch_nor_numpy() -> None:
+    code = "import sys, trainables.availability; assert not {'torch', 'numpy'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

@@ -1,0 +1,343 @@
+"""A linear model without bias has its inputs for gradients, so that every norm can be computed by hand.
+
+What is made of a gradient's noise, from figures that are chosen by hand.
+"""
+
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from tests.unit.trainables.supervised.test_training import EXACT, trained
+from trainables import gradient_noise, process_group
+from trainables.context import Batch, Context, LearningRate
+from trainables.gradient_noise import ALONE, Estimate, GradientNoise, NoiseWatch, Pace, Smoothed, pace
+from trainables.step import strategies
+
+DIMENSIONS = 6
+
+
+def samples(count: int) -> Tensor:
+    source = torch.Generator().manual_seed(5)
+    return 1 + torch.randn(count, DIMENSIONS, generator=source, dtype=torch.float64)
+
+
+def by_hand(step: Tensor, sizes: list[int]) -> tuple[float, float]:
+    """Signal and noise of a step whose parts have these sizes."""
+    small = sum(part.mean(0).square().sum().item() for part in step.split(sizes)) / len(sizes)
+    harmonic = len(sizes) / sum(1 / size for size in sizes)
+    found = Estimate.of(small, step.mean(0).square().sum().item(), small_batch=harmonic, big_batch=len(step))
+    return found.signal, found.noise
+
+
+def measured(
+    rank: int, shares: tuple[int, ...], accumulate: int, meet: str | None, wire: torch.dtype | None = None
+) -> tuple[float, float]:
+    """One step with the rank's part of the samples, whose labels are what the loss adds up; whole ones for a `wire`."""
+    batch = Batch(global_batch_size=sum(shares) * accumulate, grad_accum_steps=accumulate, shares=shares)
+    strategy = "ddp" if len(shares) > 1 else "single"
+    context = Context.alone(rank=rank, world_size=len(shares), batch=batch, strategy=strategy)
+    context.rendezvous, context.gang_id = meet, str(shares)
+    model = nn.Linear(DIMENSIONS, 1, bias=False).double()
+    noise = GradientNoise(model, batch, process_group.join(context))
+    prepared = strategies.prepare(model, context, strategies.Exchange(noise=noise, wire=wire))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    noise.watch(optimizer)
+    every = samples(batch.global_batch_size)
+    own = (every.round() if wire else every).split([share * accumulate for share in shares])[rank]
+    *earlier, last = own.split(shares[rank])
+    for each in earlier:
+        with prepared.without_exchange():
+            (prepared.forward(each).sum() * prepared.loss_scale).backward()
+    (prepared.forward(last).sum() * prepared.loss_scale).backward()
+    prepared.exchange()
+    optimizer.step()
+    found = noise.smoothed().estimate
+    assert found is not None
+    return found.signal, found.noise
+
+
+@pytest.mark.parametrize(("share", "accumulate"), [(4, 3), (1, 8), (5, 2)])
+def test_between_one_ranks_passes(share: int, accumulate: int) -> None:
+    found = measured(0, (share,), accumulate, None)
+    assert found == pytest.approx(by_hand(samples(share * accumulate), [share] * accumulate))
+
+
+@pytest.mark.parametrize(("shares", "accumulate"), [((4, 4), 1), ((5, 2), 1), ((3, 1), 2)])
+def test_between_ranks(pair: Processes, shares: tuple[int, int], accumulate: int) -> None:
+    meet = rendezvous()
+    found = pair.call(measured, *((rank, shares, accumulate, meet) for rank in range(2)))
+    sizes = [share * accumulate for share in shares]
+    assert found[0] == found[1] == pytest.approx(by_hand(samples(sum(sizes)), sizes))
+
+
+def test_norms_are_not_rounded_as_gradients_are_for_their_journey(pair: Processes) -> None:
+    """Quarters and eighths of small numbers survive it, their norms would not."""
+    meet = rendezvous()
+    found = pair.call(measured, *((rank, (4, 4), 1, meet, torch.bfloat16) for rank in range(2)))
+    assert found[0] == found[1] == pytest.approx(by_hand(samples(8).round(), [4, 4]))
+
+
+def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gradient_noise, "EVERY", 4)
+    taken: list[int] = []
+    monkeypatch.setattr(GradientNoise, "_take_in", lambda noise, small, big: taken.append(noise._steps))
+    settings = CONFIG["trainable"] | {"noise_scale": True}
+    trained(request(grad_accum_steps=2, config={"trainable": settings, "budget": {"steps": 9}}))
+    assert taken == [4, 8, 9]  # those of the steps 1, 5 and 9: each in the next one measured, the last at the end
+
+
+def test_one_part_shows_no_noise() -> None:
+    context = Context.alone()
+    with pytest.raises(ValueError, match="one of each"):
+        GradientNoise(nn.Linear(2, 2), context.batch, process_group.join(context))
+
+
+def test_watching_changes_nothing_but_a_column() -> None:
+    watched = EXACT | {"trainable": EXACT["trainable"] | {"noise_scale": True}}
+    plain, _ = trained(request(shares=(30,), grad_accum_steps=4, config=EXACT))
+    ours, metrics = trained(request(shares=(30,), grad_accum_steps=4, config=watched))
+    assert ours == plain and metrics["noise_scale"] > 0
+    assert "noise_scale" not in trained(request(shares=(120,), config=watched))[1]
+
+
+def test_adascale_progresses_by_its_gain() -> None:
+    answer = run(adascale(shares=(16,), grad_accum_steps=4))
+    assert answer["status"] == "ok", answer["trace"]
+    gains = [row["gain"] for row in answer["rows"]]
+    assert all(1 <= gain <= 4 for gain in gains) and max(gains) > 1
+    assert 20 < answer["metrics"]["steps"] < 80
+    assert answer["metrics"]["samples"] == 64 * answer["metrics"]["steps"]
+    assert answer["rows"][-1]["lr"] > 0.05
+
+
+def test_adascale_of_two_ranks_agrees_on_its_gain(pair: Processes) -> None:
+    asked = {"shares": (32, 32), "gang_id": "adascale", "rendezvous": rendezvous()}
+    answers = pair.call(run, *((adascale(rank=rank, **asked),) for rank in range(2)))
+    assert answers[0]["status"] == "ok", answers[0]["trace"]
+    assert answers[0]["metrics"] == answers[1]["metrics"] and 1 <= answers[0]["metrics"]["gain"] <= 4
+
+
+def test_adascale_of_one_part_keeps_the_reference_rate_and_says_so() -> None:
+    answer = run(adascale(shares=(64,)))
+    assert "its gain stays 1" in answer["note"] and answer["metrics"]["gain"] == 1
+    assert answer["metrics"]["steps"] == 80
+    at_the_reference = run(adascale(shares=(16,)))  # where no rule scales anything
+    assert not at_the_reference["note"] and at_the_reference["metrics"]["gain"] == 1
+
+
+def adascale(**other: Any) -> dict[str, Any]:
+    """20 steps of 64 samples, that is 80 of the reference batch."""
+    asked = request(config={"schedule": {"name": "constant"}}, **other)
+    rates = {"rule": "adascale", "reference_batch_size": 16, "warmup_from": 0.05, "warmup_epochs": 0.0}
+    return asked | {"lr": asked["lr"] | rates}
+
+
+@pytest.mark.parametrize("hidden", [{"precision": "fp16"}, {"cuda_graph": "on"}])
+def test_where_gradients_are_not_seen_is_an_error(hidden: dict[str, str]) -> None:
+    settings = CONFIG["trainable"] | {"noise_scale": True} | hidden
+    assert run(request(grad_accum_steps=2, config={"trainable": settings}))["status"] == "failed"
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_a_reading_is_of_its_own_moment() -> None:
+    from trainables.gradient_noise import Readback
+
+    values = torch.ones(2, device="cuda")
+    seen = Readback(values)
+    values.add_(1)
+    assert seen.read() == [1.0, 1.0] and Readback(values).read() == [2.0, 2.0]
+
+
+POSITIVE = st.floats(0.01, 100)
+
+
+@given(POSITIVE, POSITIVE, st.integers(1, 100), st.integers(1, 100))
+def test_expected_norms_give_signal_and_noise_back(signal: float, noise: float, small: int, more: int) -> None:
+    big = small + more
+    found = Estimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
+    assert found.signal == pytest.approx(signal, rel=1e-6, abs=1e-6)
+    assert found.noise == pytest.approx(noise, rel=1e-6, abs=1e-6)
+
+
+def test_gaussian_gradients_have_the_noise_scale_they_were_drawn_with() -> None:
+    """Gradients ~ N(G, σ²·1) in 1000 dimensions, |G|² = 4 and tr Σ = 1000·.09 = 90: the noise scale is 22.5."""
+    source = torch.Generator().manual_seed(0)
+    mean = torch.zeros(1000, dtype=torch.float64)
+    mean[:4] = 1
+    smoothed = Smoothed()
+    for _ in range(300):
+        samples = mean + 0.3 * torch.randn(4, 16, 1000, generator=source, dtype=torch.float64)
+        small = samples.mean(1).square().sum(1).mean().item()
+        big = samples.mean((0, 1)).square().sum().item()
+        smoothed.add(Estimate.of(small, big, small_batch=16, big_batch=64))
+    found = smoothed.estimate
+    assert found is not None
+    assert found.signal == pytest.approx(4, rel=0.05) and found.noise == pytest.approx(90, rel=0.02)
+    assert smoothed.noise_scale == pytest.approx(22.5, rel=0.05)
+
+
+def test_parts_of_unequal_sizes_count_by_their_harmonic_mean() -> None:
+    sizes, signal, noise = (2, 6), 3.0, 12.0
+    small = sum(signal + noise / size for size in sizes) / 2
+    found = Estimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
+    assert (found.signal, found.noise) == (pytest.approx(3.0), pytest.approx(12.0))
+
+
+def test_the_first_estimate_counts_whole_and_later_ones_more() -> None:
+    smoothed = Smoothed()
+    assert smoothed.estimate is None and smoothed.noise_scale is None
+    first = Estimate(signal=0.5, noise=1.5)
+    smoothed.add(first)
+    assert smoothed.noise_scale == pytest.approx(3.0)
+    found = smoothed.estimate
+    assert found is not None and (found.signal, found.noise) == pytest.approx((first.signal, first.noise))
+    for _ in range(500):
+        smoothed.add(Estimate(signal=0.25, noise=2.0))
+    assert smoothed.noise_scale == pytest.approx(8.0)
+
+
+def test_where_noise_hides_the_signal_there_is_no_scale() -> None:
+    smoothed = Smoothed()
+    smoothed.add(Estimate(signal=-0.1, noise=6.0))
+    assert smoothed.noise_scale is None
+
+
+def test_noise_that_comes_out_below_0_is_none() -> None:
+    smoothed = Smoothed()
+    smoothed.add(Estimate(signal=2.0, noise=-6.0))
+    assert smoothed.noise_scale == 0
+
+
+def watching(
+    rule: str = "none",
+    *,
+    passes: int = 2,
+    reference_batch_size: int | None = 16,
+    wanted: bool = False,
+    visible: bool = True,
+    model: nn.Module | None = None,
+) -> tuple[NoiseWatch, Context]:
+    """Of a step of 64 samples, in so many passes of one rank."""
+    batch = Batch(global_batch_size=64, grad_accum_steps=passes, shares=(64 // passes,))
+    context = Context.alone(batch=batch)
+    context.lr = LearningRate(rule=rule, value=0.1, warmup_from=0.1, reference_batch_size=reference_batch_size)
+    gang = process_group.join(context)
+    return NoiseWatch(model or nn.Linear(2, 2), context, gang, wanted=wanted, visible=visible), context
+
+
+def of(signal: float, noise: float) -> dict[str, Any]:
+    """The state of gradients that were measured often enough, with these averages."""
+    return {"steps": 10, "smoothed": [signal, noise, 1.0], "under_way": None}
+
+
+def test_whoever_asks_for_no_noise_is_not_watched_even_where_gradients_cannot_be_seen() -> None:
+    watch, context = watching(visible=False)
+    assert watch.gradients is None and watch.figures() == {} == watch.state() and watch.pace() == Pace()
+    watch.restore(of(1.0, 64.0))  # of a trial that was asked for it: nothing is there to bring it back to
+    assert watch.figures() == {} and context.remarks == []
+
+
+@pytest.mark.parametrize(("rule", "wanted"), [("adascale", False), ("none", True)])
+def test_noise_that_cannot_be_seen_is_refused(rule: str, wanted: bool) -> None:
+    with pytest.raises(ValueError, match="not seen in a CUDA graph"):
+        watching(rule, wanted=wanted, visible=False)
+
+
+def test_the_noise_scale_is_noise_over_signal_and_leaves_the_pace_alone() -> None:
+    watch, _ = watching(wanted=True)
+    assert watch.figures() == {}, "nothing is known yet"
+    watch.restore(of(2.0, 64.0))
+    assert watch.figures() == {"noise_scale": 32.0} and watch.pace() == Pace()
+    assert watch.state() == of(2.0, 64.0)
+    watch.restore({})
+    assert watch.state() == of(2.0, 64.0), "an earlier attempt that had not watched tells nothing"
+
+
+def test_the_gradients_of_an_optimizer_are_looked_at_where_they_are_watched() -> None:
+    for wanted in (False, True):
+        model = nn.Linear(2, 2)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        watch, _ = watching(wanted=wanted, model=model)
+        watch.watch(optimizer)
+        model(torch.ones(4, 2)).sum().backward()
+        optimizer.step()
+        assert watch.state().get("steps") == (1 if wanted else None)
+
+
+def test_adascale_s_gain_by_hand() -> None:
+    """κ = 4; σ² at 16 samples is 64/16 = 4 and μ² = 2: r = (4 + 2) / (4/4 + 2) = 2, half of κ."""
+    watch, _ = watching("adascale")
+    assert watch.pace() == Pace(gain=1.0, advance=0.25) and watch.figures() == {"gain": 1.0}
+    watch.restore(of(2.0, 64.0))
+    assert watch.pace() == Pace(gain=2.0, advance=0.5)
+    assert watch.figures() == {"noise_scale": 32.0, "gain": 2.0}
+
+
+def test_without_a_reference_batch_adascale_starts_from_the_trial_s_own() -> None:
+    watch, _ = watching("adascale", reference_batch_size=None)
+    watch.restore(of(2.0, 64.0))
+    assert watch.pace() == Pace(gain=1.0, advance=1.0)
+
+
+def test_the_pace_waits_for_no_measurement_that_is_under_way() -> None:
+    watch, _ = watching("adascale")
+    watch.restore(of(2.0, 64.0) | {"under_way": [1.0, 1.0]})
+    assert watch.pace().gain == 2.0
+
+
+@pytest.mark.parametrize(
+    ("rule", "reference", "wanted", "remarks"),
+    [
+        ("adascale", 32, False, [ALONE]),
+        ("adascale", 64, False, []),  # at the reference batch it has nothing to gain
+        ("adascale", 128, False, []),
+        ("none", 16, True, []),
+    ],
+)
+def test_a_step_of_one_part_shows_no_noise_and_adascale_says_what_that_means(
+    rule: str, reference: int, wanted: bool, remarks: list[str]
+) -> None:
+    watch, context = watching(rule, passes=1, reference_batch_size=reference, wanted=wanted)
+    assert watch.gradients is None and context.remarks == remarks and "noise_scale" not in watch.figures()
+
+
+@pytest.mark.parametrize(
+    ("signal", "noise", "gain"),
+    [
+        (1.0, 0.0, 1.0),  # no noise: a larger batch shows nothing new
+        (0.0, 5.0, 4.0),  # nothing but noise: the linear rule
+        (1.0, 32.0, 2 / (1 / 4 + 1)),  # σ² = 32/32 = μ²
+        (-0.5, 5.0, 4.0),
+        (0.0, 0.0, 1.0),
+    ],
+)
+def test_the_gain_by_hand(signal: float, noise: float, gain: float) -> None:
+    found = pace(Estimate(signal=signal, noise=noise), kappa=4, reference_batch_size=32)
+    assert found.gain == pytest.approx(gain) and found.advance == pytest.approx(gain / 4)
+
+
+def test_at_or_below_the_reference_batch_it_is_the_linear_rule() -> None:
+    estimate = Estimate(signal=1.0, noise=32.0)
+    assert pace(estimate, kappa=1, reference_batch_size=32) == Pace()
+    assert pace(estimate, kappa=0.5, reference_batch_size=32) == Pace(gain=0.5)
+    assert Pace() == Pace(gain=1.0, advance=1.0)
+
+
+def test_a_little_above_the_reference_batch_it_is_no_longer_the_linear_rule() -> None:
+    found = pace(Estimate(signal=1.0, noise=32.0), kappa=1.25, reference_batch_size=32)  # 2 / (1/1.25 + 1)
+    assert (found.gain, found.advance) == pytest.approx((1 / 0.9, 1 / 0.9 / 1.25))
+
+
+def test_without_an_estimate_a_step_is_one_of_the_reference_batch() -> None:
+    assert pace(None, kappa=4, reference_batch_size=32) == Pace(gain=1.0, advance=0.25)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e3))
+def test_the_gain_lies_between_1_and_kappa(signal: float, noise: float, kappa: float) -> None:
+    found = pace(Estimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
+    assert 1 - 1e-9 <= found.gain <= kappa * (1 + 1e-9)

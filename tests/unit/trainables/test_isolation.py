@@ -1,0 +1,73 @@
+from typing import Any
+
+import pytest
+import torch
+
+from tests.unit.trainables.ranks import Processes, request, run, without_times
+from trainables import isolation
+from trainables.isolation import TorchFlags
+
+AFTERWARDS = {
+    "a different model": request(config={"model": {"name": "small_cnn"}, "budget": {"steps": 2}}),
+    "half precision": request(
+        config={"trainable": {"precision": "bf16", "window_s": 0.0, "window_steps": 1, "warmup_s": 0.0}}
+    ),
+    "a failing trial": request("tests.unit.trainables.polluters:fail"),
+    "one that diverges": request(lr=1e30),
+    "one that changes every flag": request("tests.unit.trainables.polluters:change_flags"),
+}
+
+
+@pytest.fixture(scope="module")
+def ones() -> Any:
+    """A process of this module's own, so that its first trial is one in a fresh process."""
+    processes = Processes(1)
+    yield processes
+    processes.close()
+
+
+def test_a_trial_is_bitwise_the_same_after_any_other_as_in_a_fresh_process(ones: Processes) -> None:
+    [fresh] = ones.call(run, (request(),))
+    [state] = ones.call(run, (request("tests.unit.trainables.polluters:state"),))
+    assert fresh["status"] == "ok" and fresh["metrics"]["accuracy"] > 0.2
+    for name, other in AFTERWARDS.items():
+        ones.call(run, (other,))
+        assert without_times(ones.call(run, (request(),))[0]) == without_times(fresh), name
+        ones.call(run, (other,))
+        assert ones.call(run, (request("tests.unit.trainables.polluters:state"),))[0]["rows"] == state["rows"], name
+
+
+def test_the_state_is_that_of_a_new_process(ones: Processes) -> None:
+    [answer] = ones.call(run, (request("tests.unit.trainables.polluters:state", threads=2),))
+    [state] = answer["rows"]
+    assert (state["dtype"], state["device"], state["grad"]) == ("torch.float32", "cpu", True)
+    assert (state["threads"], state["collects"], state["precision"]) == (2, True, "highest")
+    assert state["denormal"] > 0
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+def test_compilers_are_asked_to_forget_only_what_they_have_compiled(
+    fullgraph: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dynamo: Any = pytest.importorskip("torch._dynamo")
+    isolation.leave()  # whatever earlier tests have compiled
+    forgotten: list[None] = []
+    reset = dynamo.reset
+    monkeypatch.setattr(dynamo, "reset", lambda: forgotten.append(reset()))
+    isolation.leave()
+    assert not forgotten
+    compiled = torch.compile(lambda x: x + 1, backend="eager", fullgraph=fullgraph)
+    assert compiled(torch.ones(1)) == 2
+    isolation.leave()
+    isolation.leave()
+    assert len(forgotten) == 1
+
+
+def test_what_cannot_be_compiled_is_told_again_after_a_trial_that_passed_over_it() -> None:
+    """Else the next one's own torch.compile would leave its model as it was, and nobody would know."""
+    dynamo: Any = pytest.importorskip("torch._dynamo")
+    with dynamo.config.patch(suppress_errors=False):
+        flags = TorchFlags.now()
+        dynamo.config.suppress_errors = True
+        flags.restore()
+        assert not dynamo.config.suppress_errors

@@ -1,1 +1,0 @@
-"""What a training keeps to go on from, and how often."""

@@ -1,1 +1,0 @@
-"""One convolution and nothing else, timed."""

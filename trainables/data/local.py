@@ -1,0 +1,238 @@
+"""A NumPy archive of images and labels.
+
+A folder of images and masks.
+
+The handwritten digits that scikit-learn ships.
+
+Made-up images of any shape, which can be learned.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import zipfile
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch.nn import functional
+
+from trainables.availability import ARRAYS, no_archive, no_images
+from trainables.data.dataset import DataError, Samples, channels_first
+
+
+@dataclass(frozen=True, kw_only=True)
+class Npz:
+    """`x_train, y_train, x_test, y_test`: uint8 N×H×W×C or N×H×W, and integers N or N×1."""
+
+    path: str
+    num_classes: int | None = None
+    """None: one more than the highest label."""
+
+    def files(self) -> Sequence[Path]:
+        """The archive."""
+        path = Path(self.path).resolve()
+        if not path.is_file():
+            raise DataError(no_archive(path))
+        return [path]
+
+    def read(self, device: str) -> Samples:
+        """The four arrays; pickled objects are refused."""
+        (path,) = self.files()
+        try:
+            arrays = _arrays(path)
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile, zlib.error) as error:
+            raise DataError(f"{path} cannot be read: {str(error).partition(chr(10))[0]}") from error
+        train_x, test_x = _images(arrays, "x_train"), _images(arrays, "x_test")
+        train_y, test_y = _labels(arrays, "y_train"), _labels(arrays, "y_test")
+        highest = max((int(y.max()) for y in (train_y, test_y) if len(y)), default=0)
+        return Samples(train_x, train_y, test_x, test_y, self.num_classes or highest + 1)
+
+
+def _arrays(path: Path) -> dict[str, np.ndarray]:
+    with path.open("rb") as stream:
+        if not zipfile.is_zipfile(stream):
+            raise ValueError("it is not an .npz archive, or is truncated")
+        stream.seek(0)
+        with np.load(stream, allow_pickle=False) as archive:
+            missing = [key for key in ARRAYS if key not in archive]
+            if missing:
+                raise ValueError(f"it lacks {', '.join(missing)}")
+            return {key: archive[key] for key in ARRAYS}
+
+
+def _images(arrays: dict[str, np.ndarray], key: str) -> torch.Tensor:
+    array = arrays[key]
+    if array.dtype != np.uint8:
+        raise DataError(f"{key} is {array.dtype}, not uint8")
+    return channels_first(torch.from_numpy(array))
+
+
+def _labels(arrays: dict[str, np.ndarray], key: str) -> torch.Tensor:
+    array = arrays[key]
+    if array.dtype.kind not in "iu":
+        raise DataError(f"{key} is {array.dtype}, not integers")
+    if array.ndim == 2 and array.shape[1] == 1:  # as Keras stores CIFAR
+        array = array[:, 0]
+    return torch.from_numpy(array.astype(np.int64))
+
+
+MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
+"""What an image is decoded to, by Pillow's name of its pixel format: grey or RGB, 8 bits a channel."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SegmentationFolder:
+    """`root/{train,val}/{images,masks}/NAME.png`, all of one size; a mask above 0 is foreground, class 1 of 2.
+
+    `val` is the test set: a validation split is held out from `train`, as for all data.
+    """
+
+    root: str
+
+    def files(self) -> Sequence[Path]:
+        """All images and masks."""
+        return [path for split in ("train", "val") for kind in self._pairs(split) for path in kind]
+
+    def read(self, device: str) -> Samples:
+        """Every image decoded, grey or RGB, and every mask as class 0 or 1 a pixel."""
+        (train_x, train_y), (test_x, test_y) = (self._decode(split) for split in ("train", "val"))
+        return Samples(train_x, train_y, test_x, test_y, 2)
+
+    def _pairs(self, split: str) -> tuple[list[Path], list[Path]]:
+        """Images and masks of the same names, in the order of the names."""
+        folders = [Path(self.root).resolve() / split / kind for kind in ("images", "masks")]
+        for folder in folders:
+            if not folder.is_dir():
+                raise DataError(no_images(folder))
+        images, masks = ({path.name: path for path in folder.glob("*.png")} for folder in folders)
+        alone = sorted(images.keys() ^ masks.keys())
+        if alone:
+            raise DataError(f"{len(alone)} images in {folders[0].parent} lack a mask, or masks an image: {alone[0]}")
+        if not images:
+            raise DataError(f"there are no *.png in {folders[0]}")
+        return [images[name] for name in sorted(images)], [masks[name] for name in sorted(images)]
+
+    def _decode(self, split: str) -> tuple[torch.Tensor, torch.Tensor]:
+        images, masks = self._pairs(split)
+        x = _stack(images, [_image(path) for path in images])
+        y = _stack(masks, [_mask(path) for path in masks])
+        return x.permute(0, 3, 1, 2).contiguous(), y.to(torch.int64)
+
+
+def _image(path: Path) -> np.ndarray:
+    """H×W×C, uint8."""
+    image = _open(path)
+    if image.mode not in MODES:
+        raise DataError(f"{path} has pixels of format {image.mode}, not one of {', '.join(MODES)}")
+    return np.atleast_3d(np.asarray(image.convert(MODES[image.mode])))
+
+
+def _mask(path: Path) -> np.ndarray:
+    """H×W, 1 where the mask is above 0."""
+    pixels = np.asarray(_open(path))
+    if pixels.ndim != 2:
+        raise DataError(f"{path} is a mask of {pixels.shape[2]} channels, not one")
+    return (pixels > 0).astype(np.uint8)
+
+
+def _open(path: Path) -> Image.Image:
+    try:
+        with Image.open(path) as image:
+            image.load()
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow's word for a broken PNG is SyntaxError
+        raise DataError(f"{path} cannot be read: {error}") from error
+    return image
+
+
+def _stack(paths: Sequence[Path], arrays: Sequence[np.ndarray]) -> torch.Tensor:
+    for path, array in zip(paths, arrays, strict=True):
+        if array.shape != arrays[0].shape:
+            sizes = ["×".join(map(str, shape)) for shape in (arrays[0].shape, array.shape)]
+            raise DataError(f"images of mixed sizes: {paths[0]} is {sizes[0]}, {path} is {sizes[1]}")
+    return torch.from_numpy(np.stack(arrays))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Digits:
+    """1,797 grey images of 8×8 pixels: every fifth image of each class is for testing (360), the rest for training."""
+
+    def files(self) -> Sequence[Path]:
+        """The table inside scikit-learn, found without importing it, which would take longer than a trial."""
+        found = importlib.util.find_spec("sklearn")
+        if found is None or not found.submodule_search_locations:
+            raise DataError("scikit-learn, which ships the digits, is not installed")
+        return [Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"]
+
+    def read(self, device: str) -> Samples:
+        """Grey levels 0 to 16, spread over 0 to 255."""
+        table = torch.from_numpy(np.loadtxt(self.files()[0], delimiter=",", dtype=np.int64))
+        x = (table[:, :64] * 255 / 16).round().to(torch.uint8).reshape(-1, 1, 8, 8)
+        y = table[:, 64].contiguous()
+        by_class = torch.argsort(y, stable=True)
+        testing = torch.zeros(len(y), dtype=torch.bool)
+        testing[by_class[::5]] = True
+        return Samples(x[~testing], y[~testing], x[testing], y[testing], 10)
+
+
+GRID = 4
+"""Patches a side: coarse enough for a model that pools, fine enough for one that does not."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Synthetic:
+    """Noise of 0 to 127 over patches of 0 to 127, both uint8; equal seeds give equal data on the same kind of device.
+
+    Every class has brightnesses of its own for the patches; a label is drawn, and its image shows them. `dense` is for
+    segmentation: every patch has a class, which its brightness shows.
+    """
+
+    shape: Sequence[int] = (3, 32, 32)
+    """Channels, height, width in pixels."""
+    num_classes: int = 10
+    train_size: int = 50_000
+    test_size: int = 10_000
+    seed: int = 0
+    dense: bool = False
+
+    def files(self) -> Sequence[Path]:
+        """None."""
+        return []
+
+    def read(self, device: str) -> Samples:
+        """Both splits, made on `device`."""
+        if len(self.shape) != 3 or min(*self.shape, self.num_classes, self.train_size, self.test_size) < 1:
+            raise DataError(f"shape {list(self.shape)}, num_classes and sizes need 3 sides, and numbers of at least 1")
+        generator = torch.Generator(device).manual_seed(self.seed)
+        make = self._labelled_patches if self.dense else self._labelled_images
+        levels = _random(128, (self.num_classes, self.shape[0], GRID, GRID), torch.uint8, generator)
+        train, test = (make(size, levels, generator) for size in (self.train_size, self.test_size))
+        return Samples(*train, *test, self.num_classes)
+
+    def _labelled_images(
+        self, count: int, levels: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        y = _random(self.num_classes, (count,), torch.int64, generator)
+        return self._with_noise(self._enlarge(levels)[y], generator), y
+
+    def _labelled_patches(
+        self, count: int, levels: torch.Tensor, generator: torch.Generator
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        patches = _random(self.num_classes, (count, 1, GRID, GRID), torch.uint8, generator)
+        y = self._enlarge(patches).to(torch.int64).squeeze(1)
+        return self._with_noise(levels[:, :, 0, 0][y].permute(0, 3, 1, 2).contiguous(), generator), y
+
+    def _enlarge(self, patches: torch.Tensor) -> torch.Tensor:
+        """N×C×GRID×GRID to N×C×H×W."""
+        return functional.interpolate(patches, size=tuple(self.shape[1:]), mode="nearest")
+
+    def _with_noise(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+        return images.add_(_random(128, tuple(images.shape), torch.uint8, generator))
+
+
+def _random(bound: int, shape: tuple[int, ...], dtype: torch.dtype, generator: torch.Generator) -> torch.Tensor:
+    return torch.randint(bound, shape, dtype=dtype, device=generator.device, generator=generator)

@@ -1,0 +1,80 @@
+"""Any of torchvision's classification models, without pretrained weights.
+
+What a model demands of its images.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torchvision
+from torch import nn
+
+Shape = tuple[int, int, int]
+"""Channels, height, width."""
+
+
+def require_side(model: str, input_shape: Shape, least: int) -> None:
+    """Raise ValueError where an image has a side of fewer than `least` pixels."""
+    _, height, width = input_shape
+    if min(height, width) < least:
+        raise ValueError(f"model {model!r} takes images of at least {least}×{least} pixels, not {height}×{width}")
+
+
+def require_multiple(model: str, input_shape: Shape, factor: int) -> None:
+    """Raise ValueError where the sides of an image are not multiples of `factor` pixels."""
+    _, height, width = input_shape
+    if height % factor or width % factor:
+        raise ValueError(f"model {model!r} takes images whose sides are multiples of {factor}, not {height}×{width}")
+
+
+def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.Module:
+    """`torchvision.models.<arch>`, its first convolution and its head fitted to the data.
+
+    Raises ValueError for an unknown arch, and for one that cannot take such images.
+    """
+    known = torchvision.models.list_models(module=torchvision.models)
+    if arch not in known:
+        raise ValueError(f"model 'torchvision' has no arch {arch!r}; it is one of {', '.join(known)}")
+    try:
+        net = _make(arch, input_shape, num_classes)
+        _try_shapes(net, input_shape)
+    except (RuntimeError, ValueError, AssertionError) as error:
+        shape = "×".join(map(str, input_shape))
+        reason = str(error).strip().partition("\n")[0]
+        raise ValueError(f"model 'torchvision' with arch {arch!r} takes no images of {shape}: {reason}") from error
+    return net
+
+
+def _make(arch: str, input_shape: Shape, num_classes: int) -> nn.Module:
+    options: dict[str, Any] = {"weights": None, "num_classes": num_classes}
+    if arch.startswith("vit_"):
+        options["image_size"] = input_shape[1]
+    if arch in ("googlenet", "inception_v3"):
+        options |= {"aux_logits": False, "init_weights": True}  # one output, as of all the others
+    net: nn.Module = torchvision.models.get_model(arch, **options)
+    if input_shape[0] != 3:
+        _replace_first_convolution(net, input_shape[0])
+    return net
+
+
+def _replace_first_convolution(net: nn.Module, channels: int) -> None:
+    name, first = next((name, child) for name, child in net.named_modules() if isinstance(child, nn.Conv2d))
+    replacement = nn.Conv2d(
+        channels,
+        first.out_channels,
+        first.kernel_size,  # type: ignore[arg-type]
+        first.stride,  # type: ignore[arg-type]
+        first.padding,  # type: ignore[arg-type]
+        bias=first.bias is not None,
+    )
+    nn.init.kaiming_normal_(replacement.weight, mode="fan_out", nonlinearity="relu")
+    net.set_submodule(name, replacement)
+
+
+def _try_shapes(net: nn.Module, input_shape: Shape) -> None:
+    """Let two images through the model on the meta device, where nothing but shapes is computed."""
+    state = {name: tensor.to("meta") for name, tensor in (*net.named_parameters(), *net.named_buffers())}
+    torch.func.functional_call(net.eval(), state, torch.empty(2, *input_shape, device="meta"))
+    net.train()

@@ -1,1 +1,0 @@
-"""The noise of gradients, and what it allows: its scale, and AdaScale."""

@@ -1,0 +1,232 @@
+"""What can be had by name, as dotted paths: known without importing what computes.
+
+A config section handed to what it configures: its keys are the keyword arguments of a factory.
+
+What a factory of somebody's own takes, as its source says it: nothing of theirs is imported or run to know it.
+
+What counts as a number in a config: to Python true and false are some, too.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib.util
+import inspect
+import pkgutil
+from collections.abc import Callable, Iterator, Mapping
+from importlib.metadata import entry_points
+from inspect import Parameter, Signature
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from trainables.context import RequestError
+
+MODELS: Mapping[str, str] = {
+    "small_cnn": "trainables.models.classifiers:small_cnn",
+    "mlp": "trainables.models.classifiers:mlp",
+    "mnist_cnn": "trainables.models.classifiers:mnist_cnn",
+    "cnn10": "trainables.models.classifiers:cnn10",
+    "vgg": "trainables.models.resnet:vgg",
+    "resnet9": "trainables.models.resnet:resnet9",
+    "resnet18": "trainables.models.resnet:resnet18",
+    "resnet50": "trainables.models.resnet:resnet50",
+    "resnet101": "trainables.models.resnet:resnet101",
+    "wrn28_10": "trainables.models.resnet:wrn28_10",
+    "unet": "trainables.models.unet:unet",
+    "conv2d": "trainables.models.classifiers:conv2d",
+    "torchvision": "trainables.models.torchvision:from_torchvision",
+}
+
+OF_PIXELS = ("unet", "conv2d")
+"""Models of ours with a class for every pixel; all others have one for each image."""
+
+DATA: Mapping[str, str] = {
+    "digits": "trainables.data.local:Digits",
+    "mnist": "trainables.data.torchvision:MNIST",
+    "fashion_mnist": "trainables.data.torchvision:FashionMNIST",
+    "cifar10": "trainables.data.torchvision:CIFAR10",
+    "cifar100": "trainables.data.torchvision:CIFAR100",
+    "npz": "trainables.data.local:Npz",
+    "segmentation": "trainables.data.local:SegmentationFolder",
+    "synthetic": "trainables.data.local:Synthetic",
+}
+
+OPTIMIZERS: Mapping[str, str] = {
+    "sgd": "torch.optim:SGD",
+    "adam": "torch.optim:Adam",
+    "adamw": "torch.optim:AdamW",
+    "adadelta": "torch.optim:Adadelta",
+    "lars": "trainables.optimizers.layerwise:LARS",
+    "lamb": "trainables.optimizers.layerwise:LAMB",
+}
+
+SCHEDULES: Mapping[str, str] = {
+    name: f"trainables.optimizers.schedules:{name}"
+    for name in ("constant", "step", "increase_batch", "cosine", "onecycle")
+}
+
+FAMILIES: Mapping[str, Mapping[str, str]] = {
+    "model": MODELS,
+    "data": DATA,
+    "optimizer": OPTIMIZERS,
+    "schedule": SCHEDULES,
+}
+"""By the section of the config whose `name` it is."""
+
+
+PLUGINS: Mapping[str, str] = {
+    "model": "sweep_orchestrator.models",
+    "data": "sweep_orchestrator.data",
+    "optimizer": "sweep_orchestrator.optimizers",
+    "schedule": "sweep_orchestrator.schedules",
+}
+"""The entry points' groups, by what they offer."""
+
+
+def _plugins(subject: str) -> dict[str, str]:
+    """The paths of what installed packages offer, by name."""
+    return {each.name: each.value for each in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
+
+
+def path_of(families: Mapping[str, str], name: object, *, subject: str) -> str:
+    """The dotted path behind a family's name or a plugin's, or the name if it is one; ValueError where it is none."""
+    path = families.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
+    if ":" not in path:
+        choices = ", ".join([*families, *_plugins(subject)])
+        raise ValueError(f"{subject} {name!r} is not one of {choices}, nor package.module:factory")
+    return path
+
+
+def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
+    """The factory behind a family's name, a plugin's, or a dotted path `package.module:factory`; imported only now.
+
+    A plugin is an entry point of an installed package, in the group that `PLUGINS` has for the subject. Raises
+    ValueError with the valid choices where there is none, RequestError where its module cannot be imported.
+    """
+    path = path_of(families, name, subject=subject)
+    try:
+        factory = pkgutil.resolve_name(path)
+    except Exception as error:  # whatever somebody's module does when it is imported
+        raise RequestError(f"{subject} {name!r} cannot be imported: {error}") from error
+    if not callable(factory):
+        raise RequestError(f"{subject} {name!r} is a {type(factory).__name__}, not a function or class")
+    return factory  # type: ignore[no-any-return]
+
+
+def taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the arguments that the factory takes by name."""
+    parameters = inspect.signature(factory).parameters
+    takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
+    return {key: value for key, value in given.items() if takes_all or key in parameters}
+
+
+def check_keys(
+    factory: Callable[..., Any], options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
+) -> None:
+    """Raise RequestError where `options` holds keys that the factory does not take, or lacks keys that it needs.
+
+    `given` names the arguments that come from elsewhere than the config.
+    """
+    check_options(inspect.signature(factory), options, subject=subject, given=given)
+
+
+def check_options(
+    signature: inspect.Signature, options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
+) -> None:
+    """The same of a factory of which only the signature is known."""
+    parameters = signature.parameters
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
+        return
+    own = {key: parameter for key, parameter in parameters.items() if key not in given}
+    unknown = sorted(set(options) - set(own))
+    if unknown:
+        # Under the name of somebody's own code stand the keys of the choice whose place it took.
+        section = subject.partition(" ")[0]
+        hint = f"; left out by {' '.join(f'~{section}.{key}' for key in unknown)}" if ":" in subject else ""
+        raise RequestError(f"{subject} has no key {', '.join(unknown)}; its keys are: {', '.join(own) or 'none'}{hint}")
+    missing = ", ".join(
+        key for key, parameter in own.items() if parameter.default is parameter.empty and key not in options
+    )
+    if missing:
+        raise RequestError(f"{subject} needs a value for {missing}")
+
+
+def written_signature(path: str) -> Signature | None:
+    """Of the function, or of the class' `__init__`, at `package.module:name`, with `...` for its defaults.
+
+    None where reading does not tell: a file that is not here, a name that is defined elsewhere, twice or within
+    something, what is decorated, a class that inherits how it is made.
+    """
+    module, _, name = path.partition(":")
+    file = _source(module)
+    if file is None:
+        return None
+    try:
+        tree = ast.parse(file.read_bytes(), str(file))
+    except (SyntaxError, ValueError):  # which is told where it is imported
+        return None
+    named = [each for each in tree.body if name in _bound(each)]
+    function = _made_by(named[0]) if len(named) == 1 else None
+    return Signature(list(_parameters(function, named[0]))) if function else None
+
+
+def _source(module: str) -> Path | None:
+    top, *rest = module.split(".")
+    try:
+        spec = importlib.util.find_spec(top)
+    except ValueError:  # of a module that is there, and does not say from where, as __main__
+        return None
+    roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
+    places = [root.joinpath(*rest) for root in roots]
+    # As the import does: a package before a module of its name.
+    files = [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
+    if spec and not roots and not rest:
+        files = [Path(spec.origin or "")]
+    return next((file for file in files if file.suffix == ".py" and file.is_file()), None)
+
+
+def _bound(statement: ast.stmt) -> set[str]:
+    """Names that a statement at the top of a module, or anything within it, gives a value."""
+    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        return {statement.name}
+    aliases = {(each.asname or each.name) for each in ast.walk(statement) if isinstance(each, ast.alias)}
+    stored = {each.id for each in ast.walk(statement) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)}
+    defined = {each.name for each in ast.walk(statement) if isinstance(each, ast.FunctionDef | ast.ClassDef)}
+    return aliases | stored | defined
+
+
+def _made_by(statement: ast.stmt) -> ast.FunctionDef | None:
+    if isinstance(statement, ast.ClassDef) and not statement.decorator_list and not statement.keywords:
+        inside = [each for each in statement.body if {"__init__", "__new__"} & _bound(each)]
+        statement = inside[0] if len(inside) == 1 else statement
+        if not (isinstance(statement, ast.FunctionDef) and statement.name == "__init__"):
+            return None
+    return statement if isinstance(statement, ast.FunctionDef) and not statement.decorator_list else None
+
+
+def _parameters(function: ast.FunctionDef, owner: ast.stmt) -> Iterator[Parameter]:
+    given = function.args
+    positional = [
+        *((each, Parameter.POSITIONAL_ONLY) for each in given.posonlyargs),
+        *((each, Parameter.POSITIONAL_OR_KEYWORD) for each in given.args),
+    ]
+    first_default = len(positional) - len(given.defaults)
+    for place, (each, kind) in enumerate(positional):
+        if place or owner is function:  # not `self`
+            yield Parameter(each.arg, kind, default=... if place >= first_default else Parameter.empty)
+    if given.vararg:
+        yield Parameter(given.vararg.arg, Parameter.VAR_POSITIONAL)
+    for each, default in zip(given.kwonlyargs, given.kw_defaults, strict=True):
+        yield Parameter(each.arg, Parameter.KEYWORD_ONLY, default=Parameter.empty if default is None else ...)
+    if given.kwarg:
+        yield Parameter(given.kwarg.arg, Parameter.VAR_KEYWORD)
+
+
+def is_number(value: object) -> TypeGuard[int | float]:
+    """Whether it is a number, whole or not."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def is_whole(value: object) -> TypeGuard[int]:
+    """Whether it is a whole number: 1.0 is none."""
+    return is_number(value) and isinstance(value, int)
