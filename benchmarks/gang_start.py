@@ -24,11 +24,11 @@ from typing import Any
 import psutil
 
 from benchmarks.figures import machine, tell
-from orchestrator.backends.backend import Conduct
+from orchestrator.backends.backend import RunSettings
 from orchestrator.backends.ray import prestart
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.backends.ray.cluster import ClusterSpec
-from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Outcome
 from sweeps.status import Status
@@ -114,12 +114,12 @@ def main() -> None:
     for one in todo:
         known.add(one.cell_id, one.axes, given.trial_s)
     prestart.OWN_CODE = (prestart.OWN_CODE, "benchmarks.")
-    conduct = Conduct(start_ahead=not given.no_ahead)
+    conduct = RunSettings(start_ahead=not given.no_ahead)
     backend = RayBackend(ClusterSpec(dashboard=False, cpus=cpus, gpus=given.gpus), conduct=conduct)
     try:
         before_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:
-            backend.run(Agenda(todo, durations=known), Path(results), clock)
+            backend.run(TrialQueue(todo, durations=known), Path(results), clock)
         spent_s = cpu_s() - before_s
     finally:
         backend.close()

@@ -23,7 +23,7 @@ from orchestrator.store.record import TrialRecord
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stay:
+class ScheduledTrial:
     """One attempt on its GPUs, in seconds since the epoch."""
 
     start_s: float
@@ -31,15 +31,15 @@ class Stay:
     gpus: float
 
 
-def stay(record: TrialRecord) -> Stay:
+def stay(record: TrialRecord) -> ScheduledTrial:
     """When and on how many GPUs."""
     end_s = datetime.fromisoformat(record.finished_at).timestamp()
-    return Stay(start_s=end_s - record.wall_s, end_s=end_s, gpus=record.gpus_held or record.gpus)
+    return ScheduledTrial(start_s=end_s - record.wall_s, end_s=end_s, gpus=record.gpus_held or record.gpus)
 
 
-def parts(stays: Iterable[Stay], apart_s: float) -> list[list[Stay]]:
+def parts(stays: Iterable[ScheduledTrial], apart_s: float) -> list[list[ScheduledTrial]]:
     """Split where nothing ran for longer than `apart_s`."""
-    found: list[list[Stay]] = []
+    found: list[list[ScheduledTrial]] = []
     until = -math.inf
     for each in sorted(stays, key=lambda one: one.start_s):
         if each.start_s > until + apart_s:
@@ -49,7 +49,7 @@ def parts(stays: Iterable[Stay], apart_s: float) -> list[list[Stay]]:
     return found
 
 
-def occupancy(stays: Sequence[Stay], gpus: float) -> dict[str, Any]:
+def occupancy(stays: Sequence[ScheduledTrial], gpus: float) -> dict[str, Any]:
     """Of one part."""
     span_s = max(one.end_s for one in stays) - min(one.start_s for one in stays)
     held_s = math.fsum((one.end_s - one.start_s) * one.gpus for one in stays)

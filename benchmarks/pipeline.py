@@ -33,7 +33,7 @@ from orchestrator.plan.plan import Plan
 from orchestrator.run.display import Display
 from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.journal import Journal, Kind
 from orchestrator.store.layout import Layout
 from orchestrator.store.listener import Listener
@@ -59,8 +59,8 @@ class FakeBackend:
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Its node is all there will be."""
 
-    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
-        if isinstance(trials, Agenda):
+    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
+        if isinstance(trials, TrialQueue):
             raise TypeError("it ends the trials in the order that it is given them")
         for trial in trials:
             listener.started(trial)

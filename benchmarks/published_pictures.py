@@ -305,7 +305,7 @@ LINES: Mapping[str, Lines] = {
 
 
 @contextmanager
-def _picture(name: str, titles: Sequence[str], *, width: float, height: float) -> Iterator[Sequence[Axes]]:
+def _plot(name: str, titles: Sequence[str], *, width: float, height: float) -> Iterator[Sequence[Axes]]:
     """Panels side by side, in inches each; kept when they are drawn."""
     with matplotlib.rc_context(STYLE):
         figure = Figure(figsize=(width * len(titles), height), layout="constrained")
@@ -321,7 +321,7 @@ def _picture(name: str, titles: Sequence[str], *, width: float, height: float) -
 def draw_bars(name: str, panels: Mapping[str, Sequence[Bar]], *, look: str) -> None:
     """Horizontal bars, or points."""
     height = 0.7 + 0.27 * max(map(len, panels.values()))
-    with _picture(name, list(panels), width=5.6, height=height) as drawn:
+    with _plot(name, list(panels), width=5.6, height=height) as drawn:
         for axes, bars in zip(drawn, panels.values(), strict=True):
             values = [bar.value for bar in bars]
             errors = [[max(0.0, bar.value - bar.lo) for bar in bars], [max(0.0, bar.hi - bar.value) for bar in bars]]
@@ -345,13 +345,13 @@ def _told(value: float) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:#.3g}"
 
 
-def draw_lines(name: str, picture: Lines) -> None:
+def draw_lines(name: str, plot: Lines) -> None:
     """A line for each way of training; published figures as points."""
-    panels = picture.panels()
-    with _picture(name, list(panels), width=min(7, 11.2 / len(panels)), height=3.2) as drawn:
+    panels = plot.panels()
+    with _plot(name, list(panels), width=min(7, 11.2 / len(panels)), height=3.2) as drawn:
         for axes, lines in zip(drawn, panels.values(), strict=True):
-            if picture.guide is not None:
-                axes.axhline(picture.guide, color=PUBLISHED, linewidth=0.8)
+            if plot.guide is not None:
+                axes.axhline(plot.guide, color=PUBLISHED, linewidth=0.8)
             for place, line in enumerate(lines):
                 batches, values = zip(*line.points, strict=True)
                 look = {"color": palette.of(place), "dashes": palette.DASHES[place]}
@@ -362,17 +362,17 @@ def draw_lines(name: str, picture: Lines) -> None:
             axes.set_xscale("log", base=2)
             axes.set_xticks(batches, [f"{batch:,}" for batch in batches])
             axes.minorticks_off()
-            axes.set_ylim(*picture.between)
-            axes.set_xlabel(picture.along)
-            axes.legend(frameon=False, loc=picture.legend)
+            axes.set_ylim(*plot.between)
+            axes.set_xlabel(plot.along)
+            axes.legend(frameon=False, loc=plot.legend)
 
 
 def main() -> None:
     """Draw all of them."""
     for name, (panels, look) in BARS_AND_POINTS.items():
         draw_bars(name, panels(), look=look)
-    for name, picture in LINES.items():
-        draw_lines(name, picture)
+    for name, plot in LINES.items():
+        draw_lines(name, plot)
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import published_pictures
+from benchmarks import published_plots
 from orchestrator.store.history import difference, latest
 from orchestrator.store.journal import Kind, Record, encode, replay
 from orchestrator.store.layout import JOURNAL, METRICS, Layout
@@ -133,7 +133,7 @@ def main() -> None:
     parser.add_argument("--from", dest="folders", nargs="+", type=Path, metavar="RESULTS")
     parser.add_argument("--remake", action="store_true", help="all folders there, each from itself")
     parser.add_argument("--override", action="append", default=[])
-    parser.add_argument("--docs", type=Path, default=published_pictures.PUBLISHED_IN, help="where else to keep them")
+    parser.add_argument("--docs", type=Path, default=published_plots.PUBLISHED_IN, help="where else to keep them")
     given = parser.parse_args()
     if given.remake == bool(given.name and given.folders):
         parser.error("give a NAME and --from, or --remake")
@@ -142,8 +142,8 @@ def main() -> None:
             put(journal.parent.name, [journal.parent], given.docs)
     else:
         put(given.name, given.folders, given.docs, given.override)
-    if given.docs == published_pictures.PUBLISHED_IN:
-        published_pictures.main()
+    if given.docs == published_plots.PUBLISHED_IN:
+        published_plots.main()
 
 
 if __name__ == "__main__":

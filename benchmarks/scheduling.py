@@ -25,7 +25,7 @@ from typing import Any
 from benchmarks.figures import machine, tell
 from benchmarks.warmth import cold_starts
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.simulation import Stay, lower_bound_s, makespan_s, simulate
+from orchestrator.schedule.simulation import ScheduledTrial, lower_bound_s, makespan_s, simulate
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import trial
 
@@ -92,7 +92,7 @@ def packed(free: list[int], ranks: int) -> list[tuple[int, int]]:
     return held
 
 
-def idle_share(stays: Sequence[Stay], gpus: int) -> float:
+def idle_share(stays: Sequence[ScheduledTrial], gpus: int) -> float:
     """Of all GPU-time until the last end, the share in which a GPU had no trial."""
     busy_s = sum(stay.trial.gpus * (stay.end_s - stay.start_s) for stay in stays)
     return 1 - busy_s / (makespan_s(stays) * gpus)

@@ -30,10 +30,10 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from benchmarks.figures import machine, tell  # noqa: E402
 from benchmarks.warmth import cold_starts  # noqa: E402
-from orchestrator.backends.backend import Conduct  # noqa: E402
+from orchestrator.backends.backend import RunSettings  # noqa: E402
 from orchestrator.backends.ray.backend import RayBackend  # noqa: E402
 from orchestrator.backends.ray.cluster import ClusterSpec  # noqa: E402
-from orchestrator.schedule.queue import Agenda  # noqa: E402
+from orchestrator.schedule.queue import TrialQueue  # noqa: E402
 from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402
 from orchestrator.store.record import Outcome  # noqa: E402
@@ -123,13 +123,13 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
         cluster.add_node(**each)
-    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), conduct=Conduct(workers="warm"))
+    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), conduct=RunSettings(workers="warm"))
     ends = Ends()
     try:
         nodes = backend.nodes()
         began_cpu_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:
-            backend.run(Agenda(trials, durations=thought), Path(results), ends)
+            backend.run(TrialQueue(trials, durations=thought), Path(results), ends)
     finally:
         backend.close()
         cluster.shutdown()

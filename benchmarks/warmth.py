@@ -7,18 +7,18 @@ from collections import Counter
 from collections.abc import Sequence
 
 from orchestrator.schedule.cluster import UNITS, Node, Placement, Shape
-from orchestrator.schedule.simulation import Stay
+from orchestrator.schedule.simulation import ScheduledTrial
 
 Place = tuple[Shape, tuple[int, ...]]
 """A shape, and the node of each of its ranks: who has the same may take one another's processes."""
 
 
-def cold_starts(stays: Sequence[Stay], nodes: Sequence[Node]) -> list[Stay]:
+def cold_starts(stays: Sequence[ScheduledTrial], nodes: Sequence[Node]) -> list[ScheduledTrial]:
     """The trials that find no such gang; whoever needs the room of one that idles ends it, the largest first.
 
     `stays` are in the order of their starts.
     """
-    cold: list[Stay] = []
+    cold: list[ScheduledTrial] = []
     ends: list[tuple[float, int]] = []
     idle: dict[Place, list[Placement]] = {}
     bare = [int(node.gpus or node.cpus) * UNITS for node in nodes]

@@ -7,9 +7,9 @@ sweep has left. Importing this module has no side effects and loads nothing heav
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from orchestrator.library import MistakesError, SweepResults, load_results, plan_sweep, run_sweep
+    from orchestrator.library import ConfigError, SweepResults, load_results, plan_sweep, run_sweep
 
-__all__ = ["MistakesError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]
+__all__ = ["ConfigError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,7 +20,7 @@ from orchestrator.config.overrides import overrides_of
 from orchestrator.store import trial_files
 from orchestrator.store.history import read_results
 from orchestrator.store.layout import JOURNAL, METRICS, Layout, results_below
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -44,20 +44,20 @@ class NotebookPicture:
         return f'<img alt="{html.escape(self.title)}" src="data:image/svg+xml;base64,{data}">'
 
 
-class NotebookPictures(Mapping[str, NotebookPicture]):
+class NotebookPlots(Mapping[str, NotebookPicture]):
     """By name (`speedup`, `accuracy`, `loss`, …), in the report's order; shows all of them."""
 
-    def __init__(self, pictures: Mapping[str, NotebookPicture]) -> None:
-        self._pictures = dict(pictures)
+    def __init__(self, plots: Mapping[str, NotebookPicture]) -> None:
+        self._plots = dict(plots)
 
     @staticmethod
-    def of(layout: Layout) -> NotebookPictures:
+    def of(layout: Layout) -> NotebookPlots:
         """The pictures of the last report; FileNotFoundError where a sweep has none (`report.html=false`)."""
         if not layout.document.is_file():
             raise FileNotFoundError(f"there is no {layout.document}: no trial has ended yet, or report.html=false")
         found = [(each["name"], each["title"]) for each in _IN_DOCUMENT.finditer(layout.document.read_text())]
-        files = {name: (title, Path(layout.pictures / f"{name}.svg")) for name, title in found}
-        return NotebookPictures(
+        files = {name: (title, Path(layout.plots / f"{name}.svg")) for name, title in found}
+        return NotebookPlots(
             {
                 name: NotebookPicture(name=name, title=title, svg=file.read_text())
                 for name, (title, file) in files.items()
@@ -67,19 +67,19 @@ class NotebookPictures(Mapping[str, NotebookPicture]):
 
     def __getitem__(self, name: str) -> NotebookPicture:
         """KeyError names what there is."""
-        if name not in self._pictures:
-            raise KeyError(f"{name!r} is not one of {', '.join(self._pictures)}")
-        return self._pictures[name]
+        if name not in self._plots:
+            raise KeyError(f"{name!r} is not one of {', '.join(self._plots)}")
+        return self._plots[name]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._pictures)
+        return iter(self._plots)
 
     def __len__(self) -> int:
-        return len(self._pictures)
+        return len(self._plots)
 
     def _repr_html_(self) -> str:
         """One below the other."""
-        return "\n".join(f"<p>{picture._repr_html_()}</p>" for picture in self._pictures.values())
+        return "\n".join(f"<p>{plot._repr_html_()}</p>" for plot in self._plots.values())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -123,9 +123,9 @@ class SweepResults:
         """A table as Markdown: `speedup`, `accuracy` or `recommendation`."""
         return self._existing(f"{name}.md").read_text()
 
-    def pictures(self) -> NotebookPictures:
+    def plots(self) -> NotebookPlots:
         """The report's pictures by name (`speedup`, `accuracy`, `loss`, …); a notebook shows them as pictures."""
-        return NotebookPictures.of(Layout(self.folder))
+        return NotebookPlots.of(Layout(self.folder))
 
     def compare(self, other: SweepResults) -> str:
         """Which cells changed from `other`'s results to these, by how much and with what intervals, as Markdown.
@@ -171,7 +171,7 @@ def run_sweep(
     `name` (`_target_` for the trainable) is taken as a whole; any other is merged. `overrides` are as on the command
     line, and come last. `config_dir` is a folder of configs of your own. With `quiet` nothing is printed.
 
-    Raises MistakesError with everything that is wrong with the request, before anything starts; failed trials are rows,
+    Raises ConfigError with everything that is wrong with the request, before anything starts; failed trials are rows,
     and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
     """
     from orchestrator.cli.modes import MODES
@@ -179,7 +179,7 @@ def run_sweep(
     with _silence(quiet), _configured(config, overrides, config_dir) as configured:
         mode, folder = configured.request.mode, configured.request.results_dir
         if mode not in ("run", "report"):
-            raise MistakesError([f"mode={mode}: a program can run a sweep or report on one; plan_sweep plans it"])
+            raise ConfigError([f"mode={mode}: a program can run a sweep or report on one; plan_sweep plans it"])
         return SweepResults(exit_status=MODES[mode](configured), folder=folder)
 
 
@@ -190,7 +190,7 @@ def plan_sweep(
 
     Columns: `trial_id`, `state` (`to run`, `infeasible`, `finished: ok` …), the axes, what follows from them (`lr`,
     `global_batch_size`, `ranks` …), `start_s` and `expected_s` if finished trials allow an estimate, and `note`. What
-    is worth knowing beforehand is in the frame's `attrs["remarks"]`. Raises MistakesError as `run_sweep` does.
+    is worth knowing beforehand is in the frame's `attrs["remarks"]`. Raises ConfigError as `run_sweep` does.
     """
     import pandas as pd
 
@@ -222,7 +222,7 @@ def _configured(
 ) -> Iterator[ConfiguredSweep]:
     """The checked sweep, in a context of its own: the state of a Hydra that the program itself uses is restored.
 
-    Hydra's output folder is not made. Raises MistakesError, and TypeError if `config` is not a config.
+    Hydra's output folder is not made. Raises ConfigError, and TypeError if `config` is not a config.
     """
     from orchestrator.cli.request_checks import checked, composed
     from orchestrator.config.compose import rewritten
@@ -243,4 +243,4 @@ def _silence(quiet: bool) -> Iterator[None]:
         yield
 
 
-__all__ = ["MistakesError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]
+__all__ = ["ConfigError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]

@@ -52,11 +52,11 @@ def size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
     return math.prod(len(column) for column in _columns(axes, zipped))
 
 
-def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line for everything that is wrong with these axes as a grid."""
     together = [axis for group in zipped for axis in group]
     for axis, values in axes.items():
-        yield from _value_mistakes(axis, values, repeats=axis in together)
+        yield from _value_errors(axis, values, repeats=axis in together)
     named = itertools.chain(
         (("sweep.zip", axis) for axis in together),
         (("sweep.exclude", axis) for entry in exclude for axis in entry),
@@ -67,7 +67,7 @@ def axes_mistakes(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence
     for axis in _repeated(together):
         yield f"sweep.zip has {axis!r} more than once"
     for group in zipped:
-        yield from _group_mistakes(axes, group)
+        yield from _group_errors(axes, group)
     for axis, value in ((axis, one) for entry in exclude for axis, given in entry.items() for one in _as_list(given)):
         if axis in axes and value not in axes[axis]:
             yield f"sweep.exclude has {axis}={value!r}, which is not a value of the axis: {list(axes[axis])}"
@@ -78,7 +78,7 @@ def distinct(values: Sequence[Any]) -> list[Any]:
     return list(values) if _differ(values) else [v for index, v in enumerate(values) if v not in values[:index]]
 
 
-def _value_mistakes(axis: str, values: Sequence[Any], *, repeats: bool) -> Iterator[str]:
+def _value_errors(axis: str, values: Sequence[Any], *, repeats: bool) -> Iterator[str]:
     """Mistakes in one axis, which may repeat values if it `repeats`."""
     if not values:
         yield f"sweep.axes.{axis} has no values"
@@ -88,7 +88,7 @@ def _value_mistakes(axis: str, values: Sequence[Any], *, repeats: bool) -> Itera
         yield f"sweep.axes.{axis} has {value!r}, which is not a finite number"
 
 
-def _group_mistakes(axes: Axes, group: Sequence[str]) -> Iterator[str]:
+def _group_errors(axes: Axes, group: Sequence[str]) -> Iterator[str]:
     """Mistakes in axes that advance together."""
     lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
     if len(set(lengths.values())) > 1:

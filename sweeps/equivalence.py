@@ -12,7 +12,7 @@ LOOP = "trainables.supervised.training:train"
 """The project's own loop, which ignores the name of a rule that is fully applied before training."""
 
 
-def twins(trials: Iterable[TrialSpec]) -> dict[str, str]:
+def equivalent_cells(trials: Iterable[TrialSpec]) -> dict[str, str]:
     """{cell: the first cell with bitwise identical training, seed by seed}, without those first cells.
 
     At the reference batch most rules give the rate of rule `none`, and a multiplier of 2 may give the rate of a rule

@@ -6,12 +6,12 @@ import difflib
 from collections.abc import Iterable
 
 
-class MistakesError(ValueError):
+class ConfigError(ValueError):
     """The request is invalid; `mistakes` has one line for each reason, without repeats."""
 
-    def __init__(self, mistakes: Iterable[str]) -> None:
-        self.mistakes = tuple(dict.fromkeys(mistakes))
-        super().__init__("\n".join(self.mistakes))
+    def __init__(self, errors: Iterable[str]) -> None:
+        self.errors = tuple(dict.fromkeys(errors))
+        super().__init__("\n".join(self.errors))
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -45,7 +45,7 @@ class Rerun:
 NO_RERUN = Rerun()
 
 
-def form_mistakes(given: Any) -> Iterator[str]:
+def form_errors(given: Any) -> Iterator[str]:
     """Yield a line for everything in `rerun` that cannot name a trial, whatever trials there are."""
     if given in ([], *WORDS):
         yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
@@ -58,7 +58,7 @@ def form_mistakes(given: Any) -> Iterator[str]:
             yield f"rerun must be {_FORMS}; not {each!r}{close}"
 
 
-def rerun_mistakes(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
+def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
     """Yield a line for everything that matches none of these trials, or ambiguously many."""
     for named in rerun.named:
         yield from _of_axes(named, trials) if isinstance(named, Mapping) else _of_id(named, trials)

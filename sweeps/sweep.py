@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeps.axes import Axes, Point, axes_mistakes, distinct, is_endless, is_number, is_whole, points, size
-from sweeps.errors import MistakesError
+from sweeps.axes import Axes, Point, axes_errors, distinct, is_endless, is_number, is_whole, points, size
+from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
 from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
@@ -184,16 +184,16 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
     """Every trial of the sweep, in grid order.
 
     `setup_of` gives the setup for a point's config axes; it is called once for each of their combinations.
-    Raises MistakesError with every mistake in any of them.
+    Raises ConfigError with every mistake in any of them.
     """
-    mistakes = list(axes_mistakes(sweep.axes, sweep.zip, sweep.exclude))
+    errors = list(axes_errors(sweep.axes, sweep.zip, sweep.exclude))
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
-        raise MistakesError([*mistakes, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
+        raise ConfigError([*errors, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
     # Mistakes in the axes leave no grid, but the values can still be checked.
-    axes = _usable(sweep.axes) if mistakes else sweep.axes
-    if too_many := _too_many(axes, () if mistakes else sweep.zip):
-        raise MistakesError([*mistakes, too_many])
-    grid = points(axes) if mistakes else points(axes, sweep.zip, sweep.exclude)
+    axes = _usable(sweep.axes) if errors else sweep.axes
+    if too_many := _too_many(axes, () if errors else sweep.zip):
+        raise ConfigError([*errors, too_many])
+    grid = points(axes) if errors else points(axes, sweep.zip, sweep.exclude)
     setups: dict[str, Setup | None] = {}
     found: list[TrialSpec] = []
     for point in grid:
@@ -205,12 +205,12 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
                 setups[key] = setup_of(config_axes)
             if setup := setups[key]:
                 found.append(_trial(sweep.name, point, setup))
-        except MistakesError as error:
-            mistakes += error.mistakes
+        except ConfigError as error:
+            errors += error.errors
         except ValueError as error:
-            mistakes.append(str(error))
-    if mistakes:
-        raise MistakesError(mistakes)
+            errors.append(str(error))
+    if errors:
+        raise ConfigError(errors)
     return found
 
 
@@ -233,28 +233,28 @@ _BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")
 
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     asked = {**DEFAULTS, **point}
-    mistakes = list(_value_mistakes(asked, setup))
-    if mistakes:  # with valid placeholder numbers, other mistakes still show
+    errors = list(_value_errors(asked, setup))
+    if errors:  # with valid placeholder numbers, other mistakes still show
         asked |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
     held, batch, lr = None, None, None
     try:
         held = _gang(asked, setup)
     except ValueError as error:
-        mistakes.append(str(error))
+        errors.append(str(error))
     try:
         # Without a gang, one rank's batch still shows whether the batch itself makes sense.
         batch = _batch(asked, held or _ONE_RANK, setup)
     except ValueError as error:
-        mistakes.append(str(error))
+        errors.append(str(error))
     try:
         size = batch.global_batch_size if batch else setup.reference_batch_size
         models = held.ranks if held and setup.strategy == INDEPENDENT else 1
         lr = _learning_rate(asked, size // models, setup)
     except ValueError as error:
-        mistakes.append(str(error))
-    if mistakes or held is None or batch is None or lr is None:
-        raise MistakesError(mistakes)
+        errors.append(str(error))
+    if errors or held is None or batch is None or lr is None:
+        raise ConfigError(errors)
     strategy = setup.strategy if setup.strategy != "auto" else ("single" if held.ranks == 1 else "ddp")
     return TrialSpec(
         trial_id=digest({"is": "trial", "axes": asked, "setup": setup.identity}),
@@ -322,7 +322,7 @@ def _batch(asked: Mapping[str, Any], held: Gang, setup: Setup) -> Batch:
     return batch
 
 
-def _value_mistakes(asked: Mapping[str, Any], setup: Setup) -> Iterator[str]:
+def _value_errors(asked: Mapping[str, Any], setup: Setup) -> Iterator[str]:
     for key, value in (("lr_multiplier", asked["lr_multiplier"]), ("trainable.lr", setup.reference_lr)):
         if not is_number(value) or value <= 0:
             yield f"{key} must be a number above 0, not {value!r}"

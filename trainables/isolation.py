@@ -26,7 +26,7 @@ from torch.backends import cuda, cudnn, mkldnn
 
 
 @dataclass(frozen=True, kw_only=True)
-class Slate:
+class ProcessState:
     """The state of the process that a trial may rely on, and may change."""
 
     environment: dict[str, str]
@@ -36,9 +36,9 @@ class Slate:
     """None until something imports torch: it is too slow to be imported for the sake of being cleaned."""
 
     @staticmethod
-    def now() -> Slate:
+    def now() -> ProcessState:
         """The present state."""
-        return Slate(
+        return ProcessState(
             environment=dict(os.environ),
             directory=os.getcwd(),
             collects_garbage=gc.isenabled(),
@@ -63,7 +63,7 @@ def _torch_flags() -> TorchFlags | None:
     return TorchFlags.now()
 
 
-_slates: dict[str, Slate] = {}
+_slates: dict[str, ProcessState] = {}
 """By trainable: the state just after its first import in this process, which is what a new process would start with."""
 
 
@@ -77,7 +77,7 @@ def enter(trainable: str, *, seed: int, threads: int) -> None:
     if trainable in _slates:
         _slates[trainable].restore()
     else:
-        _slates[trainable] = Slate.now()
+        _slates[trainable] = ProcessState.now()
     _seed(seed)
     if "torch" in sys.modules:
         import torch
@@ -152,21 +152,21 @@ def _spare_imports() -> None:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Company:
+class BackgroundWork:
     """The threads and child processes that keep a process busy on their own."""
 
     threads: frozenset[threading.Thread]
     children: frozenset[int]
 
     @staticmethod
-    def now() -> Company:
+    def now() -> BackgroundWork:
         """Those alive at present."""
-        return Company(
+        return BackgroundWork(
             threads=frozenset(thread for thread in threading.enumerate() if not thread.daemon),
             children=frozenset(child.pid for child in psutil.Process().children()),
         )
 
-    def grown_since(self, before: Company) -> bool:
+    def grown_since(self, before: BackgroundWork) -> bool:
         """Whether somebody is here who was not before."""
         return bool(self.threads - before.threads or self.children - before.children)
 

@@ -32,7 +32,7 @@ from trainables.context import (
     TrialTimeoutError,
     plain,
 )
-from trainables.isolation import Company
+from trainables.isolation import BackgroundWork
 
 OUT_OF_MEMORY_TEXTS = (
     "out of memory",  # CUDA, cuDNN, NCCL and the caching allocator, in their several wordings
@@ -142,7 +142,7 @@ def run(
     Returns JSON values: `status` (ok, oom, diverged, skipped, failed), `cause` (as in `Ending`), `note`, `trace`,
     `rank`, `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
     """
-    before = Company.now()
+    before = BackgroundWork.now()
     context = context_of(request, emit, should_stop)
     context.observe = observe
     try:
@@ -164,7 +164,7 @@ def run(
         "rank": context.rank,
         "metrics": metrics,
         "provenance": about,
-        "reusable": ending.status in ("ok", "skipped") and not Company.now().grown_since(before),
+        "reusable": ending.status in ("ok", "skipped") and not BackgroundWork.now().grown_since(before),
     }
 
 

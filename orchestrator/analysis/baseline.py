@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.lr_rule import SAME_AT_REFERENCE
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -30,7 +30,7 @@ FIXED_SIDE = {"strong": "global_batch_size", "weak": "device_batch_size"}
 class Comparison:
     """What the cells of a sweep are compared with.
 
-    ValueError for an unknown scaling, MistakesError for an axis that no result has.
+    ValueError for an unknown scaling, ConfigError for an axis that no result has.
     """
 
     scaling: str
@@ -49,7 +49,7 @@ class Comparison:
         for axis in self.baseline:
             if axis not in known:
                 problem = f"sweep.baseline names {axis!r}, which is not an axis of these results"
-                raise MistakesError([f"{problem}; axes: {', '.join(sorted(known))}"])
+                raise ConfigError([f"{problem}; axes: {', '.join(sorted(known))}"])
 
     def baselines(self, cells: pd.DataFrame) -> pd.Series[Any]:
         """For each cell, the `cell_id` it is compared with in speed: on the same device model, and alike otherwise."""

@@ -8,20 +8,20 @@ from orchestrator.config.request import Request
 from orchestrator.store.history import ends_under, latest
 from orchestrator.store.journal import replay
 from orchestrator.store.layout import Layout
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     import pandas as pd
 
 
 def frames(layout: Layout, request: Request) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """Trials and cells, compared according to the request. Raises MistakesError if there are no results."""
+    """Trials and cells, compared according to the request. Raises ConfigError if there are no results."""
     if not layout.journal.exists():
-        raise MistakesError([f"there are no results in {layout.root}"])
+        raise ConfigError([f"there are no results in {layout.root}"])
     found = replay(layout.journal)
     ends = ends_under(found.records, latest(found.records) or {})
     if not ends:
-        raise MistakesError([f"no trial has ended yet in {layout.root}"])
+        raise ConfigError([f"no trial has ended yet in {layout.root}"])
     from orchestrator.analysis.trials import collect_for
 
     return collect_for(request, list(ends.values()))

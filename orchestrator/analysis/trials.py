@@ -164,7 +164,7 @@ def collect(
 
     `baseline` names the cell to compare with as {axis: value}; the rest is as in `Comparison`.
     Accuracies that differ by less than `margin` are equivalent.
-    MistakesError if it names an axis that no record has.
+    ConfigError if it names an axis that no record has.
     """
     comparison = Comparison(
         scaling=scaling,
@@ -252,12 +252,12 @@ def _fields(record: TrialRecord) -> dict[str, Any]:
     held = record.gpus_held or record.gpus
     given["process"] = record.provenance.get("process")
     given["wall_s"] = record.wall_s + record.earlier_s  # what was held for it, and not by its last attempt alone
-    if record.untold_attempts:
-        given["note"] = "; ".join(filter(None, (record.note, _untold(record.untold_attempts))))
+    if record.unknown_attempts:
+        given["note"] = "; ".join(filter(None, (record.note, _unknown(record.unknown_attempts))))
     return given | {"status": record.status.value, "device": device, "device_model": model, "gpus_held": held}
 
 
-def _untold(attempts: int) -> str:
+def _unknown(attempts: int) -> str:
     which = "an earlier attempt, which was" if attempts == 1 else f"{attempts} earlier attempts, which were"
     return f"wall_s and cost are without {which} cut off"
 

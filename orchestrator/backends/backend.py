@@ -22,7 +22,7 @@ from orchestrator.telemetry.sampler import Sampling
 from sweeps.trial import TrialSpec
 
 if TYPE_CHECKING:
-    from orchestrator.schedule.queue import Agenda
+    from orchestrator.schedule.queue import TrialQueue
 
 RANK_ENTRY = "trainables.rank:run"
 """The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
@@ -45,7 +45,7 @@ class Backend(Protocol):
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Ask an autoscaler for nodes for these gangs, until others are asked for or `run` ends."""
 
-    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials as the agenda says, and tell the listener; trials without an agenda make one of their own.
 
         `results_dir/trials/<trial_id>/` is where the ranks write their logs. Returns when every trial was reported as
@@ -141,7 +141,7 @@ class EarlyStopping:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Conduct:
+class RunSettings:
     """Settings of a back end for all attempts."""
 
     workers: str = "per_seed"

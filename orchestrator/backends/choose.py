@@ -6,7 +6,7 @@ import os
 import socket
 import sys
 
-from orchestrator.backends.backend import BEHIND, Backend, Conduct, EarlyStopping, Limits
+from orchestrator.backends.backend import BEHIND, Backend, EarlyStopping, Limits, RunSettings
 from orchestrator.backends.ray.cluster import ClusterSpec
 from orchestrator.backends.ray.token import require_token, show_token_if_any, token_file
 from orchestrator.config.request import Request
@@ -14,14 +14,14 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.telemetry.cpu import this_machine
 from orchestrator.telemetry.sampler import Sampling
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 REACH_S = 10.0
 """How long a cluster's head may take to accept a connection: Ray itself would try for a quarter of an hour."""
 
 
 def check_extensions(request: Request) -> None:
-    """Raise MistakesError if a callback or the searcher of the config's section `tune` cannot be created."""
+    """Raise ConfigError if a callback or the searcher of the config's section `tune` cannot be created."""
     if request.tune["callbacks"]:
         from orchestrator.backends.ray.tune_extensions import Extensions
 
@@ -33,7 +33,7 @@ def check_extensions(request: Request) -> None:
 
 
 def check_reachable(request: Request) -> None:
-    """Raise MistakesError if the address is not a cluster head's or nothing listens there; Ray resolves `auto` itself.
+    """Raise ConfigError if the address is not a cluster head's or nothing listens there; Ray resolves `auto` itself.
 
     Also if this program is already connected to Ray: a process can have one connection only, and that one is not ours.
     """
@@ -42,18 +42,18 @@ def check_reachable(request: Request) -> None:
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
         reason = "this program is already connected to Ray, and a process can have only one connection"
-        raise MistakesError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
+        raise ConfigError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
     key, address = _address(request)
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
-        raise MistakesError([f"{key}={address} is {reason}"])
+        raise ConfigError([f"{key}={address} is {reason}"])
     host, _, port = address.rpartition(":")
     if not host or not port.isdigit():
         return
     try:
         socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
     except OSError as error:
-        raise MistakesError([f"{key}={address}: no cluster answers there ({error})"]) from error
+        raise ConfigError([f"{key}={address}: no cluster answers there ({error})"]) from error
 
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
@@ -64,7 +64,7 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
 
 
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
-    """Start the chosen back end. Raises MistakesError if no cluster answers at the given address.
+    """Start the chosen back end. Raises ConfigError if no cluster answers at the given address.
 
     `secrets` are kept from whatever looks on.
     """
@@ -84,7 +84,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     try:
         return RayBackend(_cluster(request), conduct=conduct, extensions=Extensions.of(request.tune, secrets))
     except ConnectionError as error:
-        raise MistakesError([f"{key}: {error}{_of_another(str(error))}"]) from error
+        raise ConfigError([f"{key}: {error}{_of_another(str(error))}"]) from error
 
 
 def _address(request: Request) -> tuple[str, str]:
@@ -100,9 +100,9 @@ def _of_another(message: str) -> str:
     return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"
 
 
-def _conduct(request: Request) -> Conduct:
+def _conduct(request: Request) -> RunSettings:
     after = request.selection.early_stop_after
-    return Conduct(
+    return RunSettings(
         early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
         workers=request.cluster.workers,
         start_ahead=request.cluster.start_ahead,

@@ -18,10 +18,10 @@ from types import FrameType
 from typing import Any
 from uuid import uuid4
 
-from orchestrator.backends.backend import RANK_ENTRY, Conduct, GuardedListener, Limits, Overdue, Watch
+from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Limits, Overdue, RunSettings, Watch
 from orchestrator.backends.gang_outcome import RankEnd, outcome_of
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
 from orchestrator.store.listener import Listener
 from orchestrator.store.record import Outcome
@@ -99,8 +99,8 @@ class InProcessBackend:
 
     dashboard_url = ""
 
-    def __init__(self, conduct: Conduct | None = None) -> None:
-        self._conduct = conduct or Conduct()
+    def __init__(self, conduct: RunSettings | None = None) -> None:
+        self._conduct = conduct or RunSettings()
         self._gang_id = uuid4().hex
         resolve_name(FORGET)()
 
@@ -111,14 +111,14 @@ class InProcessBackend:
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Nobody can: there is the one slot."""
 
-    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises ends them."""
-        agenda = trials if isinstance(trials, Agenda) else Agenda(trials)
-        agenda.on(self.nodes(), time.monotonic())
-        while not listener.stopping() and (start := agenda.next(time.monotonic())):
+        trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
+        trial_queue.on(self.nodes(), time.monotonic())
+        while not listener.stopping() and (start := trial_queue.next(time.monotonic())):
             trial = start.trial
             outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
-            agenda.ended(trial.trial_id, time.monotonic(), outcome)
+            trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
 
     def close(self) -> None:
         """Nothing is left to give back."""

@@ -37,7 +37,7 @@ from orchestrator.config.trust import KEY
 from orchestrator.run.interrupt import INTERRUPTED
 from orchestrator.run.provenance import versions
 from orchestrator.store.layout import Layout
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     from orchestrator.cli.configured_sweep import ConfiguredSweep
@@ -50,14 +50,14 @@ Compositions = dict[frozenset[str], Composition]
 
 
 def check_each(overrides: Sequence[str]) -> Compositions:
-    """The sweeps. Raises MistakesError with all mistakes in any of them, and if two would share a folder.
+    """The sweeps. Raises ConfigError with all mistakes in any of them, and if two would share a folder.
 
     Values that use the job's number (`${hydra:job.num}`) are known only when its turn comes.
     """
     found: Compositions = {}
     if any("${hydra:" in override for override in overrides):
         return found
-    mistakes: list[str] = []
+    errors: list[str] = []
     asked: dict[str, tuple[list[str], Any]] = {}
     sweeps = expanded(overrides)
     if len(sweeps) > MANY:
@@ -68,8 +68,8 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         try:
             composition = composed(sweep)
             configured = checked(composition)
-        except MistakesError as error:
-            mistakes += [f"{whose}{mistake}" for mistake in error.mistakes]
+        except ConfigError as error:
+            errors += [f"{whose}{message}" for message in error.errors]
             continue
         found[meaning(sweep)] = composition
         request = configured.request
@@ -77,12 +77,12 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         now = configured.asked()
         first, before = asked.setdefault(place, (own, now))
         if request.mode == "run" and not request.allow_changed and now != before:
-            mistakes.append(
+            errors.append(
                 f"{whose}its results would go where those with {' '.join(first)} go, to {place}, and"
                 " answer another question: give each a folder, as with 'results_dir=results/${hydra:job.num}'"
             )
-    if mistakes:
-        raise MistakesError(mistakes)
+    if errors:
+        raise ConfigError(errors)
     return found
 
 
@@ -118,24 +118,24 @@ def main(arguments: Sequence[str]) -> int:
     if "--version" in arguments:  # Hydra's own answer is Hydra's version
         print(versions())
         return 0
-    if mistakes := list(_dashed(arguments)):
-        return _wrong(MistakesError(mistakes))
+    if errors := list(_dashed(arguments)):
+        return _wrong(ConfigError(errors))
     given = _flags_first(rewritten(arguments))
     flags = get_args_parser().parse_args(given)
-    if mistakes := list(_places(flags)):
-        return _wrong(MistakesError(mistakes))
+    if errors := list(_places(flags)):
+        return _wrong(ConfigError(errors))
     only_shows = flags.help or flags.hydra_help or flags.shell_completion or flags.info is not None
     if only_shows or flags.experimental_rerun:
         return _through_hydra(given)
     try:
         with with_primary(flags.config_name or PRIMARY, flags.config_dir):
             return _carried_out(given, flags, with_search_path(flags.overrides, flags.config_dir))
-    except MistakesError as error:
+    except ConfigError as error:
         return _wrong(error)
 
 
 def _carried_out(given: Sequence[str], flags: Namespace, overrides: Sequence[str]) -> int:
-    """Carry out everything that Hydra does not answer by itself. Raises MistakesError if the request is invalid."""
+    """Carry out everything that Hydra does not answer by itself. Raises ConfigError if the request is invalid."""
     if flags.multirun:
         return _several(given, overrides)
     if flags.cfg:
@@ -232,7 +232,7 @@ def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] 
             asked = ask()
             statuses.append(MODES[asked.request.mode](asked))
             figure = objective_of(asked.request.results_dir, asked.request.returned)
-        except MistakesError as error:
+        except ConfigError as error:
             statuses.append(_wrong(error))
         except Exception as error:  # Hydra would cut its traceback short
             unexpected.append(error)
@@ -251,6 +251,6 @@ def _through_hydra(arguments: Sequence[str], ask: Callable[[], ConfiguredSweep] 
     return max(statuses)
 
 
-def _wrong(error: MistakesError) -> int:
-    print("\n".join(error.mistakes), file=sys.stderr)
+def _wrong(error: ConfigError) -> int:
+    print("\n".join(error.errors), file=sys.stderr)
     return WRONG_REQUEST

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from sweeps.errors import MistakesError, unknown
+from sweeps.errors import ConfigError, unknown
 
 FOLDER = Path(__file__).parents[1] / "templates"
 """One folder per kind; its files end in `.txt` because they are not part of this project's code."""
@@ -23,19 +23,19 @@ def kinds() -> list[str]:
 def write_project(config: Mapping[str, Any]) -> int:
     """Write the project that `config["init"]` asks for, print what to do next, and return the exit status.
 
-    Raises MistakesError for an unknown kind, or a folder that is not empty or cannot be written.
+    Raises ConfigError for an unknown kind, or a folder that is not empty or cannot be written.
     """
     asked = config["init"]
-    mistakes = list(_mistakes(asked))
-    if mistakes:
-        raise MistakesError(mistakes)
+    errors = list(_errors(asked))
+    if errors:
+        raise ConfigError(errors)
     target = Path(asked["dir"]).expanduser()
     try:
         written = list(_written(FOLDER / asked["kind"], target))
     except OSError as error:
         if target.is_dir():
             shutil.rmtree(target, ignore_errors=True)  # else what was just written would block the next try
-        raise MistakesError([f"init.dir={asked['dir']} cannot be written: {error.strerror}"]) from error
+        raise ConfigError([f"init.dir={asked['dir']} cannot be written: {error.strerror}"]) from error
     for file in written:
         print(file)
     print(f"\nnext: cd {target} && python -m orchestrator -cd conf sweep=mine mode=plan    (README.md has the rest)")
@@ -51,7 +51,7 @@ def _written(template: Path, target: Path) -> Iterator[Path]:
         yield file
 
 
-def _mistakes(asked: Mapping[str, Any]) -> list[str]:
+def _errors(asked: Mapping[str, Any]) -> list[str]:
     found = []
     if asked["kind"] not in kinds():
         found.append(unknown("init.kind", asked["kind"], kinds()))

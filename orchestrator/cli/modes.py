@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -26,7 +26,7 @@ def _run(configured: ConfiguredSweep) -> int:
     try:
         return driver.run(configured.request, configured.asked(), configured.trials_on, console, configured.secrets)
     except LockedError as error:
-        raise MistakesError([str(error)]) from error
+        raise ConfigError([str(error)]) from error
     except NotStartedError as error:  # no trial has run; the same command may be repeated
         print(error, file=sys.stderr)
         return 1
@@ -113,7 +113,7 @@ MODES: Mapping[str, Callable[[ConfiguredSweep], int]] = {
     "predict": _predict,
     "compare": _compare,
 }
-"""Functions by mode; each returns the exit status, and raises MistakesError for a request it cannot carry out."""
+"""Functions by mode; each returns the exit status, and raises ConfigError for a request it cannot carry out."""
 
 
 def _init(config: Mapping[str, Any]) -> int:

@@ -10,19 +10,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.schema import OF_REQUEST, value_mistakes
+from orchestrator.cli.schema import OF_REQUEST, value_errors
 from orchestrator.config.compose import Composition, CompositionError
-from orchestrator.config.published import published_mistakes
+from orchestrator.config.published import published_errors
 from orchestrator.config.request import PHASES, value_at
 from orchestrator.decision.claims import Claim, Claimed
 from orchestrator.decision.recommendation import NO_OBJECTIVE
-from orchestrator.plan.search import search_mistakes
+from orchestrator.plan.search import search_errors
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.cloud import is_uri, uri_mistakes
-from orchestrator.trackers.tracking import tracker_mistakes
+from orchestrator.store.cloud import is_uri, uri_errors
+from orchestrator.trackers.tracking import tracker_errors
 from sweeps.axes import Axes
-from sweeps.errors import MistakesError, nearest, unknown
-from sweeps.rerun import form_mistakes
+from sweeps.errors import ConfigError, nearest, unknown
+from sweeps.rerun import form_errors
 from sweeps.sweep import STANDARD_AXES
 
 if TYPE_CHECKING:
@@ -33,32 +33,32 @@ _SOME_CLUSTER = Node(name="cluster", cpus=1024, gpus=64)
 
 
 def composed(overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> Composition:
-    """Compose the config. Raises MistakesError, which also lists mistakes in the overrides that do compose."""
+    """Compose the config. Raises ConfigError, which also lists mistakes in the overrides that do compose."""
     try:
         return Composition(overrides, sections)
     except CompositionError as error:
-        raise MistakesError([*error.mistakes, *_further(error, sections)]) from None
+        raise ConfigError([*error.errors, *_further(error, sections)]) from None
 
 
 def checked(composition: Composition) -> ConfiguredSweep:
-    """Check the sweep as far as possible before anything is started. Raises MistakesError."""
+    """Check the sweep as far as possible before anything is started. Raises ConfigError."""
     from orchestrator.backends.choose import known_nodes
     from orchestrator.cli.configured_sweep import ConfiguredSweep
-    from orchestrator.cli.schema import key_mistakes  # imported here so that --help stays quick
+    from orchestrator.cli.schema import key_errors  # imported here so that --help stays quick
     from orchestrator.config.request import READING
     from orchestrator.telemetry.cpu import this_machine
 
     configured = ConfiguredSweep(composition)
     config, request = configured.config, configured.request
-    mistakes = [*key_mistakes(config), *request_mistakes(config, request.sweep.axes)]
+    errors = [*key_errors(config), *request_errors(config, request.sweep.axes)]
     if request.mode not in READING:
         try:
             nodes = _SOME_CLUSTER if request.cluster.address else this_machine()
             configured.trials_on((nodes,), guessed=known_nodes(request) is None)
-        except MistakesError as error:
-            mistakes += error.mistakes
-    if mistakes:
-        raise MistakesError(mistakes)
+        except ConfigError as error:
+            errors += error.errors
+    if errors:
+        raise ConfigError(errors)
     return configured
 
 
@@ -67,25 +67,25 @@ def _further(error: CompositionError, sections: Mapping[str, Mapping[str, Any]] 
         return
     try:
         checked(Composition(error.fitting, sections))
-    except MistakesError as further:
-        yield from (each for each in further.mistakes if not error.is_due_to_them(each))
+    except ConfigError as further:
+        yield from (each for each in further.errors if not error.is_due_to_them(each))
 
 
 _OF_CELLS = ("device", "lr", "scaling", "status")
 """Columns that tell cells apart without being an axis."""
 
 
-def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield a line for each wrong value and each pair of values that contradict one another."""
-    yield from value_mistakes(config, {"mode": (*MODES, *WITHOUT_SWEEP), **OF_REQUEST})
-    yield from form_mistakes(config["rerun"])
+    yield from value_errors(config, {"mode": (*MODES, *WITHOUT_SWEEP), **OF_REQUEST})
+    yield from form_errors(config["rerun"])
     name = config["sweep"].get("name")
     if not isinstance(name, str) or not _is_folder_name(name):
         yield f"sweep.name must be a plain folder name of at most 100 characters, not {name!r}"
     if not config["results_dir"]:
         yield "results_dir must be a folder or a URI, not empty: results_dir=. is the current one"
     if is_uri(str(config["results_dir"])):
-        yield from uri_mistakes(config["results_dir"])
+        yield from uri_errors(config["results_dir"])
     if is_uri(str(config["local_results_dir"])):
         yield f"local_results_dir must be a folder, not {config['local_results_dir']!r}"
     yield from _predict(config)
@@ -94,18 +94,18 @@ def request_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
         yield "backend=inprocess uses no cluster: remove cluster.address"
     if config["sweep"]["phases"] not in (None, list(PHASES)):
         yield f"sweep.phases must be null or [probe, train], not {config['sweep']['phases']!r}"
-    yield from search_mistakes(config["sweep"])
+    yield from search_errors(config["sweep"])
     yield from _without_objective(config)
     yield from _early_stop(config)
     if value_at(config, "sweep.budget.cost") is not None and value_at(config, "report.price_per_gpu_hour") is None:
         yield "sweep.budget.cost needs report.price_per_gpu_hour"
     yield from _gpu_type(config, axes)
     yield from _labels(config)
-    yield from tracker_mistakes(config.get("tracker") or {})
+    yield from tracker_errors(config.get("tracker") or {})
     yield from _tune(config)
     yield from _baseline(config["sweep"]["baseline"], axes)
     if value_at(config, "sweep.published") is not None:
-        yield from published_mistakes(config["sweep"]["published"])
+        yield from published_errors(config["sweep"]["published"])
 
 
 def _is_folder_name(name: str) -> bool:

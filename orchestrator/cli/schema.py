@@ -97,7 +97,7 @@ OF_SETUP: Values = {
 """Keys that say what a trial is."""
 
 
-def value_mistakes(config: Mapping[str, Any], values: Values) -> Iterator[str]:
+def value_errors(config: Mapping[str, Any], values: Values) -> Iterator[str]:
     """Yield a line for every key whose value is not allowed."""
     for key, valid in values.items():
         value = value_at(config, key)
@@ -128,7 +128,7 @@ _BOUNDS: Mapping[str, Number] = {
 """Ranges of numbers (and of each in a list) of shipped optimizers and schedules; outside them training cannot work."""
 
 
-def type_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+def type_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for each value of another type or size than those in the shipped configs: a word for a number.
 
     Checks only shipped models, data sets, optimizers and schedules: what the user's own accept is not known here.
@@ -193,7 +193,7 @@ _FREE = ("sweep.axes",)
 """Sections with keys of the user's choice; sections shipped empty (`cluster.labels`) are free as well."""
 
 
-def key_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+def key_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every key that is not in the shipped config.
 
     Other sections belong to the trainable: their names are mistakes only if they resemble a shipped one.
@@ -206,7 +206,7 @@ def key_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"there is no section {section!r}{meant}"
 
 
-def shape_mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+def shape_errors(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every value that should be a section, a list, or true or false, and is not."""
     for section, shipped in _shipped_key_checks().items():
         if section in config and section != "defaults":

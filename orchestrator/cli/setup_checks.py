@@ -9,7 +9,7 @@ import pkgutil
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from orchestrator.cli.schema import OF_SETUP, value_mistakes
+from orchestrator.cli.schema import OF_SETUP, value_errors
 from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS, value_at
 from orchestrator.config.trust import UNSET
 from orchestrator.decision.recommendation import NO_OBJECTIVE
@@ -20,7 +20,7 @@ from sweeps.probe import PROBE, REPETITION
 from sweeps.trial import TrialSpec
 
 
-def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
+def axis_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     """Yield a line for each mistake in the form of the sweep section, before the axes themselves are read."""
     for entry in config["sweep"]["exclude"]:
         if not isinstance(entry, Mapping):
@@ -37,9 +37,9 @@ def axis_mistakes(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
             yield unknown("lr_rule", rule, RULES)
 
 
-def setup_mistakes(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
+def setup_errors(config: Mapping[str, Any], *, runs_checks: bool = True) -> Iterator[str]:
     """Yield a line for each mistake in what a trial is; with `runs_checks`, also those the trainable's code finds."""
-    yield from value_mistakes(config, OF_SETUP)
+    yield from value_errors(config, OF_SETUP)
     yield from _budget(config)
     yield from _stand_ins(config)
     target = value_at(config, "trainable._target_")
@@ -93,7 +93,7 @@ def _stand_ins(config: Mapping[str, Any]) -> Iterator[str]:
             yield f"trainable.{key} must say by section what is different, {{budget: {{epochs: 2}}}}, not {changes!r}"
 
 
-def baseline_mistakes(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+def baseline_errors(baseline: Any, points: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield a line if the baseline has known axes but is not a cell of the grid."""
     if not isinstance(baseline, Mapping):
         return

@@ -28,7 +28,7 @@ from orchestrator.config.request import IDENTIFYING, OWN_SECTIONS
 from orchestrator.config.search_path import Groups, is_search_path, primary, primary_arguments, shadowed
 from orchestrator.store.secrets import Secrets
 from sweeps.axes import Axes, flat
-from sweeps.errors import MistakesError, nearest, unknown
+from sweeps.errors import ConfigError, nearest, unknown
 from sweeps.sweep import MOST_TRIALS, STANDARD_AXES
 
 WRONG = (HydraException, OmegaConfBaseException, yaml.YAMLError, ValueError, OSError)
@@ -46,7 +46,7 @@ def resolved(config: DictConfig) -> dict[str, Any]:
     return cast(dict[str, Any], OmegaConf.to_container(config, resolve=True))
 
 
-class CompositionError(MistakesError):
+class CompositionError(ConfigError):
     """Overrides that do not fit; `fitting` are the others, which may contain other mistakes."""
 
     def __init__(self, error: Exception, overrides: Sequence[str], groups: Groups) -> None:
@@ -56,9 +56,9 @@ class CompositionError(MistakesError):
         self.fitting = tuple(override for override in overrides if override not in unfit)
         self._unfit = [override.lstrip("+~").partition("=")[0] for override in unfit]
 
-    def is_due_to_them(self, mistake: str) -> bool:
+    def is_due_to_them(self, message: str) -> bool:
         """Whether a mistake in the rest may be a consequence of these overrides missing."""
-        return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", mistake) for key in self._unfit)
+        return any(re.search(rf"\b{re.escape(key.rpartition('.')[2])}\b", message) for key in self._unfit)
 
 
 def _misfits(overrides: Sequence[str], groups: Groups) -> Iterator[tuple[str, str]]:
@@ -248,7 +248,7 @@ class Composition:
     """A composed config, and its variants for the sweep's config axes."""
 
     def __init__(self, overrides: Sequence[str], sections: Mapping[str, Mapping[str, Any]] | None = None) -> None:
-        """Raises MistakesError with a line for every override that does not fit; `sections` replace whole ones."""
+        """Raises ConfigError with a line for every override that does not fit; `sections` replace whole ones."""
         self._sections = dict(sections or {})
         self._overrides = list(overrides)
         self.groups = Groups(self._overrides)
@@ -256,7 +256,7 @@ class Composition:
             self._config = self._composed([], {})
             self.config = resolved(self._config)
             """The resolved config as plain values."""
-        except MistakesError:
+        except ConfigError:
             raise
         except WRONG as error:
             raise CompositionError(error, self._overrides, self.groups) from None
@@ -284,8 +284,8 @@ class Composition:
 
     def _composed(self, further: Sequence[str], chosen: Mapping[str, Any]) -> DictConfig:
         config = compose(primary(), [*self._overrides, *further], return_hydra_config=True)
-        if mistakes := list(shadowed(config.hydra)):
-            raise MistakesError(mistakes)
+        if errors := list(shadowed(config.hydra)):
+            raise ConfigError(errors)
         with open_dict(config):
             del config["hydra"]
             for name, section in self._sections.items():
@@ -294,19 +294,19 @@ class Composition:
         return config
 
     def variant(self, config_axes: Mapping[str, Any]) -> dict[str, Any]:
-        """The resolved config with these keys and groups set. Raises MistakesError for any that do not exist."""
+        """The resolved config with these keys and groups set. Raises ConfigError for any that do not exist."""
         choices = {axis: value for axis, value in config_axes.items() if axis in self.groups.names}
         chosen = [f"{group}={choice}" for group, choice in choices.items()]
         for group, choice in choices.items():
             options = self.groups.options(group)
             if choice not in options:
-                raise MistakesError([unknown(f"choice on axis {group}:", choice, options)])
+                raise ConfigError([unknown(f"choice on axis {group}:", choice, options)])
         try:
             config = self._composed(chosen, choices) if chosen else self._config.copy()
-        except MistakesError:
+        except ConfigError:
             raise
         except WRONG as error:
-            raise MistakesError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
+            raise ConfigError([f"with {', '.join(chosen)}: {one_line(error)}"]) from None
         keys = {axis: value for axis, value in config_axes.items() if axis not in choices}
         for key, value in with_alternatives(keys).items():
             try:
@@ -314,12 +314,12 @@ class Composition:
             except OmegaConfBaseException:
                 dotted = (each for each in dotted_keys(self.config) if not each.startswith("sweep."))
                 known = [*dotted, *self.groups.names, *STANDARD_AXES]
-                raise MistakesError([f"axis {key!r} is not a config key or group{nearest(key, known)}"]) from None
+                raise ConfigError([f"axis {key!r} is not a config key or group{nearest(key, known)}"]) from None
         return resolved(config)
 
 
 def axes_of(given: Mapping[str, Any]) -> Axes:
-    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises MistakesError.
+    """The axes that are not null as lists of values; only `gpus` may also be the word `auto`. Raises ConfigError.
 
     An axis written as nested keys (`+sweep.axes.optimizer.lr=[.1,.2]`) goes by its dotted name.
     """
@@ -337,7 +337,7 @@ def _axis_values(axis: str, given: Any) -> Any:
     try:
         override = OverridesParser.create().parse_override(f"{axis}={given}")
     except HydraException as error:
-        raise MistakesError([f"sweep.axes.{axis}={given!r}: {one_line(error)}"]) from None
+        raise ConfigError([f"sweep.axes.{axis}={given!r}: {one_line(error)}"]) from None
     if not override.is_sweep_override():
         return _as_list(override.value())
     return list(itertools.islice(override.sweep_iterator(), MOST_TRIALS + 1))  # 'range(0,1e12)' would exhaust memory

@@ -49,7 +49,7 @@ def is_installed(path: Path) -> bool:
     return bool({"site-packages", "dist-packages"} & set(path.parts))
 
 
-def import_mistakes(names: Iterable[str], *, installed: bool) -> Iterator[str]:
+def import_errors(names: Iterable[str], *, installed: bool) -> Iterator[str]:
     """Yield a line for each reason why a `package.module:name` cannot be imported.
 
     These are syntax errors and, with `installed` (this machine will import the code), missing modules. Only statements

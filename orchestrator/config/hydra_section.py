@@ -14,25 +14,25 @@ from omegaconf import OmegaConf
 
 from orchestrator.config.compose import WRONG, one_line
 from orchestrator.config.search_path import primary
-from orchestrator.config.trust import KEY, hydra_mistakes
+from orchestrator.config.trust import KEY, hydra_errors
 from orchestrator.store.secrets import Secrets
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 _PARTS = ("launcher", "sweeper", "callbacks", "job_logging", "hydra_logging", "run")
 
 
 def check_hydra(overrides: Sequence[str], *, results_dir: Path | None = None) -> dict[str, Any]:
-    """Return Hydra's own part of the config. Raises MistakesError if anything in it is not trusted.
+    """Return Hydra's own part of the config. Raises ConfigError if anything in it is not trusted.
 
     Given `results_dir`, the sweep's output, also if that folder or Hydra's own output folder is not writable.
     """
     config = _section(overrides)
-    mistakes = list(hydra_mistakes(config, _trusted(overrides)))
+    errors = list(hydra_errors(config, _trusted(overrides)))
     if results_dir:
-        mistakes += _output_mistakes(config["run"]["dir"])
-        mistakes += [f"results_dir: {reason}" for reason in [_why_not_made(results_dir)] if reason]
-    if mistakes:
-        raise MistakesError(mistakes)
+        errors += _output_errors(config["run"]["dir"])
+        errors += [f"results_dir: {reason}" for reason in [_why_not_made(results_dir)] if reason]
+    if errors:
+        raise ConfigError(errors)
     return config
 
 
@@ -41,10 +41,10 @@ def _section(overrides: Sequence[str]) -> dict[str, Any]:
         hydra = compose(primary(), list(overrides), return_hydra_config=True).hydra
         return {part: OmegaConf.to_container(hydra[part], resolve=False) for part in _PARTS if hydra.get(part)}
     except WRONG as error:
-        raise MistakesError([one_line(error)]) from None
+        raise ConfigError([one_line(error)]) from None
 
 
-def _output_mistakes(pattern: str) -> Iterator[str]:
+def _output_errors(pattern: str) -> Iterator[str]:
     """Check Hydra's output folder, as far as its name is known: `outputs/${now:%Y-%m-%d}`."""
     if reason := _why_not_made(Path(pattern.partition("${")[0])):
         yield f"{reason}, where Hydra keeps its log: set hydra.run.dir=FOLDER to put it elsewhere"

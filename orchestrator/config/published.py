@@ -59,7 +59,7 @@ class Published:
         return Published(source=config["source"], columns=columns, rows=rows)
 
 
-def published_mistakes(config: Any) -> Iterator[str]:
+def published_errors(config: Any) -> Iterator[str]:
     """Yield a line for everything that is wrong with the table in `sweep.published`."""
     if not isinstance(config, Mapping) or set(config) != {"source", "columns", "rows"}:
         yield "sweep.published needs source, columns and rows"

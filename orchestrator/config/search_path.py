@@ -19,7 +19,7 @@ from hydra.core.global_hydra import GlobalHydra
 from hydra.core.object_type import ObjectType
 from omegaconf import DictConfig
 
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 PRIMARY = "config"
 """The name of the shipped primary config, from which everything is composed unless the user has their own."""
@@ -78,13 +78,13 @@ def folders(overrides: Sequence[str]) -> list[Path]:
 def with_search_path(overrides: Sequence[str], folder: str | None) -> list[str]:
     """The overrides with one more config folder, merged into one search path because Hydra accepts only one.
 
-    Raises MistakesError for missing folders, for which Hydra only warns.
+    Raises ConfigError for missing folders, for which Hydra only warns.
     """
     missing = [f"hydra.searchpath: {place}" for place in folders(overrides) if not place.is_dir()]
     if folder is not None and not Path(folder).is_dir():
         missing.append(f"-cd {folder}")
     if missing:
-        raise MistakesError([f"{each}: there is no such config folder" for each in missing])
+        raise ConfigError([f"{each}: there is no such config folder" for each in missing])
     if folder is None:
         return list(overrides)
     others = [override for override in overrides if not is_search_path(override)]

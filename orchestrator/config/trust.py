@@ -34,7 +34,7 @@ def registered(shipped: Path) -> frozenset[str]:
     return frozenset(name for file in shipped.glob("trainable/*.yaml") for name in _SHIPPED.findall(file.read_text()))
 
 
-def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped: Path) -> Iterator[str]:
+def trust_errors(config: Mapping[str, Any], arguments: Sequence[str], shipped: Path) -> Iterator[str]:
     """Yield a line for every name in a resolved config that would be run as code and is not trusted."""
     listed = config.get(KEY) or []
     if not isinstance(listed, list) or not all(isinstance(each, str) and _MODULE.fullmatch(each) for each in listed):
@@ -56,7 +56,7 @@ def trust_mistakes(config: Mapping[str, Any], arguments: Sequence[str], shipped:
             yield f"{key}={name!r}: {module!r} is not trusted to be run; if it is your own code, add {KEY}=[{top}]"
 
 
-def hydra_mistakes(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
+def hydra_errors(hydra: Mapping[str, Any], trusted: Sequence[str] = ()) -> Iterator[str]:
     """Yield a line for everything in Hydra's own config that would make it run untrusted code.
 
     `trusted` lists modules trusted on the command line: a sweeper plugin, or the user's callbacks.

@@ -101,8 +101,8 @@ def accuracy_differences(contest: Contest) -> Means:
     error = np.sqrt(own.error**2 + own.error[base] ** 2)
     differences = Moments.of(accuracy - accuracy[base])
     # Two rules may describe the same training, as all do at the reference batch: equal figures for every seed.
-    twins = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
-    itself = twins | (np.arange(len(accuracy)) == base)
+    equivalent_cells = (differences.n >= 2) & (differences.mean == 0) & (differences.variance == 0)
+    itself = equivalent_cells | (np.arange(len(accuracy)) == base)
     return Means(
         point=own.point - own.point[base],
         n=np.minimum(own.n, own.n[base]),

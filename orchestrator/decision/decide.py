@@ -32,9 +32,9 @@ from orchestrator.decision.explain import (
     nothing,
     reasons,
     recommended,
+    sensitivity,
     why_not,
     without_objective,
-    would_change,
 )
 from orchestrator.decision.recommendation import (
     FEWEST_SEEDS,
@@ -424,7 +424,7 @@ def _with_reasons(outcome: Recommendation, found: Contenders, chosen: int, terms
         p_within_margin=float(found.choice.p_within[chosen]),
         behind=math.nan if len(found.candidates) == 1 else found.choice.behind,
         reasons=tuple(reasons(found)),
-        would_change=(*would_change(found, chosen), *unsettled(found, chosen)),
+        sensitivity=(*sensitivity(found, chosen), *unsettled(found, chosen)),
         more_seeds=tuple(more_seeds(found, asked, needed)),
         commands=tuple(commands(found, asked, needed, terms)),
     )

@@ -302,7 +302,7 @@ _MOST = 3
 """Maximum number of lines of one kind."""
 
 
-def would_change(found: Contenders, chosen: int) -> Iterator[str]:
+def sensitivity(found: Contenders, chosen: int) -> Iterator[str]:
     """Lines on margins that would admit a better cell, cells that may prove better, and axes worth extending."""
     level, loss, choice = found.choice.log_objective.point, found.choice.accuracy_difference.point, found.choice
     better = [

@@ -129,7 +129,7 @@ class Recommendation:
     doubts: tuple[str, ...] = ()
     """What makes it provisional."""
     reasons: tuple[str, ...] = ()
-    would_change: tuple[str, ...] = ()
+    sensitivity: tuple[str, ...] = ()
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
     """Commands for the further seeds: one for all cells, unless seeds or axes differ."""

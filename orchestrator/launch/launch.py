@@ -9,7 +9,7 @@ from importlib import import_module
 from typing import Any
 
 from sweeps.axes import is_whole
-from sweeps.errors import MistakesError, unknown
+from sweeps.errors import ConfigError, unknown
 
 TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
@@ -56,11 +56,11 @@ class Launch:
 
 
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
-    """The file for `launch.target`. Raises MistakesError with everything that is missing for it."""
+    """The file for `launch.target`. Raises ConfigError with everything that is missing for it."""
     target, section = config["launch"]["target"], config["launch"]
-    mistakes = [*_mistakes(target, section), *_labels(target, config["cluster"]["labels"])]
-    if mistakes:
-        raise MistakesError(mistakes)
+    errors = [*_errors(target, section), *_labels(target, config["cluster"]["labels"])]
+    if errors:
+        raise ConfigError(errors)
     kept = [each for each in arguments if not each.lstrip("+").startswith(_OF_THIS_COMMAND)]
     types = config["cluster"]["gpu_type"]
     given = {key: value for key, value in section.items() if key != "target"}
@@ -86,7 +86,7 @@ _NEEDED: Mapping[str, Sequence[str]] = {
 }
 
 
-def _mistakes(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
+def _errors(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
     if target not in TARGETS:
         unset = f"launch.target is not set; valid: {', '.join(TARGETS)}"
         yield unset if target is None else unknown("launch.target", target, TARGETS)

@@ -28,7 +28,7 @@ from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.history import speed
 from orchestrator.store.record import Outcome, TrialRecord
 from sweeps.axes import is_number
-from sweeps.equivalence import twins
+from sweeps.equivalence import equivalent_cells
 from sweeps.lr_rule import plainness
 from sweeps.probe import probe_of
 from sweeps.status import Status
@@ -63,7 +63,7 @@ class Prospects:
     """The trained cells that the whole sweep may yet choose; empty once the choice is sure."""
     out: Mapping[str, Status] = field(default_factory=dict)
     """Cells that cannot be recommended because of how one of their seeds ended."""
-    twins: Mapping[str, str] = field(default_factory=dict)
+    equivalent_cells: Mapping[str, str] = field(default_factory=dict)
     """{cell: another one with the same training}; only one of the two is trained."""
 
     def bound(self, cell_id: str, seed: int) -> float | None:
@@ -97,7 +97,9 @@ class Prospects:
             trained=trained,
             answer="no cell is ok",
             out=out,
-            twins=twins(sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))),
+            equivalent_cells=equivalent_cells(
+                sorted(plain, key=lambda each: (each.cell_id != baseline, each.cell_id not in trained))
+            ),
         )
         ok = [record for record in known if record.cell_id not in out]
         ended = {record.trial_id for record in known}
@@ -186,7 +188,7 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
     the best one so far, the fastest first, speed by speed; then, seed by seed, the cells that the whole sweep may yet
     choose. Of cells whose training is the same, as that of all rules is at the reference batch, one is asked for.
     """
-    waiting = [trial for trial in waiting if trial.cell_id not in prospects.twins]
+    waiting = [trial for trial in waiting if trial.cell_id not in prospects.equivalent_cells]
     base = [trial for trial in waiting if trial.cell_id == prospects.baseline]
     if base:
         return base
@@ -198,7 +200,7 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
 
 def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
     """The end of a trial that would change nothing."""
-    if trial.cell_id in prospects.twins:
+    if trial.cell_id in prospects.equivalent_cells:
         why = "the same training as that of a cell with a plainer rule or rate; see"
     elif trial.cell_id in prospects.out:
         why = f"a seed of this cell ended as {prospects.out[trial.cell_id]}, and so it cannot be"

@@ -21,7 +21,7 @@ from orchestrator.store.history import Durations, changed, ends_under, has_answe
 from orchestrator.store.journal import replay, terminal
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.rerun import NO_RERUN, Rerun
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -100,7 +100,7 @@ def _share(status: Status, figures: Mapping[str, Any]) -> float:
 
 
 TrialsOn = Callable[[Sequence[Node]], list[TrialSpec]]
-"""Expands the sweep for these nodes; MistakesError if it cannot."""
+"""Expands the sweep for these nodes; ConfigError if it cannot."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,14 +139,16 @@ class Plan:
         ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
         named = rerun.pointed_at(ordered)
         ids = {trial.trial_id for trial in ordered}
-        standing = {key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)}
+        effective_records = {
+            key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)
+        }
         reasons = {gang: why_infeasible(gang, nodes) for gang in {trial.gang for trial in ordered}}
-        without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in standing)
+        without = (trial for trial in ordered if reasons[trial.gang] and trial.trial_id not in effective_records)
         infeasible = {trial.trial_id: reasons[trial.gang] for trial in without}
-        may = ids - {*standing, *infeasible}
+        may = ids - {*effective_records, *infeasible}
         return Plan(
             trials=ordered,
-            finished=standing,
+            finished=effective_records,
             infeasible=infeasible,
             nodes=nodes,
             durations=durations,
@@ -188,14 +190,14 @@ class Plan:
 def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> Plan:
     """What would run now, starting nothing and writing nothing; only a cluster is asked what it has.
 
-    Raises MistakesError where `results_dir` cannot be read.
+    Raises ConfigError where `results_dir` cannot be read.
     """
     nodes = _nodes(request)
     journal = Layout(request.results_dir).journal
     try:
         records = replay(journal).records if journal.exists() else ()
     except OSError as error:
-        raise MistakesError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
+        raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
     ends, seed_by_seed = ends_under(records, asked), selection.limit.is_set
     planned = Plan.of(trials_on(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)

@@ -10,7 +10,7 @@ from typing import Any
 
 from orchestrator.plan.plan import Plan
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.simulation import Stay
+from orchestrator.schedule.simulation import ScheduledTrial
 from orchestrator.text.figures import counted, suited
 from sweeps.axes import is_number
 from sweeps.identity import SHOWN
@@ -101,7 +101,7 @@ def _row(plan: Plan, trial: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _names(plan: Plan, stay: Stay) -> list[str]:
+def _names(plan: Plan, stay: ScheduledTrial) -> list[str]:
     return list(dict.fromkeys(plan.nodes[number].name for number in stay.placement.nodes))
 
 

@@ -23,7 +23,7 @@ NextPoints = Callable[..., list[tuple[int, ...]]]
 SEARCHES = ("optuna", "tune")
 
 
-def search_mistakes(sweep: Mapping[str, Any]) -> Iterator[str]:
+def search_errors(sweep: Mapping[str, Any]) -> Iterator[str]:
     """A line for every mistake in `sweep.search` and the keys that belong to it."""
     if sweep["search"] is None:
         return

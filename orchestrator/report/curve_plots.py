@@ -21,7 +21,7 @@ from orchestrator.report.plot import (
     MOST_SERIES,
     Axis,
     Panel,
-    Picture,
+    Plot,
     Series,
     epoch_axis,
     fewer,
@@ -42,12 +42,12 @@ MOST_POINTS = 200
 _DRAWN = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
 
 
-def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Picture:
+def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plot:
     """Training loss against epochs, a line a cell: the median of its seeds, and the range they span.
 
     Where lines are few all of them are in one panel, for there it shows how far they are apart.
     """
-    picture = Picture(
+    plot = Plot(
         name="loss",
         title="Loss curves",
         about="Training loss after each epoch, one line per cell: the median over its seeds. The band shows the range"
@@ -61,7 +61,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     facets = [*differing, "lr_rule", "gpus"]
     ordered = in_order(cells[cells["cell_id"].isin(by_cell["cell_id"].unique())], [*facets, colour])
     if ordered.empty:
-        return picture
+        return plot
     together = len(ordered) <= MOST_SERIES
     if together:
         colour, facets = "cell", []
@@ -77,7 +77,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Pic
     names = {row["cell_id"]: name(row, differing) for row in drawn.to_dict("records")}
     data = points.assign(cell=points["cell_id"].map(names))
     return replace(
-        picture,
+        plot,
         x=epoch_axis(points["epoch"].tolist()),
         y=loss_axis(points),
         legend=tuple(legend.values()),
@@ -227,10 +227,10 @@ def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str
     return [(str(ok[cell_id]), cell_id) for cell_id in known if cell_id in kept]
 
 
-def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Picture:
+def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
     """Of GPUs as a share of time; where there are none, of the processors, in cores."""
     on_gpu = any(_has(each, "gpu_util") for each in samples)
-    picture = Picture(
+    plot = Plot(
         name="utilisation",
         title="GPU utilisation" if on_gpu else "Utilisation",
         about="How busy each device was during one trial of the cell, from start to end."
@@ -239,12 +239,12 @@ def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Picture:
         y=Axis(label="GPU busy", percent=True, lo=0, hi=1.08) if on_gpu else Axis(label="cores busy", lo=0),
         absent=_UNSAMPLED,
     )
-    return _over_time(picture, cells, samples, "gpu_util" if on_gpu else "cpu_util")
+    return _over_time(plot, cells, samples, "gpu_util" if on_gpu else "cpu_util")
 
 
-def power(cells: pd.DataFrame, samples: Sequence[Samples]) -> Picture:
+def power(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
     """Of each GPU."""
-    picture = Picture(
+    plot = Plot(
         name="power",
         title="Power",
         about="Power drawn by each device during one trial of the cell, from start to end.",
@@ -252,26 +252,24 @@ def power(cells: pd.DataFrame, samples: Sequence[Samples]) -> Picture:
         y=Axis(label="power [W]", lo=0),
         absent="Not measured: no device reported its power.",
     )
-    return _over_time(picture, cells, samples, "power_w")
+    return _over_time(plot, cells, samples, "power_w")
 
 
 def _has(samples: Samples, column: str) -> bool:
     return column in samples.frame and bool(samples.frame[column].notna().any())
 
 
-def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples], column: str) -> Picture:
+def _over_time(plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], column: str) -> Plot:
     measured = [each for each in samples if _has(each, column)]
     if not measured:
-        return picture
+        return plot
     differing = varying(cells)
     drawn = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
     labels = short_names(drawn.to_dict("records"), differing)
     names = dict(zip(drawn["cell_id"], map(one_line, labels), strict=True))
     legend: dict[str, int] = {}
     panels = [
-        Panel(
-            title=names.get(each.cell_id, each.cell_id), series=_series_telemetry_pictures(each.frame, column, legend)
-        )
+        Panel(title=names.get(each.cell_id, each.cell_id), series=_series_telemetry_plots(each.frame, column, legend))
         for each in measured
     ]
     rows = pd.concat([each.frame.assign(cell=names.get(each.cell_id, each.cell_id)) for each in measured])
@@ -280,7 +278,7 @@ def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples]
     if any(each.frame[["rank", "device"]].drop_duplicates().shape[0] > MOST_SERIES for each in measured):
         remarks.append(f"For cells with more devices, the first {MOST_SERIES} are drawn.")
     return replace(
-        picture,
+        plot,
         legend=tuple(legend),
         panels=panels,
         remarks=remarks,
@@ -288,7 +286,7 @@ def _over_time(picture: Picture, cells: pd.DataFrame, samples: Sequence[Samples]
     )
 
 
-def _series_telemetry_pictures(frame: pd.DataFrame, column: str, legend: dict[str, int]) -> list[Series]:
+def _series_telemetry_plots(frame: pd.DataFrame, column: str, legend: dict[str, int]) -> list[Series]:
     """A line for each device, in the order of the ranks; the legend grows by those it has not yet."""
     found = []
     measured = frame[frame[column].notna()]

@@ -22,9 +22,9 @@ from orchestrator.report.html import (
     trial_table,
 )
 from orchestrator.report.markdown import document, provenance, trained
-from orchestrator.report.matplotlib import picture_files
-from orchestrator.report.plot import Picture
-from orchestrator.report.plots import cell_pictures, memory, why_not_linear
+from orchestrator.report.matplotlib import plot_files
+from orchestrator.report.plot import Plot
+from orchestrator.report.plots import cell_plots, memory, why_not_linear
 from orchestrator.report.report_data import ReportData
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.history import Finding
@@ -43,10 +43,10 @@ def write_report(data: ReportData, layout: Layout, decision: str = "") -> tuple[
     """
     found, unsound = _samples(data, layout)
     data = replace(data, findings=[*data.findings, *unsound])
-    pictures = pictures_of(data, found)
-    write_whole(layout.page, rendered(page_of(data, pictures)).encode(errors="replace"))
-    write_whole(layout.document, document(data, pictures, decision).encode(errors="replace"))
-    return unsound, [layout.page, layout.document, *_picture_files(pictures, layout)]
+    plots = plots_of(data, found)
+    write_whole(layout.page, rendered(page_of(data, plots)).encode(errors="replace"))
+    write_whole(layout.document, document(data, plots, decision).encode(errors="replace"))
+    return unsound, [layout.page, layout.document, *_plot_files(plots, layout)]
 
 
 def _samples(data: ReportData, layout: Layout) -> tuple[list[Samples], list[Finding]]:
@@ -57,10 +57,10 @@ def _samples(data: ReportData, layout: Layout) -> tuple[list[Samples], list[Find
     return drawn, [*damaged(layout, data.trials["trial_id"]), *unsound]
 
 
-def pictures_of(data: ReportData, drawn: Sequence[Samples]) -> list[Picture]:
+def plots_of(data: ReportData, drawn: Sequence[Samples]) -> list[Plot]:
     """Every picture of the report, in its order; those that cannot be drawn say why."""
     return [
-        *cell_pictures(data.cells),
+        *cell_plots(data.cells),
         loss(data.cells, data.trials, data.curves),
         utilisation(data.cells, drawn),
         power(data.cells, drawn),
@@ -69,7 +69,7 @@ def pictures_of(data: ReportData, drawn: Sequence[Samples]) -> list[Picture]:
     ]
 
 
-def page_of(data: ReportData, pictures: Sequence[Picture]) -> Page:
+def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
     """What the page shows."""
     found = data.recommendation
     hidden = ("command", "arguments")
@@ -86,7 +86,7 @@ def page_of(data: ReportData, pictures: Sequence[Picture]) -> Page:
         front=_words(front) if found and (front := front_table(found)) else None,
         claims=[_words(table) for table in data.further if table.name == "claims"],
         findings=data.findings,
-        pictures=pictures,
+        plots=plots,
         further=[_words(table) for table in data.further if table.name != "claims"],
         cells=cell_table(data.cells),
         trials=trial_table(data.trials, data.cells),
@@ -129,14 +129,14 @@ def _seeds(cells: pd.DataFrame) -> str:
     return f"{most} seed{'s' if most > 1 else ''} each" if fewest == most else f"{fewest} to {most} seeds each"
 
 
-def _picture_files(pictures: Sequence[Picture], layout: Layout) -> list[Path]:
+def _plot_files(plots: Sequence[Plot], layout: Layout) -> list[Path]:
     """The files of what is drawn; those of what is not drawn any more would tell of another sweep, and go."""
-    make_directory(layout.pictures)
+    make_directory(layout.plots)
     written = []
-    for picture in pictures:
-        contents = {".csv": csv_bytes(picture.data), **picture_files(picture)} if picture.is_drawn else {}
+    for plot in plots:
+        contents = {".csv": csv_bytes(plot.data), **plot_files(plot)} if plot.is_drawn else {}
         for ending in _PICTURE_FILES:
-            path = layout.pictures / f"{picture.name}{ending}"
+            path = layout.plots / f"{plot.name}{ending}"
             if ending in contents:
                 write_whole(path, contents[ending])
                 written.append(path)

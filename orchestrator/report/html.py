@@ -29,7 +29,7 @@ from markupsafe import Markup
 from orchestrator.decision.recommendation import Recommendation, Setting
 from orchestrator.report import matplotlib
 from orchestrator.report.matplotlib import bars_svg, narrow_bars_svg, panel_svg, swatch_svg
-from orchestrator.report.plot import Panel, Picture, number, word
+from orchestrator.report.plot import Panel, Plot, number, word
 from orchestrator.report.svg import StyleSheet, inlined
 from orchestrator.store.history import Finding
 from orchestrator.text import figures
@@ -179,7 +179,7 @@ class Page:
     front: Words | None
     claims: Sequence[Words]
     findings: Sequence[Finding]
-    pictures: Sequence[Picture]
+    plots: Sequence[Plot]
     further: Sequence[Words]
     """Behind the tables."""
     cells: SortableTable
@@ -195,7 +195,7 @@ class Page:
 class _Shown:
     """A picture as the template has it."""
 
-    picture: Picture
+    plot: Plot
     legend: Sequence[tuple[Markup, str]]
     panels: Sequence[tuple[str, Markup]]
     csv: str
@@ -208,8 +208,8 @@ def rendered(page: Page) -> str:
         loader=FileSystemLoader(_HERE), autoescape=True, undefined=StrictUndefined, trim_blocks=False
     )
     sheet = StyleSheet()
-    shown = [_shown(picture, sheet) for picture in page.pictures if picture.is_drawn]
-    absent = [picture for picture in page.pictures if not picture.is_drawn]
+    shown = [_shown(plot, sheet) for plot in page.plots if plot.is_drawn]
+    absent = [plot for plot in page.plots if not plot.is_drawn]
     css = _css(environment, sheet)
     js = (_HERE / "page.js").read_text()
     values = {**vars(page), "pictures": shown, "absent": absent}
@@ -237,27 +237,25 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-def _shown(picture: Picture, sheet: StyleSheet) -> _Shown:
+def _shown(plot: Plot, sheet: StyleSheet) -> _Shown:
     signs = [
-        Markup(inlined(swatch_svg(picture, place), sheet, prefix=f"{picture.name}-l{place}", label="", tooltips={}))
-        for place in picture.looks
+        Markup(inlined(swatch_svg(plot, place), sheet, prefix=f"{plot.name}-l{place}", label="", tooltips={}))
+        for place in plot.looks
     ]
     return _Shown(
-        picture=picture,
-        legend=list(zip(signs, picture.legend, strict=True)),
-        panels=[_bars(picture, sheet)]
-        if picture.bars
-        else [_panel(picture, at, sheet) for at in range(len(picture.panels))],
-        csv=base64.b64encode(csv_bytes(picture.data, most=MOST_EMBEDDED_BYTES)).decode(),
+        plot=plot,
+        legend=list(zip(signs, plot.legend, strict=True)),
+        panels=[_bars(plot, sheet)] if plot.bars else [_panel(plot, at, sheet) for at in range(len(plot.panels))],
+        csv=base64.b64encode(csv_bytes(plot.data, most=MOST_EMBEDDED_BYTES)).decode(),
     )
 
 
-def _panel(picture: Picture, index: int, sheet: StyleSheet) -> tuple[str, Markup]:
-    panel = picture.panels[index]
-    label = ": ".join(filter(None, (picture.title, panel.title)))
-    svg = panel_svg(picture, panel)
+def _panel(plot: Plot, index: int, sheet: StyleSheet) -> tuple[str, Markup]:
+    panel = plot.panels[index]
+    label = ": ".join(filter(None, (plot.title, panel.title)))
+    svg = panel_svg(plot, panel)
     return panel.title, Markup(
-        inlined(svg, sheet, prefix=f"{picture.name}-{index}", label=label, tooltips=_tooltips(panel))
+        inlined(svg, sheet, prefix=f"{plot.name}-{index}", label=label, tooltips=_tooltips(panel))
     )
 
 
@@ -274,19 +272,19 @@ def _tooltips(panel: Panel) -> Mapping[str, Sequence[str]]:
     return tooltips
 
 
-def _bars(picture: Picture, sheet: StyleSheet) -> tuple[str, Markup]:
+def _bars(plot: Plot, sheet: StyleSheet) -> tuple[str, Markup]:
     """Drawn twice, for screens and for phones: the style sheet shows one of them."""
-    form = ".1%" if picture.x.percent else ".3g"
+    form = ".1%" if plot.x.percent else ".3g"
     tooltips = {
-        f"bar-{row}-{place}": [f"{bar.label}, {picture.legend[place]}: {part:{form}}"]
-        for row, bar in enumerate(picture.bars)
+        f"bar-{row}-{place}": [f"{bar.label}, {plot.legend[place]}: {part:{form}}"]
+        for row, bar in enumerate(plot.bars)
         for place, part in enumerate(bar.parts)
     }
-    drawn = {"wide": bars_svg(picture), "narrow": narrow_bars_svg(picture)}
+    drawn = {"wide": bars_svg(plot), "narrow": narrow_bars_svg(plot)}
     return "", Markup("").join(
         Markup('<div class="{}">{}</div>').format(
             name,
-            Markup(inlined(svg, sheet, prefix=f"{picture.name}-{name}", label=picture.title, tooltips=tooltips)),
+            Markup(inlined(svg, sheet, prefix=f"{plot.name}-{name}", label=plot.title, tooltips=tooltips)),
         )
         for name, svg in drawn.items()
     )

@@ -11,7 +11,7 @@ from typing import Any
 import pandas as pd
 
 from orchestrator.config.request import value_at
-from orchestrator.report.plot import Picture
+from orchestrator.report.plot import Plot
 from orchestrator.report.report_data import ReportData
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
@@ -70,15 +70,15 @@ _MOST = 50
 """Lines of a list; the tables hold all."""
 
 
-def document(data: ReportData, pictures: Sequence[Picture], decision: str) -> str:
+def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
     """The whole report; `decision` is the recommendation as Markdown, empty where there is none."""
     parts = [
         f"# Sweep report: {figures.plain(data.sweep)}",
         _demoted(decision),
         *_further(data, first=True),
         _findings(data),
-        *(_picture(picture) for picture in pictures if picture.is_drawn),
-        _absent([picture for picture in pictures if not picture.is_drawn]),
+        *(_plot(plot) for plot in plots if plot.is_drawn),
+        _absent([plot for plot in plots if not plot.is_drawn]),
         _demoted(speedup_markdown(data.cells)),
         _demoted(accuracy_markdown(data.cells)),
         *_further(data, first=False),
@@ -108,16 +108,16 @@ def _findings(data: ReportData) -> str:
     )
 
 
-def _picture(picture: Picture) -> str:
-    title = f"## {picture.title}"
-    remarks = [f"- {figures.plain(remark)}" for remark in picture.remarks]
-    image = f"![{picture.title}](report/{picture.name}.png)"
-    about = f"{figures.plain(picture.about)} Data: [{picture.name}.csv](report/{picture.name}.csv)."
+def _plot(plot: Plot) -> str:
+    title = f"## {plot.title}"
+    remarks = [f"- {figures.plain(remark)}" for remark in plot.remarks]
+    image = f"![{plot.title}](report/{plot.name}.png)"
+    about = f"{figures.plain(plot.about)} Data: [{plot.name}.csv](report/{plot.name}.csv)."
     return "\n".join([title, "", about, "", image, *(["", *remarks] if remarks else [])])
 
 
-def _absent(pictures: Sequence[Picture]) -> str:
-    lines = [f"- {picture.title}: {figures.plain(picture.absent)}" for picture in pictures]
+def _absent(plots: Sequence[Plot]) -> str:
+    lines = [f"- {plot.title}: {figures.plain(plot.absent)}" for plot in plots]
     return "\n".join(["## Not drawn", "", *lines]) if lines else ""
 
 

@@ -32,7 +32,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator, PercentFormatter
 
-from orchestrator.report.plot import Axis, Panel, Picture, Series
+from orchestrator.report.plot import Axis, Panel, Plot, Series
 
 SERIES = (
     ("#2160c4", "#6ca6ff"),
@@ -80,16 +80,16 @@ _MOST_MARKERS = 40
 """Curves of more points have no markers."""
 
 
-def draw_panel(axes: Axes, picture: Picture, panel: Panel) -> None:
+def draw_panel(axes: Axes, plot: Plot, panel: Panel) -> None:
     """A panel with its axes, without its title; each series is a group `series-<number>`."""
     for x, y in panel.guides:
         axes.plot(x, y, color=GUIDE[0], linewidth=1, dashes=(4, 3), zorder=1.5)
     for number, series in enumerate(panel.series):
         _draw_series(axes, series, number)
-    _set_axis(axes, "x", picture.x)
-    _set_axis(axes, "y", picture.y)
-    axes.set_xlabel(picture.x.label, labelpad=2)
-    axes.text(0, 1.025, picture.y.label, transform=axes.transAxes, ha="left", va="bottom")
+    _set_axis(axes, "x", plot.x)
+    _set_axis(axes, "y", plot.y)
+    axes.set_xlabel(plot.x.label, labelpad=2)
+    axes.text(0, 1.025, plot.y.label, transform=axes.transAxes, ha="left", va="bottom")
 
 
 def _draw_series(axes: Axes, series: Series, number: int) -> None:
@@ -171,12 +171,12 @@ def _tick(value: float, _: Any = None) -> str:
     return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
-def draw_bars(axes: Axes, picture: Picture, *, labels_above: bool = False) -> None:
+def draw_bars(axes: Axes, plot: Plot, *, labels_above: bool = False) -> None:
     """The bars of a picture, the first on top; each part is a group `bar-<row>-<part>`.
 
     `labels_above`: each label stands above its bar instead of beside it, for narrow screens.
     """
-    bars = picture.bars
+    bars = plot.bars
     for row, bar in enumerate(bars):
         left = 0.0
         for place, part in enumerate(bar.parts):
@@ -197,17 +197,15 @@ def draw_bars(axes: Axes, picture: Picture, *, labels_above: bool = False) -> No
         axes.set_yticks(range(len(bars)), labels)
         axes.set_ylim(len(bars) - 0.4, -0.6)  # the first on top, and no room for more
     axes.grid(axis="y", visible=False)
-    _set_axis(axes, "x", picture.x)
-    axes.set_xlabel(picture.x.label, labelpad=2)
+    _set_axis(axes, "x", plot.x)
+    axes.set_xlabel(plot.x.label, labelpad=2)
 
 
-def sign(picture: Picture, place: int) -> Line2D | Patch:
+def sign(plot: Plot, place: int) -> Line2D | Patch:
     """What the legend shows beside a series' or a part's name."""
-    if picture.bars:
+    if plot.bars:
         return Patch(facecolor=of(place), linewidth=0)
-    points = any(
-        len(each.x) <= _MOST_MARKERS for panel in picture.panels for each in panel.series if each.place == place
-    )
+    points = any(len(each.x) <= _MOST_MARKERS for panel in plot.panels for each in panel.series if each.place == place)
     look: dict[str, Any] = {"color": of(place), "linewidth": 1.6}
     if points:
         return Line2D([], [], marker=MARKERS[place % len(MARKERS)], markersize=5.5, **look)
@@ -254,50 +252,50 @@ _STYLE = {
 }
 
 
-def panel_svg(picture: Picture, panel: Panel) -> bytes:
+def panel_svg(plot: Plot, panel: Panel) -> bytes:
     """One panel without title and legend, which the page sets as text."""
     with _drawing():
         figure = Figure(figsize=PANEL_INCHES)
         figure.subplots_adjust(left=0.145, right=0.975, bottom=0.165, top=0.905)
-        draw_panel(figure.add_subplot(), picture, panel)
+        draw_panel(figure.add_subplot(), plot, panel)
         return _svg(figure, transparent=True)
 
 
-def bars_svg(picture: Picture) -> bytes:
+def bars_svg(plot: Plot) -> bytes:
     """The bars of a picture without legend."""
     with _drawing():
-        return _svg(_bars_figure(picture), transparent=True)
+        return _svg(_bars_figure(plot), transparent=True)
 
 
-def narrow_bars_svg(picture: Picture) -> bytes:
+def narrow_bars_svg(plot: Plot) -> bytes:
     """The same for a phone: as wide as one panel, with each label above its bar."""
     with _drawing():
-        height = 0.6 + (0.4 if _longest(picture) <= BAR_LABEL_WIDTH else 0.6) * len(picture.bars)
+        height = 0.6 + (0.4 if _longest(plot) <= BAR_LABEL_WIDTH else 0.6) * len(plot.bars)
         figure = Figure(figsize=(PANEL_INCHES[0], height))
         figure.subplots_adjust(left=0.03, right=0.96, bottom=0.5 / height, top=1 - 0.05 / height)
-        draw_bars(figure.add_subplot(), picture, labels_above=True)
+        draw_bars(figure.add_subplot(), plot, labels_above=True)
         return _svg(figure, transparent=True)
 
 
-def swatch_svg(picture: Picture, place: int) -> bytes:
+def swatch_svg(plot: Plot, place: int) -> bytes:
     """The legend's sign of a series or a part."""
     with _drawing():
         figure = Figure(figsize=(0.42, 0.17))
         figure.legend(
-            [sign(picture, place)], [""], loc="center", borderpad=0, handletextpad=0, handlelength=2.6, borderaxespad=0
+            [sign(plot, place)], [""], loc="center", borderpad=0, handletextpad=0, handlelength=2.6, borderaxespad=0
         )
         return _svg(figure, transparent=True)
 
 
-def picture_files(picture: Picture) -> dict[str, bytes]:
+def plot_files(plot: Plot) -> dict[str, bytes]:
     """The whole picture with title and legend, on white, by the ending of its file: `.svg` and `.png`."""
     with _drawing():
-        figure = _bars_figure(picture) if picture.bars else _panels_figure(picture)
-        rows = 1 if picture.bars else math.ceil(len(picture.panels) / _COLUMNS)
-        room_inches = _title_inches(picture)
+        figure = _bars_figure(plot) if plot.bars else _panels_figure(plot)
+        rows = 1 if plot.bars else math.ceil(len(plot.panels) / _COLUMNS)
+        room_inches = _title_inches(plot)
         height = figure.get_size_inches()[1]
-        columns = _legend_columns(picture, figure)
-        legend_inches = 0.22 * math.ceil(len(picture.legend) / columns) + 0.08
+        columns = _legend_columns(plot, figure)
+        legend_inches = 0.22 * math.ceil(len(plot.legend) / columns) + 0.08
         figure.set_size_inches(figure.get_size_inches()[0], height + 0.4 + legend_inches)
         total = height + 0.4 + legend_inches
         figure.subplots_adjust(
@@ -305,14 +303,14 @@ def picture_files(picture: Picture) -> dict[str, bytes]:
             bottom=(legend_inches + 0.45) / total,
             hspace=0.5 + 0.6 * room_inches if rows > 1 else None,
         )
-        figure.suptitle(picture.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
-        signs = [sign(picture, place) for place in picture.looks]
-        figure.legend(signs, list(picture.legend), loc="lower center", ncols=columns, handlelength=2.6)
+        figure.suptitle(plot.title, x=0.02, y=1 - 0.08 / total, ha="left", va="top", fontsize=11, fontweight="bold")
+        signs = [sign(plot, place) for place in plot.looks]
+        figure.legend(signs, list(plot.legend), loc="lower center", ncols=columns, handlelength=2.6)
         return {".svg": _svg(figure), ".png": _png(figure)}
 
 
-def _legend_columns(picture: Picture, figure: Figure) -> int:
-    longest = max(map(len, picture.legend), default=0)
+def _legend_columns(plot: Plot, figure: Figure) -> int:
+    longest = max(map(len, plot.legend), default=0)
     width = int(figure.get_size_inches()[0] * _CHARACTERS_AN_INCH)
     return max(1, min(_LEGEND_COLUMNS, width // (longest + _SIGN_WIDTH)))
 
@@ -325,40 +323,40 @@ def _drawing() -> Iterator[None]:
         yield
 
 
-def _panels_figure(picture: Picture) -> Figure:
-    columns = min(_COLUMNS, max(2, len(picture.panels)))
-    rows = math.ceil(len(picture.panels) / columns)
-    room_inches = _title_inches(picture)
+def _panels_figure(plot: Plot) -> Figure:
+    columns = min(_COLUMNS, max(2, len(plot.panels)))
+    rows = math.ceil(len(plot.panels) / columns)
+    room_inches = _title_inches(plot)
     figure = Figure(figsize=(PANEL_INCHES[0] * columns, (PANEL_INCHES[1] + room_inches) * rows))
     figure.subplots_adjust(left=0.055, right=0.985, wspace=0.18)
-    for number, panel in enumerate(picture.panels, start=1):
-        axes = figure.add_subplot(rows, min(columns, len(picture.panels)), number)
-        draw_panel(axes, picture, panel)
+    for number, panel in enumerate(plot.panels, start=1):
+        axes = figure.add_subplot(rows, min(columns, len(plot.panels)), number)
+        draw_panel(axes, plot, panel)
         title = textwrap.fill(panel.title, _TITLE_WIDTH)
         axes.set_title(title, loc="right", fontsize=9, pad=18 if room_inches else None)
     return figure
 
 
-def _title_inches(picture: Picture) -> float:
+def _title_inches(plot: Plot) -> float:
     """The room that the longest title takes above the axis' label; 0 where all titles fit beside it."""
-    longest = max((len(panel.title) for panel in picture.panels), default=0)
+    longest = max((len(panel.title) for panel in plot.panels), default=0)
     return 0.0 if longest <= _BESIDE_LABEL else 0.05 + 0.16 * math.ceil(longest / _TITLE_WIDTH)
 
 
-def _bars_figure(picture: Picture) -> Figure:
-    longest = _longest(picture)
+def _bars_figure(plot: Plot) -> Figure:
+    longest = _longest(plot)
     pitch_inches = 0.3 if longest <= BAR_LABEL_WIDTH else 0.4
-    figure = Figure(figsize=(2 * PANEL_INCHES[0], 0.75 + pitch_inches * len(picture.bars)))
+    figure = Figure(figsize=(2 * PANEL_INCHES[0], 0.75 + pitch_inches * len(plot.bars)))
     height = figure.get_size_inches()[1]
     figure.subplots_adjust(
         left=min(0.5, 0.02 + 0.0105 * longest), right=0.97, bottom=0.5 / height, top=1 - 0.1 / height
     )
-    draw_bars(figure.add_subplot(), picture)
+    draw_bars(figure.add_subplot(), plot)
     return figure
 
 
-def _longest(picture: Picture) -> int:
-    return max(len(bar.label) for bar in picture.bars)
+def _longest(plot: Plot) -> int:
+    return max(len(bar.label) for bar in plot.bars)
 
 
 def _svg(figure: Figure, *, transparent: bool = False) -> bytes:

@@ -83,7 +83,7 @@ class Bar:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Picture:
+class Plot:
     """Panels with one legend, and the data behind them."""
 
     name: str
@@ -225,11 +225,11 @@ class Lines:
     """Whether a panel of these cells says anything."""
 
 
-def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
+def with_lines(plot: Plot, cells: pd.DataFrame, lines: Lines) -> Plot:
     """The picture with its panels; cells without a y are left out, and what is not drawn is told."""
     drawn = cells[cells[lines.y].notna()]
     if drawn.empty:
-        return picture
+        return plot
     every_cell = in_order(cells, [*lines.facets, lines.colour, lines.x])
     ordered = every_cell[every_cell[lines.y].notna()]
     every = grouped(ordered, lines.facets)
@@ -256,11 +256,11 @@ def with_lines(picture: Picture, cells: pd.DataFrame, lines: Lines) -> Picture:
     columns = [*lines.facets, lines.colour, lines.x, lines.y]
     columns += [name for name in (f"{lines.y}_lo", f"{lines.y}_hi", "n_ok", "timing_valid", "cell_id") if name in cells]
     return replace(
-        picture,
+        plot,
         legend=legend,
         places=places,
         panels=panels,
-        remarks=[*picture.remarks, *remarks, *_cut_off(picture.y, drawn, lines.y)],
+        remarks=[*plot.remarks, *remarks, *_cut_off(plot.y, drawn, lines.y)],
         data=ordered[list(dict.fromkeys(columns))].to_dict("records"),  # type: ignore[arg-type]
     )
 

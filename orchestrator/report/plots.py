@@ -23,7 +23,7 @@ from orchestrator.report.plot import (
     Axis,
     Bar,
     Lines,
-    Picture,
+    Plot,
     Points,
     clipped_axis,
     number,
@@ -46,26 +46,26 @@ _LEAST_BATCHES = 3
 _FAR_ABOVE = 1.5
 
 
-def cell_pictures(cells: pd.DataFrame) -> list[Picture]:
+def cell_plots(cells: pd.DataFrame) -> list[Plot]:
     """In the order of the report."""
     return [speedup(cells), *speedup_by_batch(cells), efficiency(cells), accuracy(cells), time_to_target(cells)]
 
 
-def speedup(cells: pd.DataFrame) -> Picture:
+def speedup(cells: pd.DataFrame) -> Plot:
     """Throughput over the baseline's, with the ideal line."""
     scaling = cells["scaling"].iloc[0]
-    picture = Picture(
+    plot = Plot(
         name="speedup",
         title="Speed-up",
         about=f"Throughput as a multiple of the baseline cell's, at the same {word(FIXED_SIDE[scaling], cells)}"
         f" ({scaling} scaling). Dashed: ideal speed-up, in proportion to the {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    drawn = replace(picture, remarks=one_process(cells))
-    return picture if picture.absent else _over_gpus(drawn, cells, "speedup", speedup_axis(cells))
+    drawn = replace(plot, remarks=one_process(cells))
+    return plot if plot.absent else _over_gpus(drawn, cells, "speedup", speedup_axis(cells))
 
 
-def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
+def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
     """From which batch on more GPUs pay: the speed-up over the batch that the compared cells share, a line a GPU count.
 
     No picture with fewer than three batches.
@@ -75,7 +75,7 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
     if scaled[batch].nunique() < _LEAST_BATCHES:
         return []
     gpus = word("gpus", cells)
-    picture = Picture(
+    plot = Plot(
         name="speedup_by_batch",
         title="Speed-up by batch size",
         about=f"The {word(batch, cells)} from which more {gpus} pay off: throughput as a multiple of the"
@@ -94,26 +94,26 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Picture]:
         guides=lambda drawn: [((float(drawn[batch].min()), float(drawn[batch].max())), (1.0, 1.0))],
         marks_invalid=True,
     )
-    return [with_lines(picture, scaled, lines)]
+    return [with_lines(plot, scaled, lines)]
 
 
-def efficiency(cells: pd.DataFrame) -> Picture:
+def efficiency(cells: pd.DataFrame) -> Plot:
     """Speed-up as a share of the ideal one."""
-    picture = Picture(
+    plot = Plot(
         name="efficiency",
         title="Efficiency",
         about=f"Speed-up as a share of the ideal one, which is in proportion to the {word('gpus', cells)}. {_BAND}",
         absent=_why_no_speedup(cells),
     )
-    if picture.absent:
-        return picture
+    if plot.absent:
+        return plot
     kept, remarks = _within_reach(cells)
     top = max(1.08, 1.08 * float(kept["efficiency"].max()))
     axis = Axis(label="efficiency", percent=True, lo=0, hi=top)
-    return _over_gpus(replace(picture, remarks=remarks), kept, "efficiency", axis)
+    return _over_gpus(replace(plot, remarks=remarks), kept, "efficiency", axis)
 
 
-def accuracy(cells: pd.DataFrame) -> Picture:
+def accuracy(cells: pd.DataFrame) -> Plot:
     """Accuracy against the batch, a line for each LR rule: on the test set, or else on the validation split."""
     chosen_by = only_validation(cells)
     column = "val_accuracy" if chosen_by else "accuracy"
@@ -122,7 +122,7 @@ def accuracy(cells: pd.DataFrame) -> Picture:
         if chosen_by
         else ("Accuracy on the test set", "")
     )
-    picture = Picture(
+    plot = Plot(
         name="accuracy",
         title="Accuracy by batch size",
         about=f"{kind} by global batch size: up to which batch each learning-rate rule works.{more} {_BAND}",
@@ -134,17 +134,17 @@ def accuracy(cells: pd.DataFrame) -> Picture:
     lines = Lines(
         x="global_batch_size", y=column, colour="lr_rule", facets=facets, tooltip=_accuracy_tooltip(cells, column)
     )
-    return with_lines(picture, cells, lines)
+    return with_lines(plot, cells, lines)
 
 
-def time_to_target(cells: pd.DataFrame) -> Picture:
+def time_to_target(cells: pd.DataFrame) -> Plot:
     """Training seconds up to the target accuracy."""
     ok = cells[cells["n_ok"] > 0]
     never = ok[ok["time_to_target_s"].isna()]
     reached = cells["time_to_target_s"].notna().any()
     differing = varying(cells)
     remarks = [_not_reached([name(row, differing) for row in never.to_dict("records")])] if len(never) else []
-    picture = Picture(
+    plot = Plot(
         name="time_to_target",
         title="Time to target",
         about="Training time, without evaluation, up to the end of the first epoch that reached the target validation"
@@ -152,15 +152,15 @@ def time_to_target(cells: pd.DataFrame) -> Picture:
         absent="" if reached else "No target was set (trainable.target_accuracy), or no cell reached it.",
         remarks=remarks if reached else (),
     )
-    return picture if picture.absent else _over_gpus(picture, cells, "time_to_target_s", seconds_axis(cells))
+    return plot if plot.absent else _over_gpus(plot, cells, "time_to_target_s", seconds_axis(cells))
 
 
-def _over_gpus(picture: Picture, cells: pd.DataFrame, column: str, axis: Axis) -> Picture:
+def _over_gpus(plot: Plot, cells: pd.DataFrame, column: str, axis: Axis) -> Plot:
     drawn = replace(
-        picture,
+        plot,
         x=power_axis(word("gpus", cells), cells.loc[cells[column].notna(), "gpus"].tolist()),
         y=axis,
-        remarks=[*picture.remarks, *_doubts(cells, column)],
+        remarks=[*plot.remarks, *_doubts(cells, column)],
     )
     lines = Lines(
         x="gpus",
@@ -272,9 +272,9 @@ def _accuracy_tooltip(cells: pd.DataFrame, column: str) -> Callable[[Row], str]:
 _PARTS = {"efficiency": "kept"} | LOST_TO
 
 
-def why_not_linear(cells: pd.DataFrame) -> Picture:
+def why_not_linear(cells: pd.DataFrame) -> Plot:
     """A bar a cell, from its efficiency up to 100%."""
-    picture = Picture(
+    plot = Plot(
         name="why_not_linear",
         title="Where speed-up is lost",
         about="Why cells with several GPUs fall short of the ideal speed-up: the first part is the efficiency, the"
@@ -283,10 +283,10 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
         absent="Not measured: no cell with several GPUs has both an efficiency and a breakdown of its steps.",
     )
     if not set(LOST) <= set(cells.columns):
-        return picture
+        return plot
     known = cells[cells["lost_rest"].notna()]
     if known.empty:
-        return picture
+        return plot
     differing = varying(cells)
     rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
     records = rows.to_dict("records")
@@ -309,7 +309,7 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
     columns = [*differing, "gpus", "device_batch_size", "lr_rule", "cell_id", *_PARTS]
     data = rows[list(dict.fromkeys(columns))].assign(remedy=rows.get("remedy"))
     return replace(
-        picture,
+        plot,
         legend=tuple(_PARTS.values()),
         bars=bars,
         remarks=[remark for remark in remarks if remark],
@@ -320,17 +320,17 @@ def why_not_linear(cells: pd.DataFrame) -> Picture:
 _WHOSE = "Peak memory of the fullest device {against}: the maximum over seeds and learning-rate rules."
 
 
-def memory(cells: pd.DataFrame) -> Picture:
+def memory(cells: pd.DataFrame) -> Plot:
     """Against the batch, or a bar each where most groups of cells have only one; the largest over rules and seeds."""
     label = "peak memory [GB]"
-    picture = Picture(
+    plot = Plot(
         name="memory",
         title="Memory",
         about=_WHOSE.format(against="by batch size"),
         absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: no trial reported device memory.",
     )
-    if picture.absent:
-        return picture
+    if plot.absent:
+        return plot
     facets = varying(cells)
     groups = cells.groupby([*facets, "gpus", "device_batch_size"], sort=False, dropna=False)
     largest = groups.agg(peak_memory_gb=("peak_memory_gb", "max"), n_ok=("n_ok", "sum")).reset_index()
@@ -339,11 +339,11 @@ def memory(cells: pd.DataFrame) -> Picture:
     known = largest[largest["peak_memory_gb"].notna()]
     batches = known.groupby([*facets, "gpus"], dropna=False)["device_batch_size"].nunique()
     if (batches < 2).mean() > 0.5:
-        bars = replace(picture, about=_WHOSE.format(against="of each cell"), x=Axis(label=label, lo=0))
+        bars = replace(plot, about=_WHOSE.format(against="of each cell"), x=Axis(label=label, lo=0))
         shortest_first = sorted(facets, key=lambda column: known[column].astype(str).str.len().max())
         return _with_bars(bars, known, ["gpus", "device_batch_size", *shortest_first])
     drawn = replace(
-        picture,
+        plot,
         x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
         y=Axis(label=label, lo=0, hi=1.08 * float(cells["peak_memory_gb"].max())),
     )
@@ -351,7 +351,7 @@ def memory(cells: pd.DataFrame) -> Picture:
     return with_lines(drawn, largest, lines)
 
 
-def _with_bars(picture: Picture, known: pd.DataFrame, columns: list[str]) -> Picture:
+def _with_bars(plot: Plot, known: pd.DataFrame, columns: list[str]) -> Plot:
     """A bar for each row, named by what tells it from the others."""
     rows = in_order(known, [*columns[2:], *columns[:2]])
     differing = [column for column in columns if rows[column].astype(str).nunique() > 1] or ["gpus"]
@@ -359,8 +359,8 @@ def _with_bars(picture: Picture, known: pd.DataFrame, columns: list[str]) -> Pic
     names = [", ".join(f"{axis(column)}={_value(row[column])}" for column in differing) for row in records[:MOST_BARS]]
     more = len(records) > MOST_BARS
     return replace(
-        picture,
-        legend=(picture.x.label,),
+        plot,
+        legend=(plot.x.label,),
         bars=[
             Bar(label=one_line(each, BAR_LABEL), parts=(float(row["peak_memory_gb"]),))
             for each, row in zip(names, records, strict=False)

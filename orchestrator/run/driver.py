@@ -33,7 +33,7 @@ from orchestrator.run.provenance import origin
 from orchestrator.run.rounds import Rounds
 from orchestrator.run.session import Session
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import NOWHERE, Agenda, Patience, arrived, first_shape, has_come
+from orchestrator.schedule.queue import NOWHERE, Patience, TrialQueue, arrived, first_shape, nodes_ready
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import (
     Finding,
@@ -52,7 +52,7 @@ from orchestrator.store.record import TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.text.figures import counted
 from orchestrator.trackers.tracking import TrackedListener, Tracker, make_trackers
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Allowance, Status
 from sweeps.trial import TrialSpec
 
@@ -73,14 +73,14 @@ def hardware_of(trials: Iterable[TrialSpec], nodes: Sequence[Node], *, here: boo
 
 
 def check_hardware(request: Request, records: Iterable[Record], now: Hardware) -> None:
-    """Raise MistakesError if the sweep's last trials ran on other hardware, unless `allow_changed` permits that."""
+    """Raise ConfigError if the sweep's last trials ran on other hardware, unless `allow_changed` permits that."""
     before = _latest(records)
     both = before.keys() & now.keys()
     changes = difference({kind: before[kind] for kind in both}, {kind: now[kind] for kind in both})
     if changes and not request.allow_changed:
         heading = f"{request.results_dir} holds results from other hardware:"
         way_on = "choose another results_dir, or continue here with allow_changed=true: the tables keep devices apart"
-        raise MistakesError([heading, *changes, way_on])
+        raise ConfigError([heading, *changes, way_on])
 
 
 def _latest(records: Iterable[Record]) -> Hardware:
@@ -110,7 +110,7 @@ class SweepRun:
     interrupt: Interrupt
 
     def check(self) -> None:
-        """Report damage. Raises MistakesError if the journal is of another config."""
+        """Report damage. Raises ConfigError if the journal is of another config."""
         for damage in self.journal.damages:
             self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
         if _check_unchanged(self.request, self.journal, self.asked):
@@ -138,28 +138,30 @@ class SweepRun:
                     listener = TrackedListener(session, trackers, self.secrets)
                     started.callback(listener.close)
                     started.callback(session.settle)
-                    agenda = self._agenda(rounds, planned, began_s)
-                    backend.run(agenda, self.layout.root, listener)
-                    self._account_for(agenda, session)
+                    trial_queue = self._trial_queue(rounds, planned, began_s)
+                    backend.run(trial_queue, self.layout.root, listener)
+                    self._account_for(trial_queue, session)
         return planned
 
-    def _account_for(self, agenda: Agenda, session: Session) -> None:
+    def _account_for(self, trial_queue: TrialQueue, session: Session) -> None:
         """Journal trials that were abandoned or never started; say so if the rest waits in vain."""
         session.cut_off()
-        session.left_out(agenda.newly_left_out())
-        if agenda.deserted:
+        session.left_out(trial_queue.newly_left_out())
+        if trial_queue.no_nodes:
             self.console.print("there is no node left to run anything on", style="bold red")
-        if agenda.hopeless:
-            message = f"no trial is ok, and all failed for the same reason, whatever their axes: {agenda.hopeless}"
+        if trial_queue.all_failing:
+            message = (
+                f"no trial is ok, and all failed for the same reason, whatever their axes: {trial_queue.all_failing}"
+            )
             more = "not running the rest (equal_failures=null runs it anyway)"
             self.console.print(f"{message}; {more}", style="bold red", markup=False, soft_wrap=True)
 
     def _start(self, started: ExitStack, trials_on: TrialsOn) -> tuple[Backend, Sequence[Node]]:
-        """The back end, closed along with `started`, and its nodes. Raises MistakesError if it gets none."""
+        """The back end, closed along with `started`, and its nodes. Raises ConfigError if it gets none."""
         request, interrupt = self.request, self.interrupt
         with interrupt.ends_at_once():  # Ray takes seconds to start, and longer if interrupted meanwhile
             backend = _started(request, started, self.console, self.secrets)
-        if request.cluster.wait_s and not has_come(backend.nodes(), request.cluster):
+        if request.cluster.wait_s and not nodes_ready(backend.nodes(), request.cluster):
             self._ask_for_first(backend, trials_on)
         nodes = arrived(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
@@ -176,7 +178,7 @@ class SweepRun:
         self.console.print(message, soft_wrap=True)
 
     def _take_up(self, hardware: Hardware, planned: Plan) -> None:
-        """Journal that this driver takes over. Raises MistakesError if its hardware differs from the earlier ones'."""
+        """Journal that this driver takes over. Raises ConfigError if its hardware differs from the earlier ones'."""
         check_hardware(self.request, self.journal.records, hardware)
         rerun = sorted(planned.named) or self.request.selection.rerun.word
         value = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
@@ -227,18 +229,20 @@ class SweepRun:
         retries, secrets = self.request.failures.retries, self.secrets
         return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
 
-    def _agenda(self, rounds: Rounds, planned: Plan, began_s: float) -> Agenda:
+    def _trial_queue(self, rounds: Rounds, planned: Plan, began_s: float) -> TrialQueue:
         allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
         spent = Allowance(
             limit=self.request.selection.limit,
             gpu_s=spent_gpu_s(self.journal.records),
             wall_s=time.monotonic() - began_s,
         )
-        return Agenda(
+        return TrialQueue(
             rounds.first,
             durations=planned.durations,
             allowance=spent,
-            patience=Patience(wait_s=wait_s, waited_s=0.0 if has_come(planned.nodes, self.request.cluster) else wait_s),
+            patience=Patience(
+                wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, self.request.cluster) else wait_s
+            ),
             rounds=rounds,
             equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
         )
@@ -256,14 +260,14 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
 
 
 def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
-    """Raise MistakesError if there are results of another config; return whether only failures are."""
+    """Raise ConfigError if there are results of another config; return whether only failures are."""
     changes = changed(journal.records, asked)
     ends = journal.terminal().values() if changes else ()
     answered = has_answers(ends)
     if answered and not request.allow_changed:
         heading = f"{request.results_dir} holds results from another configuration or other code:"
         way_on = "choose another results_dir, or continue here with allow_changed=true"
-        raise MistakesError(
+        raise ConfigError(
             [heading, *changes, f"{way_on}: plan and tables then leave out the results of what has changed"]
         )
     return bool(ends) and not answered
@@ -278,7 +282,7 @@ def run(
 ) -> int:
     """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    `asked` is the config outside the axes. Raises MistakesError if the journal is of another config, LockedError if
+    `asked` is the config outside the axes. Raises ConfigError if the journal is of another config, LockedError if
     another driver owns it. `secrets` are kept out of everything that is written.
     """
     check_reachable(request)
@@ -289,7 +293,7 @@ def run(
     try:
         layout.create()
     except OSError as error:
-        raise MistakesError([f"results_dir={request.results_dir} cannot be created: {error.strerror}"]) from error
+        raise ConfigError([f"results_dir={request.results_dir} cannot be created: {error.strerror}"]) from error
     with (
         DirectoryLock(layout, made=made),
         _copying(request, layout, console),
@@ -332,7 +336,7 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
     if not layout.journal.exists():
         kept = [str(path) for path in (layout.table("summary.csv"), layout.page) if path.exists()]
         what_is_left = f"; files made from it earlier are still there: {', '.join(kept)}" if kept else ""
-        raise MistakesError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
+        raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
     read_from = replace(layout, set_aside=found.set_aside)
     ending = Ending.of(

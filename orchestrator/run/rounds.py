@@ -87,9 +87,11 @@ class Rounds:
         """What may run: also what has no room yet, where it may wait for some; not what was found hopeless before."""
         selection, ends = self._request.selection, self._history.ends()
         stops = (selection.phases or selection.early_stop_after) and selection.rerun.word == "none"
-        hopeless = {key for key, end in ends.items() if stops and end.skipped_by == "early_stop"} - self._planned.named
+        all_failing = {
+            key for key, end in ends.items() if stops and end.skipped_by == "early_stop"
+        } - self._planned.named
         may_run = self._planned.may_run(waits=self._request.cluster.wait_s > 0)
-        return [trial for trial in may_run if trial.trial_id not in hopeless]
+        return [trial for trial in may_run if trial.trial_id not in all_failing]
 
     def _chosen(self) -> Sequence[TrialSpec]:
         """The next trials according to phases or a search.

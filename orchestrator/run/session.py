@@ -30,13 +30,13 @@ from orchestrator.store import files, trial_files
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.files import make_directory, refuse_link, write_whole
 from orchestrator.store.history import speed
-from orchestrator.store.journal import Journal, Kind, Record, Standing, further_attempts
+from orchestrator.store.journal import EffectiveRecords, Journal, Kind, Record, further_attempts
 from orchestrator.store.layout import KEPT, Layout
 from orchestrator.store.record import Cause, Outcome, TrialRecord, timing_of
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import HASHED, digests, hide_in_logs
 from orchestrator.telemetry.timing_gate import spoiled_beside, why_not
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -44,7 +44,7 @@ FURTHER = "once_more"
 """Folder in a trial's: files of a further attempt that came to nothing."""
 
 
-def put_aside(folder: Path) -> None:
+def snapshot(folder: Path) -> None:
     """Before a further attempt: copy the trial's files, unless copies exist already."""
     if (folder / KEPT).exists() or not folder.exists():
         return
@@ -57,7 +57,7 @@ def put_aside(folder: Path) -> None:
     os.replace(unfinished, folder / KEPT)
 
 
-def bring_back(folder: Path) -> None:
+def restore(folder: Path) -> None:
     """The further attempt does not count: replace its files by those of the valid row."""
     kept, further = folder / KEPT, folder / FURTHER
     if not kept.exists():
@@ -81,7 +81,7 @@ def drop(folder: Path) -> None:
 def settle(layout: Layout, records: Iterable[Record]) -> None:
     """Clean up after a driver that was killed during a further attempt."""
     for trial_id, counts in further_attempts(records).items():
-        (drop if counts else bring_back)(layout.trial(trial_id))
+        (drop if counts else restore)(layout.trial(trial_id))
 
 
 LOST_NODES = 5
@@ -245,9 +245,9 @@ class Session:
         self._display = display
         self._interrupt = interrupt
         self._attempts = Attempts(journal, retries=retries)
-        self._standing = Standing()
+        self._effective_records = EffectiveRecords()
         for record in journal.records:
-            self._standing.take(record)
+            self._effective_records.take(record)
         ends = self._rows = journal.terminal()
         self._ended = set(ends)
         self._has_result = any(end.status is Status.OK for end in ends.values())
@@ -277,7 +277,7 @@ class Session:
         self._journal.append(Kind.STARTED, {"trial_id": trial.trial_id, "attempt": attempt})
         reached(Moment.TRIAL_STARTED)
         if trial.trial_id in self._ended:
-            put_aside(self._layout.trial(trial.trial_id))
+            snapshot(self._layout.trial(trial.trial_id))
         self._folders.prepare(trial, continues=attempt > 1 and trial.trial_id not in self._ended)
         self._ended.discard(trial.trial_id)
         self._display.started(trial)
@@ -294,7 +294,7 @@ class Session:
     def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
         """Journal the end of the attempt: once this returns, a trial that has ended is never run again.
 
-        Raises OSError if the trial met a full disk: it has not failed but waits for space. Raises MistakesError if it
+        Raises OSError if the trial met a full disk: it has not failed but waits for space. Raises ConfigError if it
         found the request invalid and no earlier trial has a result.
         """
         if outcome.cause is Cause.DISK:
@@ -334,7 +334,7 @@ class Session:
         for trial, end in new:
             if trial.probes:
                 continue
-            bring_back(self._layout.trial(trial.trial_id))
+            restore(self._layout.trial(trial.trial_id))
             self._end(trial, end)
         self._display.skipped(new)
 
@@ -342,10 +342,10 @@ class Session:
         """Something spoiled timings, and these trials repeat them, alone."""
         self._display.once_more(trials)
 
-    def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> MistakesError:
+    def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> ConfigError:
         """The error to raise if the first trial finds the request wrong: it has not failed, but waits for another."""
         self._folders.write_trace(trial, outcome.trace)
-        return MistakesError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
+        return ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
 
     def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
         value = {
@@ -398,7 +398,7 @@ class Session:
     def _write(self, kind: Kind, value: Mapping[str, Any]) -> None:
         """Journal what may change a trial's row, and keep the row as it then is."""
         self._journal.append(kind, value)
-        taken = self._standing.take(Record(kind=kind, value=value))
+        taken = self._effective_records.take(Record(kind=kind, value=value))
         if taken.kind == Kind.FINISHED:
             self._rows[taken.value["trial_id"]] = TrialRecord.from_json(taken.value)
 

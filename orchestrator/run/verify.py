@@ -35,7 +35,7 @@ from orchestrator.store.journal import Kind, Record, replay, terminal
 from orchestrator.store.layout import Layout
 from orchestrator.store.lock import owner_alive
 from orchestrator.store.trial_files import HASHED, digest
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.probe import stand_ins
 from sweeps.status import Status
 
@@ -241,10 +241,10 @@ class Verdict:
 
 
 def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int:
-    """Check and print the findings; returns 1 if there are violations, else 0. Raises MistakesError without results."""
+    """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
-        raise MistakesError([f"there are no results in {layout.root}"])
+        raise ConfigError([f"there are no results in {layout.root}"])
     verdict = verify(request, layout, _planned(request, trials_on), asked)
     for line in verdict.violations:
         print(line, file=sys.stderr)

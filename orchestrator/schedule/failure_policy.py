@@ -26,7 +26,7 @@ Value = tuple[str, str]
 """An axis, and one of its values as text."""
 
 
-class EqualFailures:
+class SystematicFailures:
     """What is known of it in one run of a driver. A seed is no difference between trials, the other axes are."""
 
     def __init__(self, cells: int | None) -> None:

@@ -15,11 +15,11 @@ from typing import Protocol
 
 from orchestrator.config.request import Cluster
 from orchestrator.schedule.cluster import Node, Shape, kept_gang, why_infeasible
-from orchestrator.schedule.failure_policy import EqualFailures
+from orchestrator.schedule.failure_policy import SystematicFailures
 from orchestrator.schedule.scheduler import Scheduler, Start, Upcoming
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Outcome
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Allowance, Status
 from sweeps.trial import Gang, TrialSpec
 
@@ -42,7 +42,7 @@ def can_run(nodes: Sequence[Node]) -> bool:
     return any(node.cpus or node.gpus for node in nodes)
 
 
-def has_come(nodes: Sequence[Node], cluster: Cluster) -> bool:
+def nodes_ready(nodes: Sequence[Node], cluster: Cluster) -> bool:
     """Whether there is what a plan can be made for: where GPUs are asked for and may be waited for, one of those."""
     awaits_gpu = cluster.wait_s > 0 and cluster.device == "cuda"
     return any(node.gpus for node in nodes) if awaits_gpu else can_run(nodes)
@@ -63,14 +63,14 @@ def arrived(
 ) -> Sequence[Node]:
     """The nodes, once one of them can run what is asked for, or somebody wants to stop.
 
-    After `patience_s` those that can run something else; MistakesError where there is none at all.
+    After `patience_s` those that can run something else; ConfigError where there is none at all.
     """
     began_s, within_s = clock(), patience_s(cluster.wait_s)
-    while not has_come(found := nodes(), cluster) and not stopping():
+    while not nodes_ready(found := nodes(), cluster) and not stopping():
         if clock() - began_s >= within_s:
             if can_run(found):
                 return found
-            raise MistakesError([_refusal(found, cluster, within_s)])
+            raise ConfigError([_refusal(found, cluster, within_s)])
         sleep(LOOK_EVERY_S)
     return found
 
@@ -112,7 +112,7 @@ class Unplaced:
     def __contains__(self, trial: TrialSpec) -> bool:
         return trial.trial_id in self._since_s
 
-    def deserted(self, nodes: Sequence[Node], now_s: float) -> bool:
+    def no_nodes(self, nodes: Sequence[Node], now_s: float) -> bool:
         """These nodes there are now; whether for long there has been none to run on."""
         self._nodes = nodes
         if can_run(nodes) or self._last_node_s is None:
@@ -171,7 +171,7 @@ class OneRound:
         return ()
 
 
-class Agenda:
+class TrialQueue:
     """The trials of one run. A back end passes it its nodes, takes trials from it, and reports their ends.
 
     Seconds are on the back end's monotonic clock.
@@ -195,7 +195,7 @@ class Agenda:
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
         self._rounds = rounds or OneRound()
-        self._failures = EqualFailures(equal_failures)
+        self._failures = SystematicFailures(equal_failures)
         self._again: list[TrialSpec] = []
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler: Scheduler | None = None
@@ -206,9 +206,9 @@ class Agenda:
         self._reported = 0
         self.left_out: list[tuple[TrialSpec, Outcome]] = []
         """Trials that will not start, and why."""
-        self.deserted = False
+        self.no_nodes = False
         """Whether there has been no node for too long: the waiting trials stop waiting, without an end of their own."""
-        self.hopeless = ""
+        self.all_failing = ""
         """The reason for which all trials have failed so far and the rest would, too; the rest does not run."""
         self.over = False
         """Whether nothing is running and nothing will."""
@@ -227,19 +227,19 @@ class Agenda:
         elif list(nodes) != list(self._nodes):
             self._scheduler.moved(nodes)
         self._nodes = nodes
-        self.deserted = self._unplaced.deserted(nodes, now_s)
+        self.no_nodes = self._unplaced.no_nodes(nodes, now_s)
         self._give_up_unplaced(now_s)
 
     def next(self, now_s: float) -> Start | None:
         """The trial to start now, if any; if there will be none, the agenda is `over`."""
         scheduler = self._placed()
         while not self.over:
-            if self.deserted:
+            if self.no_nodes:
                 self.over = not self._running
                 return None
             self._try_again()
             self._doubt()
-            if self.hopeless:
+            if self.all_failing:
                 self.over = not self._running
                 return None
             reason = self._allowance.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
@@ -341,7 +341,7 @@ class Agenda:
         if not self._running and not len(scheduler):
             tried = failures.witnesses()
             scheduler.add(tried)
-            self.hopeless = "" if tried or not failures.held else failures.reason
+            self.all_failing = "" if tried or not failures.held else failures.reason
 
     def _let_go(self) -> None:
         """Return trials that were held back to the queue."""

@@ -23,7 +23,7 @@ Expected = Callable[[TrialSpec], float | None]
 """Seconds that a trial is expected to take; None if unknown."""
 
 
-class Stretch:
+class TrialBatch:
     """Trials of one shape and one seed; they run one after another, longest first, to keep their workers warm."""
 
     def __init__(self, shape: Shape, trials: Iterable[TrialSpec]) -> None:
@@ -50,7 +50,7 @@ class Stretch:
         self.trials = deque(longest_first)
 
 
-def stretches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed: bool = False) -> list[Stretch]:
+def stretches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed: bool = False) -> list[TrialBatch]:
     """The trials as stretches, in the order in which they run.
 
     Going through all cells before the next seed interleaves repeats (A B A' B'), so that a machine's drift hits all
@@ -63,12 +63,12 @@ def stretches(trials: Sequence[TrialSpec], expected_s: Expected, *, seed_by_seed
     """
     in_turns = [trial for trial in trials if seed_by_seed or trial.timing == "exclusive"]
     others = [trial for trial in trials if not seed_by_seed and trial.timing != "exclusive"]
-    found: list[Stretch] = []
+    found: list[TrialBatch] = []
     for turn, (_, repeat) in enumerate(groupby(sorted(in_turns, key=_seed), key=_seed)):
         found += _by_shape(repeat, large_first=turn % 2 == 0)
     for stretch in _by_shape(others, large_first=True):
         seeds = groupby(sorted(stretch.trials, key=_seed), key=_seed)
-        found += [Stretch(stretch.shape, repeat) for _, repeat in seeds]
+        found += [TrialBatch(stretch.shape, repeat) for _, repeat in seeds]
     for stretch in found:
         stretch.sort(expected_s)
     return found
@@ -81,12 +81,12 @@ def in_order(
     return [trial for stretch in stretches(trials, expected_s, seed_by_seed=seed_by_seed) for trial in stretch.trials]
 
 
-def _by_shape(trials: Iterable[TrialSpec], *, large_first: bool) -> list[Stretch]:
+def _by_shape(trials: Iterable[TrialSpec], *, large_first: bool) -> list[TrialBatch]:
     alike: dict[Shape, list[TrialSpec]] = {}
     for trial in trials:
         alike.setdefault(Shape.of(trial), []).append(trial)
     by_size = sorted(alike.items(), key=lambda item: item[0].size, reverse=large_first)
-    return [Stretch(shape, same) for shape, same in by_size]
+    return [TrialBatch(shape, same) for shape, same in by_size]
 
 
 def _seed(trial: TrialSpec) -> int:
@@ -232,7 +232,7 @@ class Scheduler:
     ) -> None:
         """`seed_by_seed`: see `stretches`."""
         self._expected_s, self._seed_by_seed = expected_s, seed_by_seed
-        self._queues: dict[Shape, deque[tuple[int, Stretch]]] = {}
+        self._queues: dict[Shape, deque[tuple[int, TrialBatch]]] = {}
         self._number = 0
         self._waiting: set[str] = set()
         self._running: dict[str, tuple[Placement, float]] = {}
@@ -277,7 +277,7 @@ class Scheduler:
 
     def again(self, trial: TrialSpec) -> None:
         """Queue the trial again, before others of its shape, for example after a lost node."""
-        stretch = Stretch(Shape.of(trial), [trial])
+        stretch = TrialBatch(Shape.of(trial), [trial])
         self._queues.setdefault(stretch.shape, deque()).appendleft((-1, stretch))
         self._waiting.add(trial.trial_id)
         self.revise()
@@ -316,7 +316,7 @@ class Scheduler:
         nodes, waiting = self._room.nodes, self.waiting()
         self._capacity = sum(node.gpus for node in nodes) or sum(node.cpus for node in nodes) or 1.0
         self._blocked: set[Shape] = set()
-        self._first: Stretch | None = None
+        self._first: TrialBatch | None = None
         self._kept: Reservation | None = None
         self._weights: dict[Shape, float] = {}
         known = [seconds for trial in waiting if (seconds := self._expected_s(trial)) is not None]
@@ -344,7 +344,7 @@ class Scheduler:
         waiting = sum(len(stretch.trials) for _, stretch in self._queues[shape])
         return upcoming(self._room, shape, waiting, self._kept, running)
 
-    def _candidates(self, now_s: float) -> Iterator[tuple[Stretch, TrialSpec]]:
+    def _candidates(self, now_s: float) -> Iterator[tuple[TrialBatch, TrialSpec]]:
         """Candidates to start next: the one with reserved nodes, an urgent one, then shape by shape in order."""
         if self._first:
             yield self._first, self._first.trials[0]
@@ -355,7 +355,7 @@ class Scheduler:
             stretch.open(self._expected_s)
             yield stretch, stretch.trials[0]
 
-    def _urgent(self, now_s: float) -> tuple[Stretch, TrialSpec] | None:
+    def _urgent(self, now_s: float) -> tuple[TrialBatch, TrialSpec] | None:
         """The longest trial, if it takes about as long as the rest together; exclusive trials keep their order."""
         while self._by_length and self._by_length[0][2].trial_id not in self._waiting:
             self._by_length.popleft()
@@ -367,7 +367,7 @@ class Scheduler:
     def _left_s(self, now_s: float) -> float:
         return (self._work + self._busy_until - now_s * self._busy) / self._capacity
 
-    def _try(self, stretch: Stretch, trial: TrialSpec, now_s: float) -> Start | None:
+    def _try(self, stretch: TrialBatch, trial: TrialSpec, now_s: float) -> Start | None:
         placement = self._room.place(stretch.shape)
         if placement is None:
             self._blocked.add(stretch.shape)
@@ -381,7 +381,7 @@ class Scheduler:
         return self._start(stretch, trial, placement, now_s) if placement else None
 
     def _in_time(
-        self, stretch: Stretch, trial: TrialSpec, kept: Reservation, now_s: float
+        self, stretch: TrialBatch, trial: TrialSpec, kept: Reservation, now_s: float
     ) -> tuple[TrialSpec, frozenset[int]]:
         """A trial that ends before the reserved nodes are needed, else the given one, which must avoid them."""
         for each in (trial, stretch.trials[-1]):
@@ -390,7 +390,7 @@ class Scheduler:
                 return each, frozenset()
         return trial, kept.nodes
 
-    def _start(self, stretch: Stretch, trial: TrialSpec, placement: Placement, now_s: float) -> Start:
+    def _start(self, stretch: TrialBatch, trial: TrialSpec, placement: Placement, now_s: float) -> Start:
         if self._first is stretch:
             self._first = self._kept = None
             self._blocked.clear()
@@ -404,7 +404,7 @@ class Scheduler:
         self._count_running(placement, until_s, 1)
         return Start(trial=trial, placement=placement, nodes=tuple(self._room.nodes[at] for at in placement.nodes))
 
-    def _remove(self, stretch: Stretch, trial: TrialSpec) -> None:
+    def _remove(self, stretch: TrialBatch, trial: TrialSpec) -> None:
         stretch.remove(trial)
         if stretch.trials:
             return

@@ -16,7 +16,7 @@ from sweeps.trial import TrialSpec
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stay:
+class ScheduledTrial:
     """A trial in its place and time, in seconds from the sweep's start."""
 
     trial: TrialSpec
@@ -32,26 +32,26 @@ def simulate(
     takes_s: Callable[[TrialSpec], float],
     *,
     seed_by_seed: bool = False,
-) -> list[Stay]:
+) -> list[ScheduledTrial]:
     """The stays in order of their starts if trials take `takes_s` instead of the expected `expected_s`.
 
     Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.schedule.scheduler.stretches`.
     """
     scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
-    stays: list[Stay] = []
+    stays: list[ScheduledTrial] = []
     ends: list[tuple[float, int]] = []
     now_s = 0.0
     while scheduler or ends:
         while start := scheduler.next(now_s):
             end_s = now_s + takes_s(start.trial)
             heapq.heappush(ends, (end_s, len(stays)))
-            stays.append(Stay(trial=start.trial, placement=start.placement, start_s=now_s, end_s=end_s))
+            stays.append(ScheduledTrial(trial=start.trial, placement=start.placement, start_s=now_s, end_s=end_s))
         now_s, index = heapq.heappop(ends)
         scheduler.ended(stays[index].trial.trial_id)
     return stays
 
 
-def makespan_s(stays: Sequence[Stay]) -> float:
+def makespan_s(stays: Sequence[ScheduledTrial]) -> float:
     """From the first start to the last end."""
     return max((stay.end_s for stay in stays), default=0.0)
 
@@ -68,7 +68,7 @@ def lower_bound_s(trials: Sequence[TrialSpec], nodes: Sequence[Node], takes_s: C
 class Forecast:
     """The schedule, simulated with the known durations of trials."""
 
-    stays: Sequence[Stay]
+    stays: Sequence[ScheduledTrial]
     """In the order of starting; in seconds if any duration is known."""
     expected_s: Expected
 

@@ -7,7 +7,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import urlsplit
 
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 SCHEMES = ("s3", "gs", "gcs", "abfs", "abfss", "file")
 """The supported schemes of store URIs."""
@@ -20,7 +20,7 @@ def is_uri(place: str) -> bool:
     return "://" in place
 
 
-def uri_mistakes(place: str) -> list[str]:
+def uri_errors(place: str) -> list[str]:
     """A line if the place is a URI with an unknown scheme."""
     scheme = urlsplit(place).scheme
     known = ", ".join(f"{each}://…" for each in SCHEMES)
@@ -31,14 +31,14 @@ class Cloud:
     """A folder's files, named relative to it, with `/`. Methods raise OSError if the store refuses."""
 
     def __init__(self, uri: str, folder: str) -> None:
-        """The folder below the URI. Raises MistakesError for a URI that pyarrow cannot use."""
+        """The folder below the URI. Raises ConfigError for a URI that pyarrow cannot use."""
         from pyarrow import ArrowException
         from pyarrow.fs import FileSystem
 
         try:
             self._store, root = FileSystem.from_uri(uri)
         except (ArrowException, OSError) as error:
-            raise MistakesError([f"results_dir={uri}: {error}"]) from error
+            raise ConfigError([f"results_dir={uri}: {error}"]) from error
         self._root = PurePosixPath(root) / folder
 
     def files(self) -> dict[str, tuple[int, float]]:

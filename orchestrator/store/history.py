@@ -26,7 +26,7 @@ from pathlib import Path
 from types import GenericAlias
 from typing import Any
 
-from orchestrator.store.journal import Kind, Record, decode, further_attempts, split, standing, terminal
+from orchestrator.store.journal import Kind, Record, decode, effective_records, further_attempts, split, terminal
 from orchestrator.store.layout import JOURNAL, TRIAL_ID, Layout
 from orchestrator.store.record import TrialRecord
 from sweeps.axes import flat, is_whole
@@ -42,7 +42,7 @@ class Earlier:
     """The attempts at a trial since its previous end, without the one that ended it."""
 
     wall_s: float = 0.0
-    untold: int = 0
+    unknown: int = 0
     """Attempts of unknown length: the driver was killed, or did not record it (earlier versions)."""
 
 
@@ -58,7 +58,7 @@ def earlier(records: Iterable[Record]) -> dict[tuple[str, int], Earlier]:
             continue
         before = so_far.setdefault(trial_id, Earlier())
         if record.kind == Kind.STARTED:
-            so_far[trial_id] = replace(before, untold=before.untold + (trial_id in running))
+            so_far[trial_id] = replace(before, unknown=before.unknown + (trial_id in running))
             running.add(trial_id)
             continue
         running.discard(trial_id)
@@ -67,7 +67,7 @@ def earlier(records: Iterable[Record]) -> dict[tuple[str, int], Earlier]:
         elif isinstance(wall_s, (int, float)):
             so_far[trial_id] = replace(before, wall_s=before.wall_s + wall_s)
         else:
-            so_far[trial_id] = replace(before, untold=before.untold + 1)
+            so_far[trial_id] = replace(before, unknown=before.unknown + 1)
     return found
 
 
@@ -78,7 +78,7 @@ def with_earlier(ends: Mapping[str, TrialRecord], records: Iterable[Record]) -> 
 
 
 def _with(end: TrialRecord, before: Earlier) -> TrialRecord:
-    return replace(end, earlier_s=before.wall_s, untold_attempts=before.untold)
+    return replace(end, earlier_s=before.wall_s, unknown_attempts=before.unknown)
 
 
 def spent_gpu_s(records: Iterable[Record]) -> float:
@@ -357,7 +357,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
     troubles: dict[str, list[str]] = {}
     others: set[str] = set()
     same = True
-    for record in standing(records):
+    for record in effective_records(records):
         if record.kind == Kind.SWEEP:
             same = _asked(record) == asked
         elif record.kind == Kind.FINISHED:

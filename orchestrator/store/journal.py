@@ -133,7 +133,7 @@ def _checksum(body: bytes) -> bytes:
     return hashlib.sha256(body).hexdigest()[:_DIGITS].encode()
 
 
-class Standing:
+class EffectiveRecords:
     """Reads records one by one; they may be of any form."""
 
     def __init__(self) -> None:
@@ -186,9 +186,9 @@ class Standing:
         return _noted(row, "timed again, alone" + (f", except {spoiled}" if spoiled else ""))
 
 
-def standing(records: Iterable[Record]) -> Iterator[Record]:
+def effective_records(records: Iterable[Record]) -> Iterator[Record]:
     """The records in order, as `Standing` reads them."""
-    return map(Standing().take, records)
+    return map(EffectiveRecords().take, records)
 
 
 def repeated(records: Iterable[Record]) -> set[str]:
@@ -264,7 +264,9 @@ def replay(path: Path) -> Replay:
 
 def terminal(records: Iterable[Record]) -> dict[str, TrialRecord]:
     """How each trial ended, by trial id: its last valid end, see `standing`. An infeasible trial can be tried again."""
-    ends = {record.value["trial_id"]: record.value for record in standing(records) if record.kind == Kind.FINISHED}
+    ends = {
+        record.value["trial_id"]: record.value for record in effective_records(records) if record.kind == Kind.FINISHED
+    }
     return {trial_id: TrialRecord.from_json(value) for trial_id, value in ends.items()}
 
 

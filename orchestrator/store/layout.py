@@ -70,7 +70,7 @@ class Layout:
         return self.root / "report.md"
 
     @property
-    def pictures(self) -> Path:
+    def plots(self) -> Path:
         """The report's pictures as SVG and PNG, and their data as CSV."""
         return self.root / "report"
 

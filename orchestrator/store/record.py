@@ -168,7 +168,7 @@ class TrialRecord:
     """What spoiled the timing of its last attempt, where an earlier one is valid and stays."""
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
-    untold_attempts: int = 0
+    unknown_attempts: int = 0
     """How many of those attempts are of unknown length, and so missing in `earlier_s`."""
 
     @property

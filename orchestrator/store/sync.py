@@ -18,7 +18,7 @@ from rich.console import Console
 
 from orchestrator.store.cloud import Cloud
 from orchestrator.store.layout import Layout
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 EVERY_S = 20.0
 """How often to copy what is new while trials run."""
@@ -31,7 +31,7 @@ _UNKNOWN = (-1, -1)
 
 
 class Copying:
-    """Context manager that copies. Raises MistakesError if the store cannot be reached or holds other results."""
+    """Context manager that copies. Raises ConfigError if the store cannot be reached or holds other results."""
 
     def __init__(self, uri: str, layout: Layout, console: Console) -> None:
         self._uri, self._layout, self._console = uri, layout, console
@@ -49,7 +49,7 @@ class Copying:
         try:
             self._fetch()
         except OSError as error:
-            raise MistakesError([f"results_dir={self._uri}: {error}"]) from error
+            raise ConfigError([f"results_dir={self._uri}: {error}"]) from error
         self._copier.start()
         return self
 
@@ -66,12 +66,12 @@ class Copying:
             self._console.print(message, style="red", markup=False, soft_wrap=True)
 
     def _fetch(self) -> None:
-        """Fetch the store's results unless the local ones are newer. Raises MistakesError if the journals diverge."""
+        """Fetch the store's results unless the local ones are newer. Raises ConfigError if the journals diverge."""
         journal, files = self._layout.journal, self._cloud.files()
         there = self._cloud.read(journal.name) if journal.name in files else b""
         here = _whole_lines(journal)
         if not here.startswith(there) and not there.startswith(here):
-            raise MistakesError(
+            raise ConfigError(
                 [
                     f"results_dir={self._uri} and {self._layout.root} hold results of different runs: "
                     "choose another results_dir or local_results_dir, or move one of them away"

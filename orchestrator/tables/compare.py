@@ -21,7 +21,7 @@ from orchestrator.store.layout import Layout, results_below
 from orchestrator.text import figures
 from orchestrator.text.figures import plain
 from orchestrator.text.rows import Row, axis, markdown
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 
 _ALIKE = ("gpus", "global_batch_size", "device_batch_size", "lr_rule", "lr_multiplier")
@@ -32,12 +32,12 @@ Frames = tuple[pd.DataFrame, pd.DataFrame]
 
 
 def compared(request: Request) -> str:
-    """The Markdown that mode=compare prints. Raises MistakesError if one of the two has no results."""
+    """The Markdown that mode=compare prints. Raises ConfigError if one of the two has no results."""
     if request.compare_with is None:
-        raise MistakesError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
+        raise ConfigError(["mode=compare needs compare.with=results/OTHER, the folder of another sweep's results"])
     folder = Path(request.compare_with).expanduser()
     if inside := results_below(folder):
-        raise MistakesError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
+        raise ConfigError([f"compare.with={folder} holds several results; choose {' or '.join(inside)}"])
     this, other = (frames(Layout(path), request) for path in (request.results_dir, folder))
     return comparison_of(this, other, (request.results_dir, folder))
 

@@ -101,7 +101,7 @@ def recommendation_markdown(found: Recommendation, sweep: str) -> str:
     if behind := at_most_behind(found):
         lines += [behind, ""]
     lines += _table(gpu_count_table(found))
-    lines += _list("Why", found.reasons) + _list("What would change it", found.would_change)
+    lines += _list("Why", found.reasons) + _list("What would change it", found.sensitivity)
     if found.more_seeds:
         how = f"(the aim is {SURE:.0%}; finished trials do not run again)"
         lines += [f"Further seeds would make the choice more certain {how}:", ""]
@@ -168,7 +168,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "alternatives": [_setting(each) for each in found.shortlist if each not in (chosen, baseline)],
         "gpu_counts": [asdict(each) for each in found.gpu_counts],
         "undecided": {
-            "would_change": found.would_change,
+            "would_change": found.sensitivity,
             "more_seeds": [asdict(each) for each in found.more_seeds],
             "commands": found.commands,
         },

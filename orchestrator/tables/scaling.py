@@ -25,7 +25,7 @@ from orchestrator.store.layout import Layout
 from orchestrator.text import figures
 from orchestrator.text.rows import markdown
 from orchestrator.text.table import TextTable
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 
 _ABOUT = (
@@ -35,11 +35,11 @@ _ABOUT = (
 
 
 def predicted(request: Request) -> str:
-    """The Markdown that mode=predict prints. Raises MistakesError with everything that is refused."""
+    """The Markdown that mode=predict prints. Raises ConfigError with everything that is refused."""
     trials, cells = frames(Layout(request.results_dir), request)
     found = lines(trials, cells)
     if not found:
-        raise MistakesError(["nothing to predict from: no ok cell has a throughput"])
+        raise ConfigError(["nothing to predict from: no ok cell has a throughput"])
     long_enough = [line for line in found if len(np.unique(line.gpus)) >= 3] or found
     link = Link(
         gpus_per_node=request.predict["gpus_per_node"] or node_size(trials),
@@ -50,7 +50,7 @@ def predicted(request: Request) -> str:
         refusal for line in long_enough for gpus in request.predict["gpus"] for refusal in line.refusals(gpus, link)
     )
     if refused:
-        raise MistakesError([f"mode=predict: {refusal}" for refusal in refused])
+        raise ConfigError([f"mode=predict: {refusal}" for refusal in refused])
     predictions = [predict(line, gpus, link) for line in long_enough for gpus in request.predict["gpus"]]
     head = [f"# Prediction: {figures.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)

@@ -85,7 +85,7 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
     )
     if counts := gpu_count_table(found):
         console.print(_table(counts.title, counts.frame))
-    for title, lines in (("Why:", found.reasons), ("What would change it:", found.would_change)):
+    for title, lines in (("Why:", found.reasons), ("What would change it:", found.sensitivity)):
         if lines:
             console.print(Text(title))
         for line in lines:

@@ -19,7 +19,7 @@ from orchestrator.store.listener import Listener
 from orchestrator.store.record import Outcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat, is_number
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.trial import TrialSpec
 
 _log = logging.getLogger(__name__)
@@ -94,18 +94,18 @@ def numbers(row: Mapping[str, Any]) -> dict[str, float]:
 
 
 def make_trackers(section: Mapping[str, Any], sweep: str, results_dir: Path) -> dict[str, Tracker]:
-    """The trackers enabled in the config's section `tracker`, by name. Raises MistakesError for one that fails."""
+    """The trackers enabled in the config's section `tracker`, by name. Raises ConfigError for one that fails."""
     made: dict[str, Tracker] = {}
     for name in _enabled(section):
         options = {key: value for key, value in section[name].items() if key != "enabled"}
         try:
             made[name] = resolve_name(KINDS[name])(sweep=sweep, results_dir=results_dir, **options)
         except Exception as error:
-            raise MistakesError([f"tracker.{name}: {type(error).__name__}: {error}"]) from error
+            raise ConfigError([f"tracker.{name}: {type(error).__name__}: {error}"]) from error
     return made
 
 
-def tracker_mistakes(section: Mapping[str, Any]) -> Iterator[str]:
+def tracker_errors(section: Mapping[str, Any]) -> Iterator[str]:
     """Yield a line for every enabled tracker whose package is not installed."""
     for name in _enabled(section):
         if importlib.util.find_spec(name) is None:

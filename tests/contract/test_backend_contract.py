@@ -15,7 +15,7 @@ import pytest
 import ray
 from ray.tune import Callback
 
-from orchestrator.backends.backend import Backend, Conduct, EarlyStopping, Limits
+from orchestrator.backends.backend import Backend, EarlyStopping, Limits, RunSettings
 from orchestrator.backends.inprocess import InProcessBackend
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.backends.ray.cluster import ClusterSpec
@@ -256,7 +256,7 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
 def test_a_trial_that_has_had_its_time_is_ended_from_outside(
     backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(backend, "_conduct", Conduct(limits=limits))
+    monkeypatch.setattr(backend, "_conduct", RunSettings(limits=limits))
     recorder = Recorder()
     backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
     hung, following = recorder.outcomes["hangs"], recorder.outcomes["next"]
@@ -271,7 +271,7 @@ def test_a_trial_that_has_had_its_time_is_ended_from_outside(
 def test_the_rank_that_hangs_is_named_and_all_of_them_go(
     ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", Conduct(limits=Limits(hang_s=3.0)))
+    monkeypatch.setattr(ray_backend, "_conduct", RunSettings(limits=Limits(hang_s=3.0)))
     recorder = Recorder()
     ray_backend.run([trial("freezes", "freezing", ranks=2, how=how, who=1)], tmp_path, recorder)
     outcome = recorder.outcomes["freezes"]
@@ -287,7 +287,7 @@ def test_the_rank_that_hangs_is_named_and_all_of_them_go(
 def test_a_hopeless_trial_ends_within_its_training_and_leaves_the_processes(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", Conduct(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
+    monkeypatch.setattr(ray_backend, "_conduct", RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
     recorder = Recorder()
     reaches = {"good": 0.9, "hopeless": 0.1, "close": 0.88}
     patience_s = {"hopeless": 30.0}
@@ -301,9 +301,9 @@ def test_a_hopeless_trial_ends_within_its_training_and_leaves_the_processes(
         "hopeless": "skipped",
         "close": "ok",
     }
-    hopeless = recorder.outcomes["hopeless"]
-    assert hopeless.skipped_by == "early_stop" and "0.1000 after 40 samples" in hopeless.note
-    assert hopeless.metrics["epochs"] == 5 and "accuracy" not in hopeless.metrics
+    all_failing = recorder.outcomes["hopeless"]
+    assert all_failing.skipped_by == "early_stop" and "0.1000 after 40 samples" in all_failing.note
+    assert all_failing.metrics["epochs"] == 5 and "accuracy" not in all_failing.metrics
     assert len({outcome.metrics["pid"] for outcome in recorder.outcomes.values()}) == 1
 
 
@@ -340,7 +340,7 @@ def test_rays_own_metrics_tell_of_the_trials(ray_backend: RayBackend, tmp_path: 
 def test_workers_serve_all_trials_or_those_of_a_seed_or_one(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, processes: int
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", Conduct(workers=workers))
+    monkeypatch.setattr(ray_backend, "_conduct", RunSettings(workers=workers))
     recorder = Recorder()
     trials = [trial("one", "quick"), trial("other", "quick"), replace(trial("one again", "quick"), seed=1)]
     ray_backend.run(trials, tmp_path, recorder)

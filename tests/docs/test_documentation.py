@@ -14,7 +14,7 @@ from orchestrator.cli.app import main
 from orchestrator.cli.init_project import FOLDER, kinds
 from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.search_path import config_dir, with_search_path
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from tests.docs.commands import PAGES, RECORDS, ROOT, Block, blocks
 
 SHELL = [block for page in PAGES for block in blocks(page) if block.language in ("bash", "sh", "console")]
@@ -83,7 +83,7 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
         with hydra.initialize_config_dir(str(config_dir()), version_base="1.3"):
             try:
                 Composition(overrides)
-            except MistakesError as error:
+            except ConfigError as error:
                 raise AssertionError(f"{arguments}: {error}") from error
 
 

@@ -13,7 +13,7 @@ FOUR = ("sweep=traced", *SMALL)
 """A sweep of four trials."""
 
 
-class Company:
+class BackgroundWork:
     """The processes of a driver: none is left some seconds after its end."""
 
     def __init__(self, driver: Started) -> None:

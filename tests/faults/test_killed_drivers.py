@@ -19,7 +19,7 @@ import pytest
 
 from orchestrator.store.failpoints import Moment
 from tests.drivers.place import Place, Prepared, Started, wait_for
-from tests.faults.conftest import FOUR, Company
+from tests.faults.conftest import FOUR, BackgroundWork
 
 SEED = int(os.environ.get("ORCHESTRATOR_FAULT_SEED", "7"))
 TIMES = int(os.environ.get("ORCHESTRATOR_FAULTS", "0"))
@@ -108,7 +108,7 @@ def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Calla
 
     `begun` is asked until it says so.
     """
-    company, until = Company(process), float("inf")
+    company, until = BackgroundWork(process), float("inf")
     while time.monotonic() < until and process.poll() is None:
         company.look()
         if until == float("inf") and begun():
@@ -201,7 +201,7 @@ def test_ended_on_ray(tmp_path: Path, number: int) -> None:
 def test_a_signal_while_ray_starts(tmp_path: Path, after_s: float) -> None:
     place = next(on_ray(tmp_path))
     process = place.start_afresh()
-    company = Company(process)
+    company = BackgroundWork(process)
     while not any("raylet" in name for name in company.names()):
         assert process.poll() is None
         time.sleep(0.05)

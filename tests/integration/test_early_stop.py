@@ -24,10 +24,10 @@ def test_a_rate_that_gets_nowhere_ends_halfway_and_stays_so(tmp_path):
 
     ended = orchestrate("sweep.early_stop=asha")
     assert ended.returncode == 0, ended.stdout + ended.stderr
-    good, hopeless = ends()
+    good, all_failing = ends()
     assert (good["lr_multiplier"], good["status"]) == (1, "ok")
-    assert (hopeless["status"], hopeless["skipped_by"]) == ("skipped", "early_stop")
-    assert hopeless["note"].startswith("sweep.early_stop: val_accuracy 0.")
-    assert 150 <= hopeless["metrics"]["epochs"] < 300
+    assert (all_failing["status"], all_failing["skipped_by"]) == ("skipped", "early_stop")
+    assert all_failing["note"].startswith("sweep.early_stop: val_accuracy 0.")
+    assert 150 <= all_failing["metrics"]["epochs"] < 300
     again = orchestrate("sweep.early_stop=asha")
     assert again.returncode == 0 and len(ends()) == 2, again.stdout + again.stderr

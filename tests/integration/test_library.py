@@ -10,7 +10,7 @@ import pytest
 from hydra.core.global_hydra import GlobalHydra
 from omegaconf import OmegaConf
 
-from orchestrator import MistakesError, load_results, plan_sweep, run_sweep
+from orchestrator import ConfigError, load_results, plan_sweep, run_sweep
 
 SMALL = {
     "backend": "inprocess",
@@ -33,7 +33,7 @@ def test_a_plan_is_a_frame_and_starts_nothing(folder):
     assert plan.attrs["remarks"] == [
         "trainables.noop ignores device_batch_size: all values of it give the same training"
     ]
-    with pytest.raises(MistakesError, match="lr_rule 'double'"):
+    with pytest.raises(ConfigError, match="lr_rule 'double'"):
         plan_sweep(SMALL, "sweep.axes.lr_rule=[double]")
     run_sweep(SMALL, quiet=True)
     assert set(plan_sweep(SMALL).state) == {"finished: ok"}
@@ -58,7 +58,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert "1 cell is in both" in loaded.compare(other) and "Only in results/mine: 1 cell" in loaded.compare(other)
 
 
-def test_pictures_are_shown_inline(folder, monkeypatch):
+def test_plots_are_shown_inline(folder, monkeypatch):
     monkeypatch.syspath_prepend(folder)
     speeds = {"trainable": {"_target_": "speeds:train", "lr": 0.1, "reference_batch_size": 8}}
     (folder / "speeds.py").write_text(
@@ -67,22 +67,22 @@ def test_pictures_are_shown_inline(folder, monkeypatch):
         "    context.summarize({'samples_per_s': 100.0 * context.seed + 50, 'accuracy': 0.9 - 0.1 * context.seed})\n"
     )
     results = run_sweep(SMALL | speeds, "sweep.name=speeds", "trusted_modules=[speeds]", quiet=True)
-    pictures = results.pictures()
+    plots = results.plots()
     told = json.loads((results.folder / "journal.jsonl").read_text().splitlines()[0])["value"]["driver"]["arguments"]
     assert "trainable=<of the program>" in told and "sweep.name=speeds" in told
-    assert {"accuracy", "loss"} <= set(pictures) and pictures["loss"].svg.startswith("<?xml")
-    shown = pictures._repr_html_()
-    assert shown.count("<img ") == len(pictures) and "data:image/svg+xml;base64," in shown
+    assert {"accuracy", "loss"} <= set(plots) and plots["loss"].svg.startswith("<?xml")
+    shown = plots._repr_html_()
+    assert shown.count("<img ") == len(plots) and "data:image/svg+xml;base64," in shown
     with pytest.raises(KeyError, match="'speed' is not one of .*loss"):
-        pictures["speed"]
+        plots["speed"]
     without = run_sweep(SMALL, "sweep.name=without", "report.html=false", quiet=True)
     with pytest.raises(FileNotFoundError, match="report.html=false"):
-        without.pictures()
+        without.plots()
 
 
 def test_a_section_as_a_whole_keeps_nothing_of_the_default():
     model = {"name": "mypackage.models:build", "width": 4}
-    with pytest.raises(MistakesError) as told:
+    with pytest.raises(ConfigError) as told:
         run_sweep(
             SMALL | {"model": model, "trainable": {"_target_": "nowhere:train", "lr": 1, "reference_batch_size": 1}},
             "trusted_modules=[nowhere,mypackage]",
@@ -99,21 +99,21 @@ def test_a_later_sweep_of_the_same_program_goes_where_the_program_is(folder, mon
 
 
 def test_everything_wrong_is_told_at_once_and_nothing_starts(folder):
-    with pytest.raises(MistakesError) as told:
+    with pytest.raises(ConfigError) as told:
         run_sweep(SMALL | {"budgt": {"epochs": 3}, "workers": "cold"}, "sweep.axes.gpus=[0]")
-    assert any("budgt.epochs" in line for line in told.value.mistakes)
-    with pytest.raises(MistakesError) as told:
+    assert any("budgt.epochs" in line for line in told.value.errors)
+    with pytest.raises(ConfigError) as told:
         run_sweep(SMALL | {"workers": "cold"}, "sweep.axes.gpus=[0]")
-    assert len(told.value.mistakes) == 2
-    with pytest.raises(MistakesError, match="mode=plan"):
+    assert len(told.value.errors) == 2
+    with pytest.raises(ConfigError, match="mode=plan"):
         run_sweep(SMALL, "mode=plan")
     assert not (folder / "results").exists()
 
 
-def test_what_does_not_compose_hides_no_other_mistake(folder):
-    with pytest.raises(MistakesError) as told:
+def test_what_does_not_compose_hides_no_other_error(folder):
+    with pytest.raises(ConfigError) as told:
         run_sweep(SMALL | {"report": {"margn": 0.1}}, "resources.timing=fast", "workers=cold")
-    assert [any(word in each for each in told.value.mistakes) for word in ("margn", "fast", "cold")] == [True] * 3
+    assert [any(word in each for each in told.value.errors) for word in ("margn", "fast", "cold")] == [True] * 3
     assert not list(folder.iterdir())
 
 

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from orchestrator import MistakesError, run_sweep
+from orchestrator import ConfigError, run_sweep
 
 SMALL = {
     "backend": "inprocess",
@@ -105,7 +105,7 @@ def test_an_mlflow_server_that_does_not_answer_is_told_before_anything_starts(fo
         closed.bind(("127.0.0.1", 0))
         uri = f"http://127.0.0.1:{closed.getsockname()[1]}"
         began_s = time.monotonic()
-        with pytest.raises(MistakesError, match=f"tracker.mlflow: MlflowException: .*{uri}"):
+        with pytest.raises(ConfigError, match=f"tracker.mlflow: MlflowException: .*{uri}"):
             run_sweep(SMALL | {"tracker": {"mlflow": {"enabled": True, "uri": uri}}}, quiet=True)
     assert time.monotonic() - began_s < 150  # MLflow itself would try for longer
     assert not (folder / "results/mine/trials").exists()
@@ -136,9 +136,9 @@ def test_wandb_has_an_offline_run_for_each_trial(folder, monkeypatch):
 
 
 def test_an_unreachable_package_is_told_before_anything_starts(folder, monkeypatch):
-    from orchestrator import MistakesError
+    from orchestrator import ConfigError
 
     monkeypatch.setattr("orchestrator.trackers.tracking.importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MistakesError, match="needs the package wandb"):
+    with pytest.raises(ConfigError, match="needs the package wandb"):
         run_sweep(SMALL, "tracker.wandb.enabled=true")
     assert not (folder / "results").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from orchestrator import MistakesError, run_sweep
+from orchestrator import ConfigError, run_sweep
 
 CALLBACK = """
 from ray.tune import Callback
@@ -134,7 +134,7 @@ def test_a_program_may_have_imported_ray_before(folder):
     ],
 )
 def test_what_cannot_be_is_told_before_anything_starts(folder, given, told):
-    with pytest.raises(MistakesError, match=told):
+    with pytest.raises(ConfigError, match=told):
         run_sweep(SWEEP, *(given.split() if "inprocess" in given else [given]), "trusted_modules=[tuned_training]")
     assert not (folder / "results").exists()
 
@@ -144,9 +144,9 @@ def test_what_cannot_be_is_told_before_anything_starts(folder, given, told):
 def test_a_callback_that_cannot_be_made_is_told_before_anything_starts(folder):
     made = ("{_target_: tuned_callback.Tel, file: x}", "{_target_: tuned_callback.Tell}", "{_target_: builtins.dict}")
     wrong = f"tune.callbacks=[{','.join(made)}]"
-    with pytest.raises(MistakesError) as error:
+    with pytest.raises(ConfigError) as error:
         run_sweep(SWEEP, wrong, "trusted_modules=[tuned_training,tuned_callback,builtins]")
-    assert len(error.value.mistakes) == 3 and not (folder / "results").exists()
+    assert len(error.value.errors) == 3 and not (folder / "results").exists()
 
 
 SEARCHER = """

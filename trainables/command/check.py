@@ -15,10 +15,10 @@ from trainables.command.metrics import declared
 from trainables.command.settings import LENGTHS, NAMES, CommandSettings, TemplateError, fill
 
 
-def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+def errors(config: Mapping[str, Any]) -> Iterator[str]:
     """A line for everything that is wrong with `config["trainable"]`; the other sections are what braces may name."""
     settings = CommandSettings.of(config["trainable"])
-    wrong = list(settings.mistakes())
+    wrong = list(settings.errors())
     yield from wrong
     if not wrong:
         yield from _braces(settings, config)

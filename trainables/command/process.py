@@ -311,8 +311,8 @@ class CommandEnding:
             return
         if self._memory_line:
             raise MemoryError(self._memory_line)
-        last_words = self._error_line or self._last_line
-        raise CommandError(f"the command {_how(exit_code)}" + (f": {last_words}" if last_words else ""))
+        exit_message = self._error_line or self._last_line
+        raise CommandError(f"the command {_how(exit_code)}" + (f": {exit_message}" if exit_message else ""))
 
 
 def _how(exit_code: int) -> str:

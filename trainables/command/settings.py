@@ -118,7 +118,7 @@ class CommandSettings:
         """The command line's words, their braces not yet filled in."""
         return words(self.argv)
 
-    def mistakes(self) -> Iterator[str]:
+    def errors(self) -> Iterator[str]:
         """A line for every value that is none; `metrics` and the braces are judged elsewhere."""
         if self.argv == "???":
             yield (

@@ -117,7 +117,7 @@ class Progress:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Course:
+class TrainingPlan:
     """Answers for any `Progress`; all ranks are given the same answers."""
 
     budget: Budget
@@ -127,13 +127,13 @@ class Course:
     """Samples of a step, as long as no batch grows."""
 
     @staticmethod
-    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed) -> Course:
+    def of(config: Mapping[str, Any], lr: LearningRate, feed: Feed) -> TrainingPlan:
         """From the sections `budget` and `schedule`. Raises ValueError for what they cannot be."""
         per_epoch, batch_size = feed.steps_per_epoch, feed.batch.global_batch_size
         growth = Growth.of(config["schedule"])
-        if mistake := growth.why_not(config["budget"]):
-            raise ValueError(mistake)
-        return Course(
+        if message := growth.why_not(config["budget"]):
+            raise ValueError(message)
+        return TrainingPlan(
             budget=Budget.of(config["budget"], steps_per_epoch=per_epoch, global_batch_size=batch_size),
             rates=Rates(
                 lr=lr,
@@ -218,7 +218,7 @@ class Loop:
     def __init__(
         self,
         replica: Trained,
-        course: Course,
+        course: TrainingPlan,
         *,
         clock: Clock,
         gang: Gang,

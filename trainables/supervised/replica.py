@@ -110,13 +110,13 @@ _RAISED = (RuntimeError, ValueError, IndexError)
 """What torch raises for shapes and types that do not fit; what a model's code gets wrong by itself is told well."""
 
 
-class MisfitError(ValueError):
+class ShapeMismatchError(ValueError):
     """A model cannot be applied to images of the data's shape."""
 
 
 @contextmanager
-def as_misfit(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
-    """Raise MisfitError for what is raised within, if the model by itself takes no images of `input_shape` (C, H, W).
+def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
+    """Raise ShapeMismatchError for what is raised within, if the model by itself takes no images of `input_shape` (C, H, W).
 
     `name` is the model's in the config. Where it does take them, the reason is another, and what was raised stays.
     """
@@ -127,7 +127,7 @@ def as_misfit(model: nn.Module, name: str, input_shape: tuple[int, int, int]) ->
         if why is None:
             raise
         shape = "×".join(map(str, input_shape))
-        raise MisfitError(
+        raise ShapeMismatchError(
             f"model {name!r} does not take the data's images, N×C×H×W = N×{shape} of floats: build it from the"
             f" input_shape that it is given, or choose other data ({why})"
         ) from error
@@ -171,7 +171,7 @@ class Replica:
         self._objective = Objective(num_classes=workload.num_classes, smoothing=self._settings.label_smoothing)
         self._check_growth()
         self.model = self._build_model()
-        with as_misfit(self.model, config["model"]["name"], workload.input_shape):
+        with as_shape_mismatch(self.model, config["model"]["name"], workload.input_shape):
             pause_s = self._settle(settled)
         self.noise = NoiseWatch(
             self.model,

@@ -142,7 +142,7 @@ APART = {
 """… and keys of the section that are not for the factory."""
 
 
-def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
+def errors(config: Mapping[str, Any]) -> Iterator[str]:
     """A line for each; a trial finds what only its data and its device can tell."""
     try:
         Settings.of(config["trainable"])
@@ -164,8 +164,8 @@ def mistakes(config: Mapping[str, Any]) -> Iterator[str]:
     except (ValueError, KeyError, TypeError) as error:
         yield f"schedule: {error}"
         return
-    if mistake := growth.why_not(config.get("budget") or {}):
-        yield mistake
+    if message := growth.why_not(config.get("budget") or {}):
+        yield message
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:

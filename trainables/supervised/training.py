@@ -22,8 +22,8 @@ from trainables.step.shares import Replicas
 from trainables.step.training_step import precision_on
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.flops import utilisation
-from trainables.supervised.loop import Course, Epoch, Loop, Progress
-from trainables.supervised.replica import Replica, as_misfit
+from trainables.supervised.loop import Epoch, Loop, Progress, TrainingPlan
+from trainables.supervised.replica import Replica, as_shape_mismatch
 from trainables.supervised.settings import Settings
 from trainables.supervised.timing import Timing, split_of
 
@@ -40,7 +40,7 @@ def train(config: Mapping[str, Any], context: Context) -> None:
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
         closing(SupervisedTrial(config, context)) as trial,
-        as_misfit(trial.model, config["model"]["name"], trial.input_shape),
+        as_shape_mismatch(trial.model, config["model"]["name"], trial.input_shape),
     ):
         trial.train()
         if not settings.only_timed:
@@ -67,7 +67,7 @@ class SupervisedTrial:
         settled = Batch(**before["batch"]) if before else None
         gang = self._replicas.gang
         self.replica = Replica(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
-        course = Course.of(config, own.lr, self.replica.inputs.feed)
+        course = TrainingPlan.of(config, own.lr, self.replica.inputs.feed)
         self._grows = bool(course.growth.milestones)
         self._laps: list[Lap] = []
         self._model_config = config["model"]

@@ -22,16 +22,16 @@ from ray.tune import Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
-from orchestrator.backends.backend import Conduct, GuardedListener
+from orchestrator.backends.backend import GuardedListener, RunSettings
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import Cluster, ClusterSpec, environment, handler_kept, patched
 from orchestrator.backends.ray.early_stop import EarlyStop
 from orchestrator.backends.ray.head import HeadWatch
-from orchestrator.backends.ray.tune import Attempt, GangController, GangTrainable, Relay, Starting, TrialQueue
+from orchestrator.backends.ray.tune import Attempt, GangController, GangTrainable, QueueSearch, Relay, Starting
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.listener import Listener
 from sweeps.trial import TrialSpec
 
@@ -43,9 +43,9 @@ class RayBackend:
     """
 
     def __init__(
-        self, cluster: ClusterSpec, *, conduct: Conduct | None = None, extensions: Extensions | None = None
+        self, cluster: ClusterSpec, *, conduct: RunSettings | None = None, extensions: Extensions | None = None
     ) -> None:
-        self._conduct = conduct or Conduct()
+        self._conduct = conduct or RunSettings()
         self._extensions = extensions or Extensions()
         self._verbose = cluster.verbose
         self._cluster = Cluster(cluster, start_ahead=self._conduct.start_ahead)
@@ -66,7 +66,7 @@ class RayBackend:
         if self._demand is not None:
             self._demand.settle(shapes, self.nodes())
 
-    def run(self, trials: Sequence[TrialSpec] | Agenda, results_dir: Path, listener: Listener) -> None:
+    def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
         # Imports Tune, which takes most of a second; meanwhile Ray starts its first processes.
 
@@ -80,7 +80,7 @@ class RayBackend:
             verbose=self._verbose,
         )
         try:
-            experiment.run(trials if isinstance(trials, Agenda) else Agenda(trials), results_dir, guarded)
+            experiment.run(trials if isinstance(trials, TrialQueue) else TrialQueue(trials), results_dir, guarded)
         finally:
             if self._demand is not None:
                 self._demand.close()
@@ -106,17 +106,17 @@ class AgendaScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> str:
         """Continue; a hopeless trial is ended by its supervisor, which keeps the processes and reports the outcome."""
-        if why := self._why_hopeless(trial, result.get("rows", ())):
+        if why := self._why_all_failing(trial, result.get("rows", ())):
             trial.temporary_state.ray_actor.give_up.remote(trial.spec.trial_id, why)
         return str(super().on_trial_result(tune_controller, trial, result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> None:
         """Take the last rows into account: other trials are compared with them, and a short trial has no others."""
-        self._why_hopeless(trial, trial.rows)
+        self._why_all_failing(trial, trial.rows)
         super().on_trial_complete(tune_controller, trial, result)
 
-    def _why_hopeless(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
-        return self._early_stop.why_hopeless(trial, rows) if self._early_stop else ""
+    def _why_all_failing(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+        return self._early_stop.why_all_failing(trial, rows) if self._early_stop else ""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The first waiting trial."""
@@ -131,7 +131,7 @@ _TUNE = {
     "TUNE_DISABLE_AUTO_CALLBACK_LOGGERS": "1",
     "TUNE_DISABLE_SIGINT_HANDLER": "1",
     "TUNE_GLOBAL_CHECKPOINT_S": "inf",  # the journal decides what is done, not Tune's experiment state
-    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # TrialQueue holds trials back, not Tune
+    "TUNE_MAX_PENDING_TRIALS_PG": "1000000",  # QueueSearch holds trials back, not Tune
     "TUNE_PRINT_ALL_TRIAL_ERRORS": "0",
 }
 
@@ -141,14 +141,14 @@ class Experiment:
     """How trials are run."""
 
     nodes: Callable[[], Sequence[Node]]
-    conduct: Conduct
+    conduct: RunSettings
     quarantine: Quarantine
     extensions: Extensions
     demand: Demand | None
     """Asks for further nodes; None if there are none to be had."""
     verbose: bool
 
-    def run(self, agenda: Agenda, results_dir: Path, guarded: GuardedListener) -> None:
+    def run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
         """Run the agenda's trials until none is left or the listener asks to stop."""
         extensions, rule = self.extensions, self.conduct.early_stopping
         stop = _Stop(guarded)
@@ -158,8 +158,8 @@ class Experiment:
             quarantine=self.quarantine,
             secrets=extensions.secrets,
         )
-        queue = TrialQueue(agenda, self.nodes, starting, stop.stop_all, self.demand)
-        early_stop = EarlyStop(rule, agenda.is_timed) if rule else None
+        queue = QueueSearch(trial_queue, self.nodes, starting, stop.stop_all, self.demand)
+        early_stop = EarlyStop(rule, trial_queue.is_timed) if rule else None
         with (
             tempfile.TemporaryDirectory() as scratch,
             _plain_tune(verbose=self.verbose),

@@ -33,7 +33,7 @@ import ray
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayError, RayTaskError
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
-from orchestrator.backends.backend import Conduct, Limits, Overdue, Watch
+from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch
 from orchestrator.backends.gang_outcome import RankEnd, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
@@ -369,7 +369,7 @@ class Supervisor:
         self._reported_s = 0.0
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
-        self._conduct: Conduct = config["conduct"]
+        self._conduct: RunSettings = config["conduct"]
         self._ends: list[RankEnd] = []
         self._readings: list[Readings] = []
         self._deadline = float("inf")

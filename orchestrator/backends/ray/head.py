@@ -79,7 +79,7 @@ class HeadWatch:
             if self._answers():
                 heard = time.monotonic()
             elif time.monotonic() - heard > PATIENCE_S and not self._over.is_set():
-                to_stderr(self._last_words())
+                to_stderr(self._exit_message())
                 leave(1)
 
     def _answers(self) -> bool:
@@ -89,7 +89,7 @@ class HeadWatch:
             return False
         return True
 
-    def _last_words(self) -> str:
+    def _exit_message(self) -> str:
         where = f"{self._address[0]}:{self._address[1]}"
         return (
             f"the head of the Ray cluster at {where} has not answered for {PATIENCE_S:g} s: nothing can go on without "

@@ -7,7 +7,7 @@ import secrets
 import tempfile
 from pathlib import Path
 
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 
 def token_file() -> Path:
@@ -30,10 +30,10 @@ def show_token_if_any() -> None:
 
 
 def require_token() -> None:
-    """Make a cluster started here require the token. Raises MistakesError if the environment forbids that."""
+    """Make a cluster started here require the token. Raises ConfigError if the environment forbids that."""
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token":
-        raise MistakesError(
+        raise ConfigError(
             [f"RAY_AUTH_MODE={mode}: whoever reaches a Ray cluster without a token can run code on it; unset it"]
         )
 

@@ -34,14 +34,14 @@ from ray.tune.utils.object_cache import _ObjectCache
 from ray.util import placement_group_table
 from ray.util.metrics import Counter, Gauge
 
-from orchestrator.backends.backend import Conduct, GuardedListener
+from orchestrator.backends.backend import GuardedListener, RunSettings
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import NODE_ID
 from orchestrator.backends.ray.gang import Supervisor, in_short, plain_config
 from orchestrator.backends.ray.prestart import StartAhead
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
 from orchestrator.store.record import Cause, Outcome, figure
 from orchestrator.store.secrets import NO_SECRETS, Secrets
@@ -74,7 +74,7 @@ class Starting:
 
     results_dir: Path
     """Absolute."""
-    conduct: Conduct = field(default_factory=Conduct)
+    conduct: RunSettings = field(default_factory=RunSettings)
     quarantine: Quarantine = field(default_factory=Quarantine)
     secrets: Secrets = NO_SECRETS
 
@@ -121,7 +121,7 @@ NODES_EVERY_S = 2.0
 """How often to ask the cluster for its nodes, which may be lost or added."""
 
 
-class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
+class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
     """Tune's source of trials.
 
     Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
@@ -132,7 +132,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
 
     def __init__(
         self,
-        agenda: Agenda,
+        trial_queue: TrialQueue,
         nodes: Callable[[], Sequence[Node]],
         starting: Starting,
         stopping: Callable[[], bool] = lambda: False,
@@ -144,7 +144,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
         """
         self._stopping = stopping
         self._demand = demand
-        self._agenda = agenda
+        self._trial_queue = trial_queue
         self._nodes = nodes
         self._starting = starting
         self._given: list[tuple[Attempt, Start]] = []
@@ -165,7 +165,7 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
     @property
     def total_samples(self) -> int:
         """The total number of trials."""
-        return len(self._agenda) + self._count
+        return len(self._trial_queue) + self._count
 
     def add_configurations(self, experiments: list[Experiment]) -> None:
         """Remember Tune's experiment, to which its trials belong."""
@@ -181,13 +181,13 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             return None
         if now_s - self._looked_s > NODES_EVERY_S:
             self._tell_nodes()
-        next_start = self._agenda.next(now_s)
+        next_start = self._trial_queue.next(now_s)
         if next_start is None:
             self._ask(now_s)
-            self._ahead.settle(self._agenda.upcoming, now_s)
+            self._ahead.settle(self._trial_queue.upcoming, now_s)
             return None
         asked = self._bundles(next_start)
-        self._ahead.prepare_for(next_start.trial.trainable, self._agenda.threads)
+        self._ahead.prepare_for(next_start.trial.trainable, self._trial_queue.threads)
         if not self.is_kept(asked):
             self._ahead.begins(next_start.nodes, now_s)
         trial = self._trial(next_start.trial, asked)
@@ -208,24 +208,24 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
 
     def is_finished(self) -> bool:
         """Whether no further trial will come."""
-        return self._finished or self._agenda.over or self._stopping()
+        return self._finished or self._trial_queue.over or self._stopping()
 
     def _ended(self, trial: Attempt, spec: TrialSpec, now_s: float) -> None:
         outcome = trial.outcome
-        self._agenda.ended(spec.trial_id, now_s, outcome)
+        self._trial_queue.ended(spec.trial_id, now_s, outcome)
         if trial.trial_id in self._taken_back:
-            self._agenda.again(spec)
+            self._trial_queue.again(spec)
         elif outcome is None or outcome.cause is Cause.NODE:
             self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
 
     def gangs_needed(self) -> bool:
         """Whether to keep idle gangs for other trials; on an autoscaled cluster, only if a trial could use one."""
-        return self._demand is None or self._agenda.needs_gangs
+        return self._demand is None or self._trial_queue.needs_gangs
 
     def _ask(self, now_s: float) -> None:
         """Ask for more nodes if trials wait for them, once after each look at the nodes."""
         if self._demand is not None and not self._asked:
-            self._demand.settle(self._agenda.wanted(now_s), self._alive)
+            self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
             self._asked = True
 
     def _tell_nodes(self) -> None:
@@ -235,12 +235,12 @@ class TrialQueue(SearchAlgorithm):  # type: ignore[misc]
             self._demand.close()  # the requested nodes may have arrived, and must be free for the trials
         # Never reset: gangs kept on the last remaining node name it, and would no longer match.
         self._several = self._several or len(self._alive) > 1
-        self._agenda.on(self._alive, self._looked_s)
+        self._trial_queue.on(self._alive, self._looked_s)
 
     def _bundles(self, start: Start) -> Bundles:
         """The bundles of the gang that the trial uses, which may be larger than its own."""
         own = start.trial.gang
-        place = own if self._starting.conduct.workers == "fresh" else self._agenda.kept_gang(start)
+        place = own if self._starting.conduct.workers == "fresh" else self._trial_queue.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
         return Bundles(place, nodes if self._several else ())
 
@@ -272,7 +272,7 @@ class GangController(TuneController):  # type: ignore[misc]
     `KeptGangs` decides how long a gang without a trial is kept.
     """
 
-    def __init__(self, *given: Any, search_alg: TrialQueue, **named: Any) -> None:
+    def __init__(self, *given: Any, search_alg: QueueSearch, **named: Any) -> None:
         """The arguments are Tune's."""
         super().__init__(*given, search_alg=search_alg, resource_manager_factory=PolledPlacementGroups, **named)
         self._supervisor = ray.remote(Supervisor)

@@ -17,7 +17,7 @@ from ray import tune
 from ray.tune.search import Searcher
 
 from orchestrator.store.secrets import NO_SECRETS, Secrets
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 if TYPE_CHECKING:
     from ray.tune import Callback
@@ -35,22 +35,22 @@ class Extensions:
 
     @staticmethod
     def of(section: Mapping[str, Any], secrets: Secrets = NO_SECRETS) -> Extensions:
-        """Create them from the config's section `tune`. Raises MistakesError with everything that fails."""
-        callbacks, mistakes = list["Callback"](), list[str]()
+        """Create them from the config's section `tune`. Raises ConfigError with everything that fails."""
+        callbacks, errors = list["Callback"](), list[str]()
         for index, given in enumerate(section["callbacks"]):
             key = f"tune.callbacks[{index}]"
             try:
                 made = resolve_name(given["_target_"])(**{name: v for name, v in given.items() if name != "_target_"})
             except Exception as error:
-                mistakes.append(f"{key}={given['_target_']!r}: {type(error).__name__}: {error}")
+                errors.append(f"{key}={given['_target_']!r}: {type(error).__name__}: {error}")
                 continue
             from ray.tune import Callback
 
             callbacks.append(made)
             if not isinstance(made, Callback):
-                mistakes.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, not a ray.tune.Callback")
-        if mistakes:
-            raise MistakesError(mistakes)
+                errors.append(f"{key}={given['_target_']!r} makes a {type(made).__name__}, not a ray.tune.Callback")
+        if errors:
+            raise ConfigError(errors)
         return Extensions(callbacks=callbacks, storage_path=_place(section["storage_path"]), secrets=secrets)
 
     def name(self, results_dir: Path) -> str:
@@ -73,15 +73,15 @@ Point = tuple[int, ...]
 
 
 def searcher_of(given: Mapping[str, Any]) -> Searcher:
-    """Create the searcher of a config `{_target_: …, …}`. Raises MistakesError if that fails."""
+    """Create the searcher of a config `{_target_: …, …}`. Raises ConfigError if that fails."""
     keys = dict(given)
     target = keys.pop("_target_")
     try:
         searcher = resolve_name(target)(**keys)
     except Exception as error:
-        raise MistakesError([f"tune.searcher={target!r}: {type(error).__name__}: {error}"]) from error
+        raise ConfigError([f"tune.searcher={target!r}: {type(error).__name__}: {error}"]) from error
     if not isinstance(searcher, Searcher):
-        raise MistakesError([f"tune.searcher={target!r} makes a {type(searcher).__name__}, not a Searcher of Tune's"])
+        raise ConfigError([f"tune.searcher={target!r} makes a {type(searcher).__name__}, not a Searcher of Tune's"])
     return searcher
 
 
@@ -95,12 +95,12 @@ def next_points(
     """Like `search_optuna.next_points`, but with time as the only objective: Tune's searchers have just one.
 
     A new searcher is created each time. It gets the results of tried points by Tune's `add_evaluated_point` if it
-    supports that, and otherwise when it suggests them again. Raises MistakesError if it accepts no search space.
+    supports that, and otherwise when it suggests them again. Raises ConfigError if it accepts no search space.
     """
     searcher = searcher_of(given)
     if not searcher.set_search_properties(METRIC, "min", {axis: tune.choice(list(axes[axis])) for axis in axes}):
         target = given["_target_"]
-        raise MistakesError([f"tune.searcher={target!r} takes no search space: leave its own out, the axes are it"])
+        raise ConfigError([f"tune.searcher={target!r} takes no search space: leave its own out, the axes are it"])
     for point, value in tried.items():
         if value is not None:
             with suppress(NotImplementedError):

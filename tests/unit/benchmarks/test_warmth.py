@@ -3,7 +3,7 @@ import random
 
 from benchmarks.warmth import cold_starts
 from orchestrator.schedule.cluster import Node, Occupancy, Shape
-from orchestrator.schedule.simulation import Stay, simulate
+from orchestrator.schedule.simulation import ScheduledTrial, simulate
 from sweeps.trial import Gang
 from tests.contract.trials import trial
 
@@ -25,7 +25,7 @@ def stays(*asked):
         one = gang(name, gpus)
         placement = room.place(Shape.of(one))
         room.take(placement)
-        running.append(Stay(trial=one, placement=placement, start_s=start_s, end_s=end_s))
+        running.append(ScheduledTrial(trial=one, placement=placement, start_s=start_s, end_s=end_s))
         made.append(running[-1])
     return made
 

@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.axes import axes_mistakes, distinct, points
+from sweeps.axes import axes_errors, distinct, points
 
 AXES = {"gpus": [1, 2], "lr_rule": ["none", "linear"], "seed": [0, 1]}
 
@@ -41,9 +41,9 @@ def test_a_grid_has_the_product_of_its_lengths_and_no_point_twice(lengths):
     assert len(found) == product == len({tuple(point.items()) for point in found})
 
 
-def test_every_mistake_is_told():
+def test_every_error_is_told():
     told = list(
-        axes_mistakes({"a": [], "b": [1, 2, 2], "c": [1], "e": [3, 3]}, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}])
+        axes_errors({"a": [], "b": [1, 2, 2], "c": [1], "e": [3, 3]}, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}])
     )
     assert told == [
         "sweep.axes.a has no values",
@@ -58,14 +58,14 @@ def test_every_mistake_is_told():
 
 def test_of_axes_that_advance_together_no_joint_value_comes_twice():
     axes = {"a": [1, 1, 2], "b": [3, 4, 3], "seed": [0, 1]}
-    assert not list(axes_mistakes(axes, [["a", "b"]], []))
+    assert not list(axes_errors(axes, [["a", "b"]], []))
     assert [(point["a"], point["b"]) for point in points(axes, [["a", "b"]])[::2]] == [(1, 3), (1, 4), (2, 3)]
     again = {"a": [1, 1, 1], "b": [3, 4, 3]}
-    assert list(axes_mistakes(again, [["a", "b"]], [])) == ["sweep.zip has a=1, b=3 more than once"]
+    assert list(axes_errors(again, [["a", "b"]], [])) == ["sweep.zip has a=1, b=3 more than once"]
 
 
-def test_a_grid_in_order_has_no_mistakes():
-    assert not list(axes_mistakes(AXES, [["gpus", "seed"]], [{"lr_rule": "none", "seed": [0, 1]}]))
+def test_a_grid_in_order_has_no_errors():
+    assert not list(axes_errors(AXES, [["gpus", "seed"]], [{"lr_rule": "none", "seed": [0, 1]}]))
 
 
 def test_distinct_takes_values_that_cannot_be_hashed():

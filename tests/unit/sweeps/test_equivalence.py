@@ -2,13 +2,13 @@ from dataclasses import replace
 
 import pytest
 
-from sweeps.equivalence import twins
+from sweeps.equivalence import equivalent_cells
 from tests.unit.sweeps.setups import expanded, setup
 
 
 def told(trials):
     names = {each.cell_id: (each.batch.global_batch_size, each.lr.rule, each.lr.multiplier) for each in trials}
-    return {names[cell]: names[other] for cell, other in twins(trials).items()}
+    return {names[cell]: names[other] for cell, other in equivalent_cells(trials).items()}
 
 
 def test_rules_are_one_at_the_reference_batch_and_several_beyond():
@@ -29,10 +29,10 @@ def test_a_rule_that_the_training_itself_follows_has_no_twin():
 @pytest.mark.parametrize("change", [{"strategy": "other"}, {"config": {"model": {}}}, {"timing": "shared"}])
 def test_whatever_else_differs_makes_another_training(change):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
-    assert twins([one, other]) and not twins([one, replace(other, **change)])
+    assert equivalent_cells([one, other]) and not equivalent_cells([one, replace(other, **change)])
 
 
 @pytest.mark.parametrize("trainable", ["trainables.command.training:train", "mine.training:train"])
 def test_a_training_of_the_users_own_may_follow_the_rules_name(trainable):
     one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
-    assert not twins([replace(each, trainable=trainable) for each in (one, other)])
+    assert not equivalent_cells([replace(each, trainable=trainable) for each in (one, other)])

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from sweeps.rerun import Rerun, form_mistakes, rerun_mistakes
+from sweeps.rerun import Rerun, form_errors, rerun_errors
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup
 
@@ -12,13 +12,13 @@ ONE = TRIALS[0]
 
 
 def pointed_at(given):
-    assert not list(form_mistakes(given)) and not list(rerun_mistakes(Rerun.of(given), TRIALS))
+    assert not list(form_errors(given)) and not list(rerun_errors(Rerun.of(given), TRIALS))
     named = Rerun.of(given).pointed_at(TRIALS)
     return [trial for trial in TRIALS if trial.trial_id in named]
 
 
-def mistakes(given):
-    return [*form_mistakes(given), *rerun_mistakes(Rerun.of(given), TRIALS)]
+def errors(given):
+    return [*form_errors(given), *rerun_errors(Rerun.of(given), TRIALS)]
 
 
 @pytest.mark.parametrize("word", ["none", "failed", "all"])
@@ -50,30 +50,30 @@ def test_trials_are_named_by_what_their_axes_say_and_what_follows_from_them(name
 def test_what_names_no_trial_is_told_with_the_nearest_that_do():
     begun = ONE.trial_id[:6]
     other = begun[:5] + ("0" if begun[5] != "0" else "1")
-    assert mistakes([other])[0].startswith(f"rerun: no planned trial or cell has an id that starts with {other!r}")
-    assert f"did you mean {begun!r}" in mistakes([other])[0]
-    assert mistakes({"gpu": 1})[0].startswith(
+    assert errors([other])[0].startswith(f"rerun: no planned trial or cell has an id that starts with {other!r}")
+    assert f"did you mean {begun!r}" in errors([other])[0]
+    assert errors({"gpu": 1})[0].startswith(
         "rerun names 'gpu', which is not an axis (did you mean 'gpus'?); axes: gpus,"
     )
-    assert mistakes({"gpus": 3}) == ["rerun names gpus=3, which no planned trial has; there are: 1, 2"]
+    assert errors({"gpus": 3}) == ["rerun names gpus=3, which no planned trial has; there are: 1, 2"]
     told = "rerun: each of gpus=2, device_batch_size=16 occurs, but no trial has them together"
-    assert mistakes([{"gpus": 2, "device_batch_size": 16}, {"gpus": 3}])[0] == told
+    assert errors([{"gpus": 2, "device_batch_size": 16}, {"gpus": 3}])[0] == told
 
 
 def test_an_id_that_several_begin_with_is_no_name():
     alike = [replace(ONE, trial_id="ab12", cell_id="c0"), replace(ONE, trial_id="ab34", cell_id="abcd")]
-    (told,) = rerun_mistakes(Rerun.of("ab"), alike)
+    (told,) = rerun_errors(Rerun.of("ab"), alike)
     assert told == "rerun: 3 ids of trials and cells start with 'ab': ab12, ab34, abcd; give more digits"
-    assert not list(rerun_mistakes(Rerun.of("abc"), alike)) and len(Rerun.of("abc").pointed_at(alike)) == 1
+    assert not list(rerun_errors(Rerun.of("abc"), alike)) and len(Rerun.of("abc").pointed_at(alike)) == 1
 
 
 @pytest.mark.parametrize("given", ["al", "3FA2", 12, None, [], {}, [["3fa2"]], [{}], 1.5, True, ""])
 def test_what_can_be_no_name_is_told_once(given):
-    (told,) = mistakes(given)
+    (told,) = errors(given)
     assert told.startswith("rerun must be none, failed, all, or trials by the start of an id or by axes")
     assert ("did you mean 'all'" in told) == (given == "al")
 
 
 def test_a_word_beside_ids_is_told_to_stand_by_itself():
-    assert mistakes(["failed", "xyz"])[0] == "rerun: failed must stand alone, not in a list: rerun=failed"
-    assert len(mistakes(["failed", "xyz"])) == 2
+    assert errors(["failed", "xyz"])[0] == "rerun: failed must stand alone, not in a list: rerun=failed"
+    assert len(errors(["failed", "xyz"])) == 2

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import sweeps.sweep
 from orchestrator.schedule.scheduler import in_order
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.sweep import Sweep, divide_global, gang, multiply_device, trials
 from tests.unit.sweeps.setups import GRID, expanded, setup
 
@@ -32,7 +32,7 @@ def test_a_sweep_may_be_as_large_as_its_limit_and_no_larger(zipped, monkeypatch)
     monkeypatch.setattr(sweeps.sweep, "MOST_TRIALS", 4)
     sides = {"device_batch_size": [32, 64, 96, 128]} if zipped else {"device_batch_size": [32]}
     assert len(expanded({"seed": [0, 1, 2, 3], **sides}, zip=zipped)) == 4
-    with pytest.raises(MistakesError, match="8 combinations"):
+    with pytest.raises(ConfigError, match="8 combinations"):
         expanded({"seed": [0, 1, 2, 3], "gpus": [1, 2], **sides}, zip=zipped)
 
 
@@ -74,13 +74,13 @@ def test_a_setup_that_cannot_be_is_looked_at_once_and_the_others_too():
     def setup_of(axes):
         asked.append(axes["model"])
         if axes["model"] != "c":
-            raise MistakesError([f"no {axes['model']}"])
+            raise ConfigError([f"no {axes['model']}"])
         return setup()
 
-    with pytest.raises(MistakesError) as error:
+    with pytest.raises(ConfigError) as error:
         trials(Sweep(name="s", axes={**GRID, "model": ["a", "b", "c"], "lr_multiplier": [1, -1]}), setup_of)
     assert asked == ["a", "b", "c"]
-    assert [told.partition(",")[0] for told in error.value.mistakes] == [
+    assert [told.partition(",")[0] for told in error.value.errors] == [
         "no a",
         "no b",
         "lr_multiplier must be a number above 0",
@@ -106,9 +106,9 @@ def test_everything_that_is_wrong_is_told_at_once():
         "lr_multiplier": [-1],
         "seed": ["x"],
     }
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         expanded(axes, setup(reference_lr=-0.1))
-    assert list(caught.value.mistakes) == [
+    assert list(caught.value.errors) == [
         "sweep.axes.device_batch_size has 32 more than once",
         "lr_multiplier must be a number above 0, not -1",
         "trainable.lr must be a number above 0, not -0.1",
@@ -131,9 +131,9 @@ def test_everything_that_is_wrong_is_told_at_once():
     ],
 )
 def test_what_is_just_outside_its_range_is_told_with_what_is_wrong_besides(axes, found, told):
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         expanded({"gpus": [2], "global_batch_size": [33], **axes}, setup(**found))
-    first, besides = caught.value.mistakes
+    first, besides = caught.value.errors
     assert first == told and besides.startswith("global_batch_size=33 is not divisible by 2 ranks")
 
 
@@ -142,20 +142,20 @@ def test_a_reference_batch_may_be_one_sample():
     assert trial.lr.value == pytest.approx(0.4)
 
 
-def test_a_setup_that_raises_a_value_error_is_a_mistake_and_no_trial_less():
+def test_a_setup_that_raises_a_value_error_is_an_error_and_no_trial_less():
     def setup_of(axes):
         raise ValueError("there is no such data")
 
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         trials(Sweep(name="s", axes=GRID), setup_of)
-    assert caught.value.mistakes == ("there is no such data",)
+    assert caught.value.errors == ("there is no such data",)
 
 
-def test_mistakes_in_an_axis_hide_none_of_its_other_values():
+def test_errors_in_an_axis_hide_none_of_its_other_values():
     axes = {"gpus": [], "device_batch_size": [32, math.inf, 0], "seed": [0, 0]}
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         expanded(axes)
-    assert caught.value.mistakes == (
+    assert caught.value.errors == (
         "sweep.axes.gpus has no values",
         "sweep.axes.device_batch_size has inf, which is not a finite number",
         "sweep.axes.seed has 0 more than once",
@@ -166,7 +166,7 @@ def test_mistakes_in_an_axis_hide_none_of_its_other_values():
 def test_both_sides_of_the_batch_must_agree():
     axes = {"gpus": [2], "device_batch_size": [32], "global_batch_size": [64]}
     assert expanded(axes)[0].batch.global_batch_size == 64
-    with pytest.raises(MistakesError, match="is 64, not global_batch_size=32"):
+    with pytest.raises(ConfigError, match="is 64, not global_batch_size=32"):
         expanded({**axes, "global_batch_size": [32]})
 
 
@@ -183,7 +183,7 @@ def test_shares_that_follow_speed_need_no_batch_that_divides():
 
 
 def test_one_side_of_the_batch_must_be_given():
-    with pytest.raises(MistakesError, match="give one side of the batch"):
+    with pytest.raises(ConfigError, match="give one side of the batch"):
         expanded({"gpus": [1]})
 
 
@@ -200,11 +200,11 @@ def test_independent_models_have_the_rate_of_their_own_batch():
     assert trial.lr.value == 0.2
 
 
-def test_a_grid_too_large_to_be_meant_is_a_mistake_and_not_expanded() -> None:
+def test_a_grid_too_large_to_be_meant_is_an_error_and_not_expanded() -> None:
     axes = {"gpus": [1, 2], "device_batch_size": [32], "seed": range(60_000)}
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         trials(Sweep(name="s", axes=axes), lambda point: pytest.fail("nothing is to be expanded"))
-    assert caught.value.mistakes == (
+    assert caught.value.errors == (
         "120,000 combinations (2 gpus × 60,000 seed) are more than the 100,000 trials that a sweep may have",
     )
 

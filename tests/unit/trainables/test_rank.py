@@ -95,7 +95,7 @@ def test_a_device_in_an_error_state_does_not_hide_what_the_trial_said(monkeypatc
     def sticky() -> None:
         raise RuntimeError("CUDA error: an illegal memory access was encountered")
 
-    monkeypatch.setattr(rank.clean_slate, "leave", sticky)
+    monkeypatch.setattr(rank.isolation, "leave", sticky)
     answers = [run(request(f"tests.unit.trainables.polluters:{name}")) for name in ("fail", "say_nan")]
     assert [(answer["status"], answer["reusable"]) for answer in answers] == [("failed", False)] * 2
     assert [answer["note"].partition(": ")[2][:10] for answer in answers] == ["on purpose", "CUDA error"]

@@ -22,7 +22,7 @@ from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.speedup import speedup_markdown
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 
 T2 = 4.302652729911275  # t(.975) with 2 degrees of freedom
@@ -170,7 +170,7 @@ def test_another_baseline_by_name(record_of: RecordOf) -> None:
     assert baselines(gpus=2) == ["2-32-none", "2-32-linear"] * 2
     assert baselines(gpus=2, lr_rule="linear", device_batch_size=32) == ["2-32-linear"] * 4
     assert all(pd.isna(each) for each in baselines(gpus=8))
-    with pytest.raises(MistakesError, match="'rule', which is not an axis of these results; axes: .*lr_rule"):
+    with pytest.raises(ConfigError, match="'rule', which is not an axis of these results; axes: .*lr_rule"):
         baselines(rule="none")
     with pytest.raises(ValueError, match="strong, weak"):
         collect(records, scaling="sideways")
@@ -307,7 +307,7 @@ def test_all_attempts_were_paid_for(record_of: RecordOf) -> None:
     # Seed 0 took 30 s, 20 of them in an attempt that was lost; seed 1 took 10 s: 40 s of one GPU at 3.6 an hour.
     records = [
         record_of(seed=0, earlier_s=20.0, attempt=2, metrics=measured(100, 0.9)),
-        record_of(seed=1, attempt=3, untold_attempts=2, note="slow", metrics=measured(100, 0.9)),
+        record_of(seed=1, attempt=3, unknown_attempts=2, note="slow", metrics=measured(100, 0.9)),
     ]
     trials, cells = collect(records, scaling="weak", price_per_gpu_hour=3.6)
     row: Any = cells.iloc[0]

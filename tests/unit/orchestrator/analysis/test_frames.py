@@ -8,7 +8,7 @@ from orchestrator.analysis.frames import frames
 from orchestrator.store.journal import Journal, Kind
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import request
 
 RecordOf = Callable[..., TrialRecord]
@@ -35,9 +35,9 @@ def test_the_last_end_of_each_trial_under_the_last_config_is_compared_as_the_req
 
 
 def test_where_there_is_nothing_to_show_it_says_so(layout: Layout) -> None:
-    with pytest.raises(MistakesError, match="there are no results in"):
+    with pytest.raises(ConfigError, match="there are no results in"):
         frames(layout, request())
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.STARTED, {"trial_id": "t", "attempt": 1})
-    with pytest.raises(MistakesError, match="no trial has ended yet in"):
+    with pytest.raises(ConfigError, match="no trial has ended yet in"):
         frames(layout, request())

@@ -9,7 +9,7 @@ import pytest
 
 from orchestrator.backends import choose
 from orchestrator.backends.choose import check_reachable, make_backend
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import request
 
 
@@ -22,7 +22,7 @@ def test_an_address_where_nobody_listens_is_refused_by_the_name_it_was_given_und
         if key == "RAY_ADDRESS":
             monkeypatch.setenv(key, address)
         asked = request(backend="ray", address=address if key == "cluster.address" else None)
-        with pytest.raises(MistakesError, match=f"^{key}={address}: no cluster answers there"):
+        with pytest.raises(ConfigError, match=f"^{key}={address}: no cluster answers there"):
             check_reachable(asked)
 
 
@@ -36,7 +36,7 @@ def test_an_address_of_ipv6_stands_in_brackets():
 def test_what_is_no_heads_address_is_refused(address, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", address)
     with pytest.raises(
-        MistakesError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
+        ConfigError, match=f"^RAY_ADDRESS={address} is not the address of a cluster's head: give HOST:6379"
     ):
         check_reachable(request(backend="ray", address=None))
     check_reachable(request(backend="inprocess", address=None))
@@ -45,7 +45,7 @@ def test_what_is_no_heads_address_is_refused(address, monkeypatch):
 @pytest.mark.parametrize("address", [None, "auto", "10.0.0.1:6379"])
 def test_a_ray_that_the_program_has_already_is_left_alone(address, monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", SimpleNamespace(is_initialized=lambda: True))
-    with pytest.raises(MistakesError, match=r"already connected to Ray.*ray\.shutdown\(\) first"):
+    with pytest.raises(ConfigError, match=r"already connected to Ray.*ray\.shutdown\(\) first"):
         check_reachable(request(backend="ray", address=address))
     check_reachable(request(backend="inprocess", address=None))
 
@@ -67,7 +67,7 @@ def test_so_is_one_where_something_else_than_ray_listens(key, monkeypatch):
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which showing a token would set
     asked = request(backend="ray", address="10.0.0.2:6379" if key == "cluster.address" else None)
-    with pytest.raises(MistakesError, match=f"^{key}: no Ray cluster answers at 10.0.0.1:6379$"):
+    with pytest.raises(ConfigError, match=f"^{key}: no Ray cluster answers at 10.0.0.1:6379$"):
         make_backend(asked)
 
 

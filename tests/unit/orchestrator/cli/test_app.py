@@ -13,7 +13,7 @@ from orchestrator.cli.app import MANY, check_each, main, objective_of
 from orchestrator.cli.modes import MODES
 from orchestrator.config.compose import Composition
 from orchestrator.config.search_path import initialised
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 
 def test_a_folder_that_hydra_cannot_write_to_is_told(tmp_path, monkeypatch, capsys):
@@ -38,7 +38,7 @@ def test_a_folder_that_cannot_even_be_looked_for_is_told_in_a_line(tmp_path, mon
     assert capsys.readouterr().err == f"results_dir={too_long}/batch_scaling cannot be created: File name too long\n"
 
 
-def test_mistakes_of_a_multirun_that_is_one_sweep_are_told_as_they_are(capsys):
+def test_errors_of_a_multirun_that_is_one_sweep_are_told_as_they_are(capsys):
     assert main(["-m", "sweep=batch_scaling", "trainable=noop", "retries=-1"]) == 2
     assert capsys.readouterr().err.startswith("retries must be")
 
@@ -66,14 +66,14 @@ def test_who_waits_for_many_checks_is_told_so(sweeps, said, capsys):
     assert capsys.readouterr() == ("", said)
 
 
-def test_what_does_not_compose_hides_no_other_mistake_of_any_sweep(capsys):
+def test_what_does_not_compose_hides_no_other_error_of_any_sweep(capsys):
     assert main(["-m", "sweep=batch_scaling", "report.margin=0.1,x", "report.margn=1", "sweep.axes.lr_rule=[no]"]) == 2
     err = capsys.readouterr().err
     assert "margn" in err and "'no'" in err
 
 
 @pytest.mark.parametrize("multirun", [[], ["-m"]])
-def test_a_primary_config_that_is_not_there_is_one_mistake(multirun, tmp_path, monkeypatch, capsys):
+def test_a_primary_config_that_is_not_there_is_one_error(multirun, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     assert main([*multirun, "--config-name=mine", "sweep=batch_scaling", "mode=plan"]) == 2
     told = capsys.readouterr().err.splitlines()
@@ -120,9 +120,7 @@ def test_sweeps_that_ask_otherwise_share_no_folder_unless_that_is_allowed(allowe
         if allowed:
             assert len(check_each([*asked, "grad_accum_steps=1,2"])) == 2
             return
-        with pytest.raises(
-            MistakesError, match=r"with grad_accum_steps=2: its results would go where .* answer another"
-        ):
+        with pytest.raises(ConfigError, match=r"with grad_accum_steps=2: its results would go where .* answer another"):
             check_each([*asked, "grad_accum_steps=1,2"])
 
 

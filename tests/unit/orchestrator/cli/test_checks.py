@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
-from orchestrator.cli.request_checks import request_mistakes
-from orchestrator.cli.schema import key_mistakes
-from orchestrator.cli.setup_checks import axis_mistakes, baseline_mistakes, setup_mistakes
+from orchestrator.cli.request_checks import request_errors
+from orchestrator.cli.schema import key_errors
+from orchestrator.cli.setup_checks import axis_errors, baseline_errors, setup_errors
 from orchestrator.config.request import Request, value_at
 from tests.unit.orchestrator.requests import shipped_config
 
@@ -23,13 +23,13 @@ def with_value(key, value):
     return config
 
 
-def mistakes(config):
+def errors(config):
     axes = {"gpus": [1], "seed": [0]}
-    return [*request_mistakes(config, axes), *axis_mistakes(config, axes), *setup_mistakes(config)]
+    return [*request_errors(config, axes), *axis_errors(config, axes), *setup_errors(config)]
 
 
 def test_a_request_in_order():
-    assert not list(mistakes(CONFIG))
+    assert not list(errors(CONFIG))
     assert Request.of(CONFIG, {"gpus": [1]}).results_dir == Path("results/s")
 
 
@@ -112,7 +112,7 @@ def test_a_request_in_order():
     ],
 )
 def test_a_wrong_value_is_one_line(key, value, told):
-    assert list(mistakes(with_value(key, value))) == [told]
+    assert list(errors(with_value(key, value))) == [told]
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_a_wrong_value_is_one_line(key, value, told):
 )
 def test_a_baseline_is_a_cell_of_the_sweep(baseline, told):
     points = [{"gpus": 1, "lr_rule": "none"}, {"gpus": 1, "lr_rule": "linear"}, {"gpus": 2, "lr_rule": "none"}]
-    assert list(baseline_mistakes(baseline, points)) == told
+    assert list(baseline_errors(baseline, points)) == told
 
 
 def test_a_value_under_a_path_that_ends_early_is_none():
@@ -144,8 +144,8 @@ def test_a_value_under_a_path_that_ends_early_is_none():
 
 
 def test_an_axis_over_what_changes_no_trial_is_refused():
-    assert list(axis_mistakes(CONFIG, {"workers": ["warm", "fresh"]})) == ["axis 'workers' has no effect on any trial"]
-    assert not list(axis_mistakes(CONFIG, {"resources.timing": ["shared"], "warmup_epochs": [0, 5], "model": ["a"]}))
+    assert list(axis_errors(CONFIG, {"workers": ["warm", "fresh"]})) == ["axis 'workers' has no effect on any trial"]
+    assert not list(axis_errors(CONFIG, {"resources.timing": ["shared"], "warmup_epochs": [0, 5], "model": ["a"]}))
 
 
 def test_scaling_follows_the_side_of_the_batch_that_was_given():
@@ -156,26 +156,26 @@ def test_scaling_follows_the_side_of_the_batch_that_was_given():
 
 
 def test_a_budget_that_nobody_reads_is_told_and_sections_of_a_trainables_own_are_not():
-    told = list(key_mistakes({"budget": {"epoch": 3}, "augmentation": {"any": 1}}))
+    told = list(key_errors({"budget": {"epoch": 3}, "augmentation": {"any": 1}}))
     assert told == ["there is no key budget.epoch (did you mean 'epochs'?)"]
 
 
 def test_labels_choose_among_the_nodes_of_a_cluster(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     asked = with_value("cluster.labels", {"market-type": "spot"})
-    assert len(mistakes(asked)) == 1
-    assert not mistakes(asked | {"cluster": asked["cluster"] | {"address": "auto"}})
-    assert not mistakes(asked | {"mode": "report"}) and not mistakes(asked | {"mode": "launch"})
+    assert len(errors(asked)) == 1
+    assert not errors(asked | {"cluster": asked["cluster"] | {"address": "auto"}})
+    assert not errors(asked | {"mode": "report"}) and not errors(asked | {"mode": "launch"})
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
-    assert not mistakes(asked)
-    assert len(mistakes(asked | {"backend": "inprocess"})) == 1
+    assert not errors(asked)
+    assert len(errors(asked | {"backend": "inprocess"})) == 1
 
 
 def test_a_type_of_gpu_and_no_gpu_contradict_one_another():
     asked = with_value("cluster.gpu_type", "H100")
-    assert not mistakes(asked)
+    assert not errors(asked)
     on_cpus = asked | {"resources": asked["resources"] | {"device": "cpu"}}
-    assert mistakes(on_cpus) == [
+    assert errors(on_cpus) == [
         "cluster.gpu_type=H100 and resources.device=cpu contradict each other: remove one of them"
     ]
-    assert not list(request_mistakes(on_cpus, {"resources.device": ["cpu", "cuda"]}))
+    assert not list(request_errors(on_cpus, {"resources.device": ["cpu", "cuda"]}))

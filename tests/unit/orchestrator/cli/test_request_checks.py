@@ -4,7 +4,7 @@ import pytest
 
 from orchestrator.cli.request_checks import checked, composed
 from orchestrator.config.search_path import initialised
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 
 @pytest.mark.parametrize("key", ["rerun", "sweep.baseline"])
@@ -18,5 +18,5 @@ def test_cells_are_looked_for_once_the_gpu_counts_are_known(key: str, counts: st
         if counts == "auto":
             assert checked(composition).request.sweep.axes["gpus"] == "auto"
         else:
-            with pytest.raises(MistakesError, match=rf"{key}.*3.*1, 2"):
+            with pytest.raises(ConfigError, match=rf"{key}.*3.*1, 2"):
                 checked(composition)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from orchestrator.cli.schema import type_mistakes
+from orchestrator.cli.schema import type_errors
 
 
 @pytest.mark.parametrize(
@@ -66,6 +66,6 @@ from orchestrator.cli.schema import type_mistakes
         ({"model": {"name": "mlp", "depth": float("-inf")}}, ["model.depth must be a finite number, not -inf"]),
     ],
 )
-def test_a_line_for_each(config: dict[str, object], mistakes: list[str]) -> None:
-    found = list(type_mistakes(config))
-    assert [line[: len(mistake)] for line, mistake in zip(found, mistakes, strict=True)] == mistakes
+def test_a_line_for_each(config: dict[str, object], errors: list[str]) -> None:
+    found = list(type_errors(config))
+    assert [line[: len(message)] for line, message in zip(found, errors, strict=True)] == errors

@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.cli.app import main
 from orchestrator.config.compose import axes_of, rewritten, with_alternatives
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.sweep import MOST_TRIALS
 
 AXES = "axes: {device_batch_size: [32], gpus: [1], lr_rule: [none], seed: [0]}"
@@ -46,12 +46,12 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
     ],
 )
 def test_a_config_file_with_a_slip(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, mistakes: list[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, errors: list[str]
 ) -> None:
     (tmp_path / "sweep").mkdir()
     (tmp_path / "sweep/mine.yaml").write_text(text)
     lines = told(capsys, "-cd", str(tmp_path), "sweep=mine")
-    assert [line[: len(mistake)] for line, mistake in zip(lines, mistakes, strict=True)] == mistakes
+    assert [line[: len(message)] for line, message in zip(lines, errors, strict=True)] == errors
     assert not any("full_key" in line for line in lines)
 
 
@@ -61,7 +61,7 @@ def test_a_file_that_is_no_text_is_told_in_a_line(tmp_path: Path, capsys: pytest
     assert told(capsys, "-cd", str(tmp_path), "sweep=mine")[0].startswith("'sweep=mine': 'utf-8' codec can't decode")
 
 
-def test_an_unknown_key_hides_no_mistake_of_another_whose_name_begins_alike(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_key_hides_no_error_of_another_whose_name_begins_alike(capsys: pytest.CaptureFixture[str]) -> None:
     unknown, wrong = told(capsys, "sweep=batch_scaling", "lr=3", "sweep.axes.lr_rule=[nope]")
     assert unknown.startswith("'lr=3'") and "lr_rule" in wrong
 
@@ -71,7 +71,7 @@ def test_a_setting_that_is_wrong_hides_no_wrong_rule(capsys: pytest.CaptureFixtu
     assert len(lines) == 2 and "'fast'" in "".join(lines) and "'nope'" in "".join(lines)
 
 
-def test_what_does_not_compose_hides_no_other_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_does_not_compose_hides_no_other_error(capsys: pytest.CaptureFixture[str]) -> None:
     lines = told(capsys, "sweep=batch_scaling", "modle=mlp", "retries=-1", "sweep.axes.seed=[a]", "sweep.axes.gpus=1,2")
     assert [line.split(":")[0] for line in lines[:2]] == ["'modle=mlp'", "'sweep.axes.gpus=1,2'"]
     assert lines[2:] == ["retries must be a whole number of at least 0, not -1", lines[3]]
@@ -122,10 +122,10 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
     ],
 )
 def test_a_value_of_the_wrong_kind_is_told_in_a_line(
-    capsys: pytest.CaptureFixture[str], override: str, mistake: str
+    capsys: pytest.CaptureFixture[str], override: str, message: str
 ) -> None:
     (line,) = told(capsys, "sweep=batch_scaling", override)
-    assert line.startswith(mistake)
+    assert line.startswith(message)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +175,9 @@ def test_a_new_key_of_a_mapping_that_is_there_is_told_as_such(capsys: pytest.Cap
     ],
 )
 def test_adding_a_key_is_proposed_only_where_it_would_be_accepted(
-    capsys: pytest.CaptureFixture[str], override: str, mistake: str
+    capsys: pytest.CaptureFixture[str], override: str, message: str
 ) -> None:
-    assert told(capsys, "sweep=batch_scaling", override) == [mistake]
+    assert told(capsys, "sweep=batch_scaling", override) == [message]
 
 
 def test_a_sweep_that_is_not_found_may_lie_in_a_folder_of_ones_own(capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,7 +205,7 @@ def test_of_a_range_without_end_one_value_more_is_read_than_a_sweep_may_have():
 
 
 def test_what_is_no_value_is_told_with_its_axis():
-    with pytest.raises(MistakesError, match=r"sweep.axes.seed='\[1,'"):
+    with pytest.raises(ConfigError, match=r"sweep.axes.seed='\[1,'"):
         axes_of({"seed": "[1,"})
 
 

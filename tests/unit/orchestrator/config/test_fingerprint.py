@@ -4,7 +4,7 @@ import sys
 import pytest
 
 from orchestrator.config import fingerprint
-from orchestrator.config.fingerprint import Versions, command_version, data_version, import_mistakes
+from orchestrator.config.fingerprint import Versions, command_version, data_version, import_errors
 
 
 @pytest.fixture
@@ -175,10 +175,10 @@ def folder_own_code(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_imported_is_told_with_its_place(folder_own_code, name, told):
     expected = [f"{folder_own_code / 'mine' / told[0]}.py, {told[1]}"] if told else []
-    assert list(import_mistakes([name], installed=True)) == expected
+    assert list(import_errors([name], installed=True)) == expected
     assert not {"mine", "single", "absent_library"} & set(sys.modules)
 
 
 def test_where_other_machines_will_import_it_only_syntax_counts(folder_own_code):
-    assert list(import_mistakes(["mine.lacking:train"], installed=False)) == []
-    assert len(list(import_mistakes(["mine.broken:train", "mine.broken:other"], installed=False))) == 1
+    assert list(import_errors(["mine.lacking:train"], installed=False)) == []
+    assert len(list(import_errors(["mine.broken:train", "mine.broken:other"], installed=False))) == 1

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from orchestrator import MistakesError, run_sweep
+from orchestrator import ConfigError, run_sweep
 from orchestrator.cli.app import main
 
 PRIMARY = """\
@@ -68,11 +68,11 @@ def test_a_choice_that_is_a_shipped_name_and_ones_own_is_refused_and_a_copy_is_n
     assert main(["-cd", "my", "sweep=batch_scaling", "mode=plan"]) == 0
 
 
-def test_a_folder_that_is_not_there_is_a_mistake(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_there_is_an_error(own: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert told(capsys, "-cd", "nope", "sweep=batch_scaling") == "-cd nope: there is no such config folder\n"
     search = "hydra.searchpath=[file://my,file://nope]"
     assert "hydra.searchpath: nope: there is no such" in told(capsys, search, "sweep=batch_scaling")
-    with pytest.raises(MistakesError, match="there is no such config folder"):
+    with pytest.raises(ConfigError, match="there is no such config folder"):
         run_sweep({"sweep": "batch_scaling"}, config_dir=own / "nope", quiet=True)
 
 

@@ -12,15 +12,15 @@ from benchmarks import published_session
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect_for
 from orchestrator.cli.configured_sweep import ConfiguredSweep
-from orchestrator.cli.request_checks import request_mistakes
-from orchestrator.cli.schema import key_mistakes
+from orchestrator.cli.request_checks import request_errors
+from orchestrator.cli.schema import key_errors
 from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.search_path import config_dir
 from orchestrator.decision.claims import Claim, verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.store.record import Outcome, TrialRecord
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 from trainables.supervised import settings as supervised_check
 
@@ -71,7 +71,7 @@ def at_scale(sweep, scale):
 
 def sound_trials(asked, node):
     """Those of a question in which nothing is wrong."""
-    assert [*key_mistakes(asked.config), *request_mistakes(asked.config, asked.request.sweep.axes)] == []
+    assert [*key_errors(asked.config), *request_errors(asked.config, asked.request.sweep.axes)] == []
     return asked.trials_on([node])
 
 
@@ -164,7 +164,7 @@ def test_full_is_the_scale_that_is_not_named():
     ],
 )
 def test_what_there_is_not_is_told(arguments, told):
-    with pytest.raises(MistakesError, match=told):
+    with pytest.raises(ConfigError, match=told):
         question(*arguments)
 
 

@@ -3,19 +3,19 @@ from typing import Any
 
 import pytest
 
-from orchestrator.config.trust import hydra_mistakes, registered, trust_mistakes
+from orchestrator.config.trust import hydra_errors, registered, trust_errors
 
 CONF = Path(__file__).parents[4] / "conf"
 
 
-def mistakes(config: dict[str, Any], *arguments: str) -> list[str]:
-    return list(trust_mistakes(config, arguments, CONF))
+def errors(config: dict[str, Any], *arguments: str) -> list[str]:
+    return list(trust_errors(config, arguments, CONF))
 
 
 def test_the_projects_own_trainables_are_registered() -> None:
     assert {"trainables.noop:train", "trainables.supervised.training:train"} <= registered(CONF)
     assert (
-        mistakes({"trainable": {"_target_": "trainables.supervised.training:train"}, "model": {"name": "small_cnn"}})
+        errors({"trainable": {"_target_": "trainables.supervised.training:train"}, "model": {"name": "small_cnn"}})
         == []
     )
 
@@ -33,14 +33,14 @@ def test_the_projects_own_trainables_are_registered() -> None:
     ],
 )
 def test_anything_else_is_refused(config: dict[str, Any], key: str) -> None:
-    (told,) = mistakes(config)
+    (told,) = errors(config)
     assert told.startswith(f"{key}=") and "is not trusted" in told and "trusted_modules=[" in told
 
 
 def test_a_module_that_is_trusted_is_so_with_what_is_in_it() -> None:
     config = {"trainable": {"_target_": "mine.training:train"}, "trusted_modules": ["mine"]}
-    assert mistakes(config, "trusted_modules=[mine]") == []
-    (told,) = mistakes({**config, "model": {"name": "mineral:build"}}, "trusted_modules=[mine]")
+    assert errors(config, "trusted_modules=[mine]") == []
+    (told,) = errors({**config, "model": {"name": "mineral:build"}}, "trusted_modules=[mine]")
     assert "'mineral'" in told
 
 
@@ -49,21 +49,21 @@ def test_a_module_that_is_trusted_is_so_with_what_is_in_it() -> None:
 )
 def test_a_config_file_cannot_trust_what_is_installed(module: str) -> None:
     config = {"trainable": {"_target_": f"{module}:anything"}, "trusted_modules": [module]}
-    (told,) = mistakes(config)
+    (told,) = errors(config)
     assert repr(module) in told and "on the command line" in told
-    assert mistakes(config, f"trusted_modules=[{module}]") == []
+    assert errors(config, f"trusted_modules=[{module}]") == []
 
 
 def test_a_config_file_can_trust_the_users_own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "my_own_training.py").write_text("raise SystemExit('imported')")
     monkeypatch.syspath_prepend(tmp_path)
     config = {"trainable": {"_target_": "my_own_training:train"}, "trusted_modules": ["my_own_training"]}
-    assert mistakes(config) == []
+    assert errors(config) == []
 
 
 @pytest.mark.parametrize("listed", ["os", [1], ["a b"], [""], {"a": 1}])
 def test_a_list_of_modules_is_a_list_of_modules(listed: Any) -> None:
-    (told,) = mistakes({"trusted_modules": listed})
+    (told,) = errors({"trusted_modules": listed})
     assert "must be a list of modules" in told
 
 
@@ -78,14 +78,14 @@ def test_a_list_of_modules_is_a_list_of_modules(listed: Any) -> None:
     ],
 )
 def test_hydra_runs_nobody_elses_code(hydra: dict[str, Any], told: str) -> None:
-    (mistake,) = hydra_mistakes(hydra)
-    assert told in mistake
+    (message,) = hydra_errors(hydra)
+    assert told in message
 
 
 def test_hydra_runs_what_the_command_line_trusts() -> None:
     callbacks = {"callbacks": {"x": {"_target_": "mine.callbacks.Keep"}}}
-    assert list(hydra_mistakes(callbacks, ["mine"])) == []
-    assert list(hydra_mistakes(callbacks, ["min"])) != []
+    assert list(hydra_errors(callbacks, ["mine"])) == []
+    assert list(hydra_errors(callbacks, ["min"])) != []
 
 
 def test_hydra_as_it_is_shipped_is_in_order() -> None:
@@ -94,4 +94,4 @@ def test_hydra_as_it_is_shipped_is_in_order() -> None:
         "callbacks": {},
         "job_logging": {"handlers": {"h": {"class": "logging.StreamHandler", "stream": "ext://sys.stderr"}}},
     }
-    assert list(hydra_mistakes(shipped)) == []
+    assert list(hydra_errors(shipped)) == []

@@ -218,7 +218,7 @@ def test_what_no_practical_number_of_seeds_tells_apart_asks_for_none(record_of: 
     assert found.cell_id == "2-32-none" and found.provisional
     assert found.more_seeds == found.commands == ()
     told = "Even 30 seeds would not distinguish it from 1 GPU with a batch of 32: use either."
-    assert told in found.would_change
+    assert told in found.sensitivity
 
 
 def test_of_cells_that_are_as_fast_the_most_accurate_is_chosen(record_of: RecordOf) -> None:
@@ -242,7 +242,7 @@ def test_a_step_that_hangs_on_one_process_s_launches_says_so(record_of: RecordOf
             for gpus in (1, 2)
             for seed, each in enumerate(where)
         ]
-        return decided(records).would_change
+        return decided(records).sensitivity
 
     luck = "Its GPUs spend 40% of a step waiting for their processes, mostly for kernel launches"
     assert any(line.startswith(luck) for line in changes(0.004, "7", "7", "7"))
@@ -253,9 +253,9 @@ def test_a_step_that_hangs_on_one_process_s_launches_says_so(record_of: RecordOf
 def test_an_axis_ends_where_the_sweep_does_and_not_where_its_ok_cells_do(record_of: RecordOf) -> None:
     fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
     edge = "Its GPU count, 2, is the largest of the sweep: a larger one may be better."
-    assert edge in decided(fine).would_change
+    assert edge in decided(fine).sensitivity
     failed = [record_of(4, s, Status.OOM) for s in range(3)]
-    assert not [line for line in decided([*fine, *failed]).would_change if "of the sweep" in line]
+    assert not [line for line in decided([*fine, *failed]).sensitivity if "of the sweep" in line]
 
 
 def test_a_faster_cell_whose_accuracy_is_near_the_margin_is_asked_for_seeds_until_that_is_known(
@@ -294,7 +294,7 @@ def test_a_loss_of_just_the_margin_is_within_it(record_of: RecordOf, seeds: int)
     """1.0 - 0.99 is more than 0.01 in floating point, and scripts print accuracies with few digits."""
     accuracy = {1: 1.0, 2: 0.99}
     found = decided([record_of(g, s, metrics=measured(100 * g, accuracy[g])) for g in (1, 2) for s in range(seeds)])
-    assert found.cell_id == "2-32-none" and not any("report.margin" in line for line in found.would_change)
+    assert found.cell_id == "2-32-none" and not any("report.margin" in line for line in found.sensitivity)
 
 
 def test_of_each_number_of_gpus_the_best_cell_within_the_margin_is_told(record_of: RecordOf) -> None:
@@ -345,8 +345,8 @@ def test_worker_processes_are_not_called_gpus(record_of: RecordOf) -> None:
 def test_a_sweep_of_one_gpu_count_says_that_it_knows_nothing_of_others(record_of: RecordOf) -> None:
     one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
     told = "Only gpus=1 was tried, so nothing is known about other numbers of GPUs (sweep.axes.gpus)."
-    assert told in decided(one).would_change
-    assert told not in decided([*one, record_of(2, 0, Status.OOM)]).would_change
+    assert told in decided(one).sensitivity
+    assert told not in decided([*one, record_of(2, 0, Status.OOM)]).sensitivity
 
 
 def point(name, time_s, val_accuracy, cost=math.nan):

@@ -106,7 +106,7 @@ def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
         for s, drop in enumerate(given)
     ]
     told = "Even 30 seeds would not show whether the accuracy of 4 GPUs with a batch of 32 each (128 in all) is within"
-    assert f"{told} the margin of 0.01: it is too close to it." in decided(records).would_change
+    assert f"{told} the margin of 0.01: it is too close to it." in decided(records).sensitivity
 
 
 def test_seeds_that_change_nothing_make_it_provisional(record_of: RecordOf) -> None:

@@ -55,13 +55,13 @@ def falling_but_for_the_fastest(record_of: RecordOf) -> list[TrialRecord]:
 def test_the_margin_that_lets_a_cell_in_is_told_by_what_like_cells_tell_too(record_of: RecordOf) -> None:
     records = falling_but_for_the_fastest(record_of)
     found = decided(records)
-    (line,) = [each for each in found.would_change if "would allow 32 GPUs " in each]
+    (line,) = [each for each in found.sensitivity if "would allow 32 GPUs " in each]
     margin = float(line.removeprefix("report.margin=").split()[0])
     assert margin > 0.01 and "0.0097 lower than the baseline's" in line and line.endswith("similar batch size).")
     assert decided(records, margin=margin).name.startswith("32 GPUs ")
     (fastest,) = [each for each in found.shortlist if each.name.startswith("32 GPUs ")]
     assert fastest.why_not.endswith("judged together with cells of similar batch size)")
     # And where they speak for it, by a margin below what its own seeds lost.
-    more = decided(flat_but_for_the_fastest(record_of, 0.0125)).would_change
+    more = decided(flat_but_for_the_fastest(record_of, 0.0125)).sensitivity
     line = next(each for each in more if "would allow 32 GPUs " in each)
     assert float(line.removeprefix("report.margin=").split()[0]) < 0.0125 and line.endswith("similar batch size).")

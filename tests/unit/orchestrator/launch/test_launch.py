@@ -9,7 +9,7 @@ import yaml
 from ray.autoscaler._private.util import prepare_config, validate_config
 
 from orchestrator.launch.launch import text_of
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 GOLDEN = Path(__file__).parent / "golden"
 SECTION = {
@@ -65,7 +65,7 @@ def test_how_long_nodes_are_waited_for_is_said_once_by_the_user_or_here(target):
 @pytest.mark.parametrize("target", ["slurm", "ssh"])
 def test_labels_that_no_node_would_have_are_refused(target):
     assert written(target, labels={"ray.io/accelerator-type": "H100"}, **CASES[target])
-    with pytest.raises(MistakesError, match=f"{target} starts nodes without labels, .* market-type in vain"):
+    with pytest.raises(ConfigError, match=f"{target} starts nodes without labels, .* market-type in vain"):
         written(target, labels={"market-type": "spot"}, **CASES[target])
     assert written("ray_up", labels={"market-type": "spot"}, **CASES["ray_up"])
 
@@ -109,6 +109,6 @@ def test_overrides_reach_the_sweep_as_they_were_given():
     ],
 )
 def test_what_is_missing_is_told(target, given, told):
-    with pytest.raises(MistakesError) as error:
+    with pytest.raises(ConfigError) as error:
         written(target, **given)
-    assert told in error.value.mistakes
+    assert told in error.value.errors

@@ -68,7 +68,7 @@ def test_cells_that_are_slower_by_their_probes_are_left_out():
     outcome = skipped(TRIALS[0], prospects)
     assert (outcome.status, outcome.skipped_by) == (Status.SKIPPED, "phases")
     assert outcome.note == "sweep.phases: by its probe this cell is slower than the answer (the large batch)"
-    twin = replace(prospects, twins={TRIALS[0].cell_id: best})
+    twin = replace(prospects, equivalent_cells={TRIALS[0].cell_id: best})
     assert "the same training as that of a cell with a plainer rule" in skipped(TRIALS[0], twin).note
     lost = replace(trained, trained=frozenset(LEVELS), out={TRIALS[0].cell_id: Status.OOM})
     told_why = "sweep.phases: a seed of this cell ended as oom, and so it cannot be the answer (the large batch)"
@@ -82,7 +82,7 @@ def test_without_probes_every_cell_has_a_seed():
 
 
 def test_of_cells_that_train_the_same_one_is_asked_for():
-    asked = next_trials(PLAIN, Prospects(twins={CELLS[8, "linear"]: BASE}))
+    asked = next_trials(PLAIN, Prospects(equivalent_cells={CELLS[8, "linear"]: BASE}))
     assert {each.cell_id for each in asked} == set(CELLS.values()) - {CELLS[8, "linear"]}
 
 
@@ -125,7 +125,7 @@ def test_before_anything_has_ended_only_the_baseline_and_the_probes_are_known():
     found = prospects([])
     assert found.baseline == BASE and not found.trained and not found.chosen
     assert found.levels[CELLS[32, "linear"]] == 8 / 32
-    assert found.twins == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
+    assert found.equivalent_cells == {CELLS[32, "linear"]: CELLS[32, "none"]}  # where the rules' reference batch is
 
 
 def test_the_fastest_within_the_margin_is_chosen_and_who_falls_far_short_is_not_open(ended):
@@ -184,7 +184,7 @@ def test_without_a_cell_at_the_reference_batch_the_most_accurate_one_sets_the_bo
 
 
 def test_of_twins_the_one_that_was_trained_stays(ended):
-    assert prospects([ended(32, "linear", 1, 0.98)]).twins == {CELLS[32, "none"]: CELLS[32, "linear"]}
+    assert prospects([ended(32, "linear", 1, 0.98)]).equivalent_cells == {CELLS[32, "none"]: CELLS[32, "linear"]}
 
 
 def test_with_a_sure_answer_nothing_is_open(ended):

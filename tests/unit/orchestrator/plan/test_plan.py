@@ -11,11 +11,11 @@ from orchestrator.plan import printout
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.plan.printout import rows
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import Agenda
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import spent_gpu_s
 from orchestrator.store.journal import Kind
 from orchestrator.store.record import Outcome, TrialRecord
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
 from sweeps.rerun import Rerun
 from sweeps.status import Status
@@ -138,10 +138,10 @@ def test_a_plan_asks_the_cluster_and_waits_for_no_nodes_that_only_a_sweep_asks_f
     assert planning._nodes(request(backend="ray", address=address, wait_s=600.0)) == NODES and waited == [0.0]
 
 
-def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_a_mistake(monkeypatch, tmp_path):
+def test_a_plan_for_a_folder_that_cannot_be_looked_for_is_an_error(monkeypatch, tmp_path):
     monkeypatch.setattr(planning, "_nodes", lambda request: NODES)
     asked = SimpleNamespace(results_dir=tmp_path / ("long" * 100))
-    with pytest.raises(MistakesError, match=r"long cannot be read: File name too long"):
+    with pytest.raises(ConfigError, match=r"long cannot be read: File name too long"):
         planning.plan_now(asked, {}, lambda nodes: TRIALS)
 
 
@@ -202,9 +202,9 @@ def test_gpu_hours_count_what_is_held(record_of):
 
 def test_a_budget_and_a_forecast_count_what_is_held(record_of):
     placed = MemoryShares.of([took(record_of, 30.0)]).placed(packed())
-    agenda = Agenda([placed])
-    agenda.on([Node(name="a", cpus=8, gpus=1)], 0.0)
-    assert agenda.next(0.0) is not None and agenda.gpu_s(100.0) == 45.0
+    trial_queue = TrialQueue([placed])
+    trial_queue.on([Node(name="a", cpus=8, gpus=1)], 0.0)
+    assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0
     end = TrialRecord.of(placed, Outcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
     older = {name: value for name, value in end.to_json().items() if name != "gpus_held"}
     values = (end.to_json(), older, {"gpus": 0.25, "gpus_held": 1.0, "wall_s": 10.0})

@@ -93,11 +93,11 @@ def test_the_search_learns_where_the_best_cells_are(ended):
     assert sum(best_ten) / 5 > sum(batches[:10]) / 10
 
 
-def test_mistakes_are_told():
+def test_errors_are_told():
     wrong = {"search": "random", "phases": ["probe", "train"], "search_cells": 0, "search_together": True}
-    told = list(search.search_mistakes(wrong))
+    told = list(search.search_errors(wrong))
     assert len(told) == 4 and "one of optuna, tune, not 'random'" in told[0] and "sweep.phases" in told[1]
-    assert list(search.search_mistakes({**wrong, "search": None})) == []
+    assert list(search.search_errors({**wrong, "search": None})) == []
 
 
 def test_what_was_not_tried_says_so():

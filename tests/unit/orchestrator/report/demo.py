@@ -151,7 +151,7 @@ RECOMMENDATION = Recommendation(
     p_best=0.71,
     p_within_margin=0.995,
     reasons=("It is the fastest.",),
-    would_change=("A wider margin.",),
+    sensitivity=("A wider margin.",),
     more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3),),
     commands=(f"python '{EVIL}'",),
     front=(

@@ -70,7 +70,7 @@ def test_no_hostile_string_became_markup(browser) -> None:
     assert browser.title.startswith("<script>alert('x')</script>")
 
 
-def test_every_picture_is_drawn(browser) -> None:
+def test_every_plot_is_drawn(browser) -> None:
     sizes = browser.execute_script(
         "return [...document.querySelectorAll('section figure svg')].map(svg => {"
         " const box = svg.getBBox(), shown = svg.getBoundingClientRect();"

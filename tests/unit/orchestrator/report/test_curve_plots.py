@@ -35,11 +35,11 @@ def test_the_first_named_are_drawn_and_others_from_all_over_in_the_order_of_the_
 
 def test_every_device_is_a_line_of_the_same_colour_in_all_panels(cells: pd.DataFrame) -> None:
     seen = [Samples(cell_id=f"{ranks}-32-none", frame=frame(ranks, gpu_util=0.9)) for ranks in (1, 2)]
-    picture = utilisation(cells, seen)
-    assert (picture.title, picture.legend) == ("GPU utilisation", ("rank 0, gpu0", "rank 1, gpu0"))
-    assert [[series.place for series in panel.series] for panel in picture.panels] == [[0], [0, 1]]
-    assert picture.panels[1].series[1].y == (0.9, 0.9) and len(picture.data) == 6
-    assert picture.remarks == ["A trial of 2 of 36 cells is drawn."]
+    plot = utilisation(cells, seen)
+    assert (plot.title, plot.legend) == ("GPU utilisation", ("rank 0, gpu0", "rank 1, gpu0"))
+    assert [[series.place for series in panel.series] for panel in plot.panels] == [[0], [0, 1]]
+    assert plot.panels[1].series[1].y == (0.9, 0.9) and len(plot.data) == 6
+    assert plot.remarks == ["A trial of 2 of 36 cells is drawn."]
     assert (
         not power(cells, seen).is_drawn and power(cells, seen).absent == "Not measured: no device reported its power."
     )
@@ -47,14 +47,14 @@ def test_every_device_is_a_line_of_the_same_colour_in_all_panels(cells: pd.DataF
 
 def test_without_gpus_the_cores_are_drawn(cells: pd.DataFrame) -> None:
     on_cpu = frame(2, cpu_util=1.5).assign(device="cpu")
-    picture = utilisation(cells, [Samples(cell_id="2-32-none", frame=on_cpu)])
-    assert (picture.y.label, picture.legend) == ("cores busy", ("rank 0", "rank 1"))
+    plot = utilisation(cells, [Samples(cell_id="2-32-none", frame=on_cpu)])
+    assert (plot.y.label, plot.legend) == ("cores busy", ("rank 0", "rank 1"))
 
 
 def test_more_devices_than_can_be_told_apart_are_told(cells: pd.DataFrame) -> None:
-    picture = power(cells, [Samples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))])
-    assert len(picture.panels[0].series) == len(picture.legend) == MOST_SERIES
-    assert picture.remarks[-1] == f"For cells with more devices, the first {MOST_SERIES} are drawn."
+    plot = power(cells, [Samples(cell_id="8-32-none", frame=frame(MOST_SERIES + 2, power_w=400.0))])
+    assert len(plot.panels[0].series) == len(plot.legend) == MOST_SERIES
+    assert plot.remarks[-1] == f"For cells with more devices, the first {MOST_SERIES} are drawn."
 
 
 def test_samples_are_thinned_to_means_and_the_last_is_among_them(layout: Layout) -> None:

@@ -17,10 +17,10 @@ from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Figure, Recommendation, Setting
-from orchestrator.report.files import page_of, pictures_of, write_report
+from orchestrator.report.files import page_of, plots_of, write_report
 from orchestrator.report.html import Tile, rendered, text_table, tiles
-from orchestrator.report.matplotlib import picture_files
-from orchestrator.report.plot import Axis, Bar, Picture
+from orchestrator.report.matplotlib import plot_files
+from orchestrator.report.plot import Axis, Bar, Plot
 from orchestrator.report.plots import speedup
 from orchestrator.report.report_data import ReportData
 from orchestrator.store.history import Finding
@@ -127,12 +127,12 @@ def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons(page: Reader
     assert told == sorted(told)
 
 
-def test_what_failed_comes_before_pictures_where_nothing_is_ok() -> None:
+def test_what_failed_comes_before_plots_where_nothing_is_ok() -> None:
     records = [demo.replaced(record, status=Status.FAILED, note="no data", metrics={}) for record in demo.records()]
     trials, cells = collect(records, scaling="weak")
     found = decide(trials, cells, Terms())
     data = ReportData(trials=trials, cells=cells, recommendation=found)
-    text = rendered(page_of(data, pictures_of(data, [])))
+    text = rendered(page_of(data, plots_of(data, [])))
     places = [text.index(f'<section id="{name}"') for name in ("failed", "not-drawn", "tables")]
     assert places == sorted(places) and text.count('<section id="failed"') == 1
     assert '<p class="sentence">No recommendation: 36 cells are not ok.</p>' in text
@@ -166,7 +166,7 @@ def test_identities_are_unique(page: Reader) -> None:
     assert links <= set(ids)
 
 
-def test_every_picture_has_its_data_in_the_page_and_beside_it(page: Reader, layout: Layout) -> None:
+def test_every_plot_has_its_data_in_the_page_and_beside_it(page: Reader, layout: Layout) -> None:
     embedded = {
         attributes["download"]: (attributes.get("href") or "").partition("base64,")[2]
         for tag, attributes in page.tags
@@ -176,17 +176,17 @@ def test_every_picture_has_its_data_in_the_page_and_beside_it(page: Reader, layo
     for name, data in embedded.items():
         assert name is not None
         text = base64.b64decode(data).decode()
-        assert text == (layout.pictures / name).read_text()
+        assert text == (layout.plots / name).read_text()
         rows = list(csv.DictReader(io.StringIO(text)))
         assert rows and len(rows[0]) >= 3
 
 
-def test_pictures_are_files_too(layout: Layout) -> None:
-    names = {path.name for path in layout.pictures.iterdir()}
+def test_plots_are_files_too(layout: Layout) -> None:
+    names = {path.name for path in layout.plots.iterdir()}
     assert names == {f"{name}.{ending}" for name in PICTURES for ending in ("svg", "png", "csv")}
-    svg = ET.parse(layout.pictures / "speedup.svg").getroot()
+    svg = ET.parse(layout.plots / "speedup.svg").getroot()
     assert any("alert('x')" in (element.text or "") for element in svg.iter())
-    assert (layout.pictures / "speedup.png").read_bytes().startswith(b"\x89PNG")
+    assert (layout.plots / "speedup.png").read_bytes().startswith(b"\x89PNG")
 
 
 def test_points_say_what_they_are(page: Reader, layout: Layout) -> None:
@@ -197,7 +197,7 @@ def test_points_say_what_they_are(page: Reader, layout: Layout) -> None:
 
 def test_bars_are_drawn_for_screens_and_for_phones_with_values_in_their_unit() -> None:
     trials, cells = collect(demo.records()[:3], scaling="weak")
-    bars = Picture(
+    bars = Plot(
         name="memory",
         title="Memory",
         about="",
@@ -218,20 +218,20 @@ def test_the_same_sweep_is_the_same_page() -> None:
     texts = []
     for _ in range(2):
         trials, cells = collect(demo.records()[::9], scaling="weak")
-        picture = speedup(cells)
-        page = rendered(page_of(ReportData(trials=trials, cells=cells), [picture]))
-        texts.append((page, picture_files(picture)))
+        plot = speedup(cells)
+        page = rendered(page_of(ReportData(trials=trials, cells=cells), [plot]))
+        texts.append((page, plot_files(plot)))
     assert texts[0] == texts[1] and "gpus=8" in texts[0][0]
 
 
-def test_a_picture_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> None:
+def test_a_plot_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> None:
     layout = demo.results(tmp_path, [])
-    layout.pictures.mkdir()
+    layout.plots.mkdir()
     for name in ("speedup.svg", "speedup.png", "speedup.csv", "loss.svg"):
-        (layout.pictures / name).write_text("of an earlier report")
+        (layout.plots / name).write_text("of an earlier report")
     trials, cells = collect([demo.replaced(demo.records()[0], metrics={})], scaling="weak")
     write_report(ReportData(trials=trials, cells=cells), layout)
-    assert list(layout.pictures.iterdir()) == []
+    assert list(layout.plots.iterdir()) == []
     assert "Not measured" in layout.page.read_text()
 
 

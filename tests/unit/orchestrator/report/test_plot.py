@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.report.curve_plots import MOST_POINTS, loss
-from orchestrator.report.plot import Picture, decade_axis, epoch_axis, fewer, power_axis
+from orchestrator.report.plot import Plot, decade_axis, epoch_axis, fewer, power_axis
 from orchestrator.report.plots import accuracy, efficiency, memory, speedup, speedup_by_batch, time_to_target
 from orchestrator.store.record import TrialRecord
 from orchestrator.text.figures import one_line
@@ -21,28 +21,28 @@ def cells() -> pd.DataFrame:
 
 
 def test_speedup_has_a_panel_a_rule_a_line_a_batch_and_the_ideal(cells: pd.DataFrame) -> None:
-    picture = speedup(cells)
-    assert [panel.title for panel in picture.panels] == ["LR rule: none", "LR rule: linear", "LR rule: sqrt"]
-    assert picture.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
+    plot = speedup(cells)
+    assert [panel.title for panel in plot.panels] == ["LR rule: none", "LR rule: linear", "LR rule: sqrt"]
+    assert plot.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
     ideal = (
         1.0,
         2.0,
         4.0,
         8.0,
     )  # at every count: straight from end to end it would be too high between, over a log axis
-    assert all(panel.guides == [(ideal, ideal)] for panel in picture.panels)
-    first = picture.panels[0].series[0]
+    assert all(panel.guides == [(ideal, ideal)] for panel in plot.panels)
+    first = plot.panels[0].series[0]
     row = cells[(cells.gpus == 2) & (cells.device_batch_size == 32) & (cells.lr_rule == "none")].iloc[0]
     assert (first.x[1], first.y[1]) == (2, row.speedup)
     assert (first.lo[1], first.hi[1]) == (row.speedup_lo, row.speedup_hi)
     assert first.doubtful == (False, False, True, False) and "timing not valid" in first.tooltips[2]
-    assert "Hollow points" in " ".join(picture.remarks)
+    assert "Hollow points" in " ".join(plot.remarks)
 
 
 def test_axes_end_where_the_cells_do_that_have_a_figure(cells: pd.DataFrame) -> None:
     without_8 = cells.assign(speedup=cells["speedup"].where(cells["gpus"] < 8))
-    picture = speedup(without_8)
-    assert picture.x.ticks == (1, 2, 4) and 4 < picture.y.hi < 5
+    plot = speedup(without_8)
+    assert plot.x.ticks == (1, 2, 4) and 4 < plot.y.hi < 5
 
 
 def test_quarters_of_a_gpu_do_not_stretch_the_ideal(cells: pd.DataFrame) -> None:
@@ -53,29 +53,29 @@ def test_quarters_of_a_gpu_do_not_stretch_the_ideal(cells: pd.DataFrame) -> None
 
 def test_invalid_timings_far_above_all_others_leave_the_axis_of_efficiency_alone(cells: pd.DataFrame) -> None:
     quarter = cells.assign(efficiency=cells["efficiency"].where(cells["timing_valid"].astype(bool), 5.9))
-    picture = efficiency(quarter)
-    assert picture.y.hi < 1.3 and all(row["timing_valid"] for row in picture.data)
-    assert "3 cells are far above all others and not drawn, because the timing is not valid." in picture.remarks
+    plot = efficiency(quarter)
+    assert plot.y.hi < 1.3 and all(row["timing_valid"] for row in plot.data)
+    assert "3 cells are far above all others and not drawn, because the timing is not valid." in plot.remarks
     assert efficiency(quarter.assign(timing_valid=False)).y.hi > 5.9  # where nothing else is there to see
 
 
 def test_panels_without_a_valid_timing_come_last(cells: pd.DataFrame) -> None:
-    picture = speedup(cells.assign(timing_valid=cells["lr_rule"] != "none"))
-    assert [panel.title for panel in picture.panels] == ["LR rule: linear", "LR rule: sqrt", "LR rule: none"]
+    plot = speedup(cells.assign(timing_valid=cells["lr_rule"] != "none"))
+    assert [panel.title for panel in plot.panels] == ["LR rule: linear", "LR rule: sqrt", "LR rule: none"]
 
 
 def test_speedup_by_batch_has_a_line_a_gpu_count_and_no_baseline(cells: pd.DataFrame) -> None:
-    (picture,) = speedup_by_batch(cells)
-    assert picture.legend == ("GPUs: 2", "GPUs: 4", "GPUs: 8") and picture.x.label == "batch per GPU"
-    assert [panel.title for panel in picture.panels] == ["LR rule: none", "LR rule: linear", "LR rule: sqrt"]
-    assert picture.panels[0].guides == [((32.0, 512.0), (1.0, 1.0))]
+    (plot,) = speedup_by_batch(cells)
+    assert plot.legend == ("GPUs: 2", "GPUs: 4", "GPUs: 8") and plot.x.label == "batch per GPU"
+    assert [panel.title for panel in plot.panels] == ["LR rule: none", "LR rule: linear", "LR rule: sqrt"]
+    assert plot.panels[0].guides == [((32.0, 512.0), (1.0, 1.0))]
     of_two = cells[(cells.gpus == 2) & (cells.lr_rule == "none")].sort_values("device_batch_size")
-    first = picture.panels[0].series[0]
+    first = plot.panels[0].series[0]
     assert (first.x, first.y, first.lo) == ((32, 128, 512), tuple(of_two.speedup), tuple(of_two.speedup_lo))
-    assert len(picture.data) == (cells["speedup"].notna() & (cells["gpus"] > 1)).sum()
+    assert len(plot.data) == (cells["speedup"].notna() & (cells["gpus"] > 1)).sum()
 
 
-def test_a_number_of_gpus_looks_the_same_in_every_picture(cells: pd.DataFrame) -> None:
+def test_a_number_of_gpus_looks_the_same_in_every_plot(cells: pd.DataFrame) -> None:
     (by_batch,) = speedup_by_batch(cells)
     with_memory = memory(cells.assign(peak_memory_gb=1.0))
     looks = dict(zip(with_memory.legend, with_memory.looks, strict=True))
@@ -85,55 +85,53 @@ def test_a_number_of_gpus_looks_the_same_in_every_picture(cells: pd.DataFrame) -
 
 
 @pytest.mark.parametrize("left", [{"device_batch_size": [32, 512]}, {"gpus": [1]}])
-def test_two_batches_or_nothing_scaled_make_no_picture_by_batch(
-    cells: pd.DataFrame, left: dict[str, list[int]]
-) -> None:
+def test_two_batches_or_nothing_scaled_make_no_plot_by_batch(cells: pd.DataFrame, left: dict[str, list[int]]) -> None:
     ((column, values),) = left.items()
     assert speedup_by_batch(cells[cells[column].isin(values)]) == []
 
 
 def test_every_drawn_point_is_in_the_data(cells: pd.DataFrame) -> None:
-    for picture, column in (
+    for plot, column in (
         (speedup(cells), "speedup"),
         (efficiency(cells), "efficiency"),
         (accuracy(cells), "accuracy"),
     ):
-        drawn = sorted(y for panel in picture.panels for each in panel.series for y in each.y)
-        assert drawn == sorted(row[column] for row in picture.data)
+        drawn = sorted(y for panel in plot.panels for each in panel.series for y in each.y)
+        assert drawn == sorted(row[column] for row in plot.data)
         assert len(drawn) == cells[column].notna().sum()
 
 
 def test_a_cell_that_missed_the_target_is_told_and_not_drawn(cells: pd.DataFrame) -> None:
-    picture = time_to_target(cells)
-    assert any("not every seed reached the target" in remark for remark in picture.remarks)
-    assert len(picture.data) == cells["time_to_target_s"].notna().sum() < len(cells)
+    plot = time_to_target(cells)
+    assert any("not every seed reached the target" in remark for remark in plot.remarks)
+    assert len(plot.data) == cells["time_to_target_s"].notna().sum() < len(cells)
 
 
 def test_memory_is_the_largest_over_rules(cells: pd.DataFrame) -> None:
-    picture = memory(cells)
-    assert len(picture.panels) == 1 and len(picture.panels[0].series) == 4
-    assert picture.panels[0].series[0].y == pytest.approx((1.4 + 0.021 * 32, 1.4 + 0.021 * 128, 1.4 + 0.021 * 512))
+    plot = memory(cells)
+    assert len(plot.panels) == 1 and len(plot.panels[0].series) == 4
+    assert plot.panels[0].series[0].y == pytest.approx((1.4 + 0.021 * 32, 1.4 + 0.021 * 128, 1.4 + 0.021 * 512))
 
 
 def test_memory_of_cells_of_one_batch_each_is_bars(cells: pd.DataFrame) -> None:
     one_each = cells[(cells.device_batch_size == 32) | ((cells.gpus == 1) & (cells.device_batch_size == 128))]
-    picture = memory(one_each)
-    assert not picture.panels and len(picture.bars) == len(picture.data) == 5
-    assert picture.bars[0].label == "gpus=1, device_batch_size=32"
-    assert picture.bars[1].parts == pytest.approx((1.4 + 0.021 * 128,))
+    plot = memory(one_each)
+    assert not plot.panels and len(plot.bars) == len(plot.data) == 5
+    assert plot.bars[0].label == "gpus=1, device_batch_size=32"
+    assert plot.bars[1].parts == pytest.approx((1.4 + 0.021 * 128,))
 
 
 def test_without_gpus_workers_are_counted() -> None:
     records = [demo.replaced(record, device="cpu") for record in demo.records()]
-    picture = speedup(collect(records, scaling="weak")[1])
-    assert picture.legend[0] == "batch per process: 32" and picture.x.label == "processes"
+    plot = speedup(collect(records, scaling="weak")[1])
+    assert plot.legend[0] == "batch per process: 32" and plot.x.label == "processes"
 
 
 @pytest.mark.parametrize("draw", [speedup, efficiency, accuracy, time_to_target, memory])
 def test_nothing_to_draw_is_said(draw: object) -> None:
     record = demo.replaced(demo.records()[0], metrics={})
-    picture = draw(collect([record], scaling="weak")[1])  # type: ignore[operator]
-    assert isinstance(picture, Picture) and not picture.is_drawn and picture.absent.endswith(".")
+    plot = draw(collect([record], scaling="weak")[1])  # type: ignore[operator]
+    assert isinstance(plot, Plot) and not plot.is_drawn and plot.absent.endswith(".")
 
 
 def test_one_gpu_count_is_no_scaling(cells: pd.DataFrame) -> None:
@@ -151,20 +149,20 @@ def test_more_series_and_panels_than_can_be_told_apart_are_told() -> None:
     ]
     records = [demo.replaced(each, cell_id=str(n), trial_id=str(n)) for n, each in enumerate(records)]
     more = [demo.replaced(each, gpus=2, cell_id=f"{each.cell_id}b", trial_id=f"{each.trial_id}b") for each in records]
-    picture = speedup(collect(records + more, scaling="weak")[1])
-    assert len(picture.panels) == 12 and len(picture.legend) == 8
-    assert picture.legend[0].endswith(" 1") and picture.legend[-1].endswith(" 20")
-    assert "8 of 20 values of batch per GPU are drawn; the CSV file has all of them." in picture.remarks
-    assert "12 of 15 panels are drawn; the CSV file has all of them." in picture.remarks
-    assert len(picture.data) == 600
+    plot = speedup(collect(records + more, scaling="weak")[1])
+    assert len(plot.panels) == 12 and len(plot.legend) == 8
+    assert plot.legend[0].endswith(" 1") and plot.legend[-1].endswith(" 20")
+    assert "8 of 20 values of batch per GPU are drawn; the CSV file has all of them." in plot.remarks
+    assert "12 of 15 panels are drawn; the CSV file has all of them." in plot.remarks
+    assert len(plot.data) == 600
 
 
 def test_the_legend_names_nothing_that_only_undrawn_panels_have(cells: pd.DataFrame) -> None:
     panels = [cells.assign(lr_rule=f"{n}-{rule}") for n in range(4) for rule in cells["lr_rule"].unique()]
     last = cells[cells["device_batch_size"] == 512].assign(lr_rule="last", device_batch_size=1024)
-    picture = speedup(pd.concat([*panels, last], ignore_index=True))
-    assert "12 of 13 panels are drawn; the CSV file has all of them." in picture.remarks
-    assert picture.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
+    plot = speedup(pd.concat([*panels, last], ignore_index=True))
+    assert "12 of 13 panels are drawn; the CSV file has all of them." in plot.remarks
+    assert plot.legend == ("batch per GPU: 32", "batch per GPU: 128", "batch per GPU: 512")
 
 
 def test_fewer_keeps_both_ends() -> None:
@@ -193,13 +191,13 @@ def test_a_panel_of_baselines_alone_is_told_and_not_drawn(record_of: RecordOf) -
         for gpus, model in ((1, "a"), (2, "a"), (1, "b"))
     ]
     cells = collect(records, scaling="weak")[1]
-    for picture in (speedup(cells), efficiency(cells)):
-        assert [panel.title for panel in picture.panels] == ["model: a"]
-        assert list(picture.remarks) == ["One group of cells has only the baseline, and therefore no panel."]
+    for plot in (speedup(cells), efficiency(cells)):
+        assert [panel.title for panel in plot.panels] == ["model: a"]
+        assert list(plot.remarks) == ["One group of cells has only the baseline, and therefore no panel."]
 
 
-def test_intervals_that_go_on_beyond_the_picture_are_told(record_of: RecordOf) -> None:
-    def drawn(*accuracies: list[float]) -> Picture:
+def test_intervals_that_go_on_beyond_the_plot_are_told(record_of: RecordOf) -> None:
+    def drawn(*accuracies: list[float]) -> Plot:
         records = [
             record_of(1, seed, batch=32 * (place + 1), metrics={"accuracy": value})
             for place, values in enumerate(accuracies)
@@ -228,7 +226,7 @@ def test_where_no_test_set_was_looked_at_the_accuracy_that_chooses_is_drawn(reco
     assert accuracy(collect(on_test, scaling="weak")[1]).panels[0].series[0].y == (0.8,)
 
 
-def test_a_picture_of_cells_that_one_process_timed_says_so(record_of: RecordOf) -> None:
+def test_a_plot_of_cells_that_one_process_timed_says_so(record_of: RecordOf) -> None:
     def remarks(process: Callable[[int], str]) -> str:
         records = [
             record_of(g, s, metrics={"samples_per_s": 100.0 * g}, provenance={"process": process(s)})

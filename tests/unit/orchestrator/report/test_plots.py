@@ -19,12 +19,12 @@ def test_a_bar_adds_up_to_an_ideal_speedup_and_names_the_remedy() -> None:
         demo.replaced(one, gpus=1, global_batch_size=32, metrics=metrics, **same),
         demo.replaced(other, gpus=2, global_batch_size=64, metrics=waiting, status=one.status, note="", **same),
     ]
-    picture = why_not_linear(collect(records, scaling="weak")[1])
-    assert len(picture.bars) == 1 and sum(picture.bars[0].parts) == pytest.approx(1)
-    assert picture.bars[0].parts[0] == pytest.approx(0.8)
-    assert dict(zip(picture.legend, picture.bars[0].parts, strict=True))["exchanging gradients"] == pytest.approx(0.2)
-    assert any("exchanging gradients" in remark for remark in picture.remarks)
-    assert b"gpus=2" in bars_svg(picture)
+    plot = why_not_linear(collect(records, scaling="weak")[1])
+    assert len(plot.bars) == 1 and sum(plot.bars[0].parts) == pytest.approx(1)
+    assert plot.bars[0].parts[0] == pytest.approx(0.8)
+    assert dict(zip(plot.legend, plot.bars[0].parts, strict=True))["exchanging gradients"] == pytest.approx(0.2)
+    assert any("exchanging gradients" in remark for remark in plot.remarks)
+    assert b"gpus=2" in bars_svg(plot)
 
 
 def test_without_the_parts_of_a_step_it_is_not_measured() -> None:
@@ -38,8 +38,8 @@ def test_captured_steps_are_drawn_as_far_as_they_are_known() -> None:
         demo.replaced(one, gpus=1, global_batch_size=32, metrics={**CAPTURED, "samples_per_s": 1000.0}, **same),
         demo.replaced(other, gpus=2, global_batch_size=64, metrics={**CAPTURED, "samples_per_s": 1600.0}, **same),
     ]
-    picture = why_not_linear(collect(records, scaling="weak")[1])
-    drawn = dict(zip(picture.legend, picture.bars[0].parts, strict=True))
+    plot = why_not_linear(collect(records, scaling="weak")[1])
+    drawn = dict(zip(plot.legend, plot.bars[0].parts, strict=True))
     assert (drawn["kept"], drawn["the rest"]) == (pytest.approx(0.8), pytest.approx(0.18))
-    assert "Where steps are captured, the rest is everything but waiting for data." in picture.remarks
-    assert b"gpus=2" in bars_svg(picture)
+    assert "Where steps are captured, the rest is everything but waiting for data." in plot.remarks
+    assert b"gpus=2" in bars_svg(plot)

@@ -3,14 +3,14 @@ import re
 import pytest
 
 from orchestrator.report import matplotlib
-from orchestrator.report.matplotlib import bars_svg, panel_svg, picture_files, swatch_svg
-from orchestrator.report.plot import Axis, Bar, Panel, Picture, Series
+from orchestrator.report.matplotlib import bars_svg, panel_svg, plot_files, swatch_svg
+from orchestrator.report.plot import Axis, Bar, Panel, Plot, Series
 from orchestrator.report.svg import StyleSheet, inlined
 
 SERIES = Series(
     label="$a_b$", place=0, x=(1, 2, 4), y=(1, 2, 3), tooltips=("one", "<two>", "three"), doubtful=(False, True, False)
 )
-PICTURE = Picture(
+PICTURE = Plot(
     name="p",
     title="$\\frac{",
     about="",
@@ -19,7 +19,7 @@ PICTURE = Picture(
     legend=("_hidden $a",),
     panels=[Panel(title="$t", series=[SERIES], guides=[((1, 4), (1, 4))])],
 )
-BARS = Picture(name="b", title="Bars", about="", legend=("data", "rest"), bars=[Bar(label="$one", parts=(0.25, 0.75))])
+BARS = Plot(name="b", title="Bars", about="", legend=("data", "rest"), bars=[Bar(label="$one", parts=(0.25, 0.75))])
 
 
 def inline(svg: bytes, **told: list[str]) -> tuple[str, StyleSheet]:
@@ -46,19 +46,19 @@ def test_points_are_told_by_sound_and_doubtful_ones() -> None:
 def test_dollars_and_underscores_stay_as_they_are() -> None:
     text, _ = inline(panel_svg(PICTURE, PICTURE.panels[0]))
     assert ">_x$<" in text and ">50% $y<" in text
-    assert ">_hidden $a<" in picture_files(PICTURE)[".svg"].decode()
+    assert ">_hidden $a<" in plot_files(PICTURE)[".svg"].decode()
 
 
 def test_bars_tell_their_parts() -> None:
     text, sheet = inline(bars_svg(BARS), bar_0_0=["25%"], bar_0_1=["75%"])
     assert text.count("<title>") == 2 and ">$one<" in text
     assert "var(--series-0)" in sheet.css and "var(--series-1)" in sheet.css
-    assert picture_files(BARS)[".png"].startswith(b"\x89PNG")
+    assert plot_files(BARS)[".png"].startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize("picture", [PICTURE, BARS])
-def test_the_legend_has_signs(picture: Picture) -> None:
-    text, sheet = inline(swatch_svg(picture, 0))
+def test_the_legend_has_signs(plot: Plot) -> None:
+    text, sheet = inline(swatch_svg(plot, 0))
     assert "var(--series-0)" in sheet.css and 'role="img"' in text
 
 

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.analysis.trials import collect
-from orchestrator.report.files import pictures_of
+from orchestrator.report.files import plots_of
 from orchestrator.report.html import cell_table, csv_bytes
 from orchestrator.report.markdown import document, provenance, trained
 from orchestrator.report.plots import speedup
@@ -99,7 +99,7 @@ def test_golden_document() -> None:
 def test_a_document_names_what_is_not_ok_and_not_measured() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
     data = ReportData(trials=trials, cells=cells)
-    text = document(data, pictures_of(data, []), "")
+    text = document(data, plots_of(data, []), "")
     assert "## Not drawn\n\n" in text and "- Power: Not measured: no device reported its power." in text
     assert (
         "- gpus=8, device_batch_size=512, lr_rule=linear: diverged, 2 of 3 ok; 1 of 3 seeds diverged: loss is nan"
@@ -114,12 +114,12 @@ def test_csv_is_data_and_no_formula_and_ends_with_a_whole_row() -> None:
     assert csv_bytes([]) == b"\n"
 
 
-def test_a_sweep_of_which_nothing_could_run_has_its_pictures_too():
+def test_a_sweep_of_which_nothing_could_run_has_its_plots_too():
     ends = [demo.replaced(record, status=Status.INFEASIBLE, metrics={}, provenance={}) for record in demo.records()]
     trials, cells = collect(ends, scaling="weak")
     assert cells["device"].dropna().empty
-    pictures = pictures_of(ReportData(trials=trials, cells=cells, driver=demo.DRIVER), [])
-    assert all(picture.absent for picture in pictures if picture.name == "memory")
+    plots = plots_of(ReportData(trials=trials, cells=cells, driver=demo.DRIVER), [])
+    assert all(plot.absent for plot in plots if plot.name == "memory")
 
 
 def test_what_ranks_and_driver_both_tell_stands_once_as_the_ranks_have_it():

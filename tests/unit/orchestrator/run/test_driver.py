@@ -8,7 +8,7 @@ from orchestrator.run import driver
 from orchestrator.run.driver import check_hardware, hardware_of
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import Kind, Record
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from tests.contract.trials import trial
 
 H100 = Node(name="a", cpus=8, gpus=2, gpu_type="H100")
@@ -42,9 +42,9 @@ def test_what_trials_compute_on_is_told_by_their_nodes(tmp_path: Path, monkeypat
 
 def test_other_hardware_is_refused_with_the_difference_and_may_be_allowed() -> None:
     before = [{"hardware": {"gpu": "H100"}}, {"hardware": {}}]
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         check(before, {"gpu": "A100"})
-    assert "gpu: 'H100' → 'A100'" in caught.value.mistakes and "allow_changed=true" in caught.value.mistakes[-1]
+    assert "gpu: 'H100' → 'A100'" in caught.value.errors and "allow_changed=true" in caught.value.errors[-1]
     check(before, {"gpu": "A100"}, allow_changed=True)
     check(before, {"gpu": "H100"})
 

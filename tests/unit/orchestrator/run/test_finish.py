@@ -99,7 +99,7 @@ def test_claims_laws_and_published_figures_are_in_all_forms_of_the_report(whole:
 
 def test_without_html_there_are_the_tables_only(layout: Layout) -> None:
     reported = report_on(request(html=False), layout, RECORDS, Known())
-    assert not reported.has_page and not layout.page.exists() and not layout.pictures.exists()
+    assert not reported.has_page and not layout.page.exists() and not layout.plots.exists()
     assert layout.table("summary.csv").exists() and layout.table("recommendation.md").exists()
 
 
@@ -125,7 +125,7 @@ def test_claims_of_curves_read_them_with_or_without_a_page_and_say_where_there_a
 
 
 def test_a_report_that_fails_is_told_and_loses_no_table(layout: Layout, monkeypatch: pytest.MonkeyPatch) -> None:
-    layout.pictures.write_text("a file where the folder of the pictures should be")
+    layout.plots.write_text("a file where the folder of the pictures should be")
     reported = report_on(request(), layout, FEW, Known())
     assert not reported.has_page and len(pd.read_csv(layout.table("summary.csv"))) == len(FEW)
     assert reported.troubles[0].startswith("report.html could not be made: FileExistsError")

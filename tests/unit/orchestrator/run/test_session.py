@@ -14,14 +14,14 @@ import pytest
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.library import load_results
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.run.session import FURTHER, LOST_NODES, Session, is_tried_again, put_aside, tried_before
+from orchestrator.run.session import FURTHER, LOST_NODES, Session, is_tried_again, snapshot, tried_before
 from orchestrator.run.verify import of_ended_trials
 from orchestrator.store.history import read_results, with_earlier
 from orchestrator.store.journal import Journal, Kind, Record, replay, terminal
 from orchestrator.store.layout import KEPT, Layout
 from orchestrator.store.record import Cause, Outcome, TrialRecord
 from orchestrator.store.secrets import Secrets
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
@@ -165,7 +165,7 @@ def test_secrets_are_in_no_record_row_trace_or_log(layout: Layout) -> None:
 def test_what_no_trial_can_do_is_told_without_secrets(layout: Layout) -> None:
     taken_up = session(layout, secrets=Secrets({"hunter22": "<hidden>"}))
     taken_up.started(TRIAL)
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         taken_up.finished(TRIAL, replace(BROKEN, cause=Cause.REQUEST, note="no key hunter22", trace="no key hunter22"))
     assert "no key <hidden>" in str(caught.value) and layout.trace("t").read_text() == "no key <hidden>"
 
@@ -354,7 +354,7 @@ def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(lay
     attempt(session_kept_files(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"asked": {}, "rerun": ["t"]})
     attempt(session_kept_files(layout, journal), layout, [9.0], outcome)
-    put_aside(layout.trial("t"))  # as if the driver had died before it removed them
+    snapshot(layout.trial("t"))  # as if the driver had died before it removed them
     assert not read_results(layout).set_aside
 
 

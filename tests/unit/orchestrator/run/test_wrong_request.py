@@ -9,7 +9,7 @@ from orchestrator.run.session import Session
 from orchestrator.store.journal import Journal, terminal
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import Cause, Outcome
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
@@ -29,9 +29,9 @@ def ends(session: Session, name: str, outcome: Outcome) -> None:
 
 
 def test_it_is_told_once_and_the_trial_has_not_ended(layout: Layout) -> None:
-    with Journal.open(layout.journal) as journal, pytest.raises(MistakesError) as caught:
+    with Journal.open(layout.journal) as journal, pytest.raises(ConfigError) as caught:
         ends(session(layout, journal), "first", WRONG)
-    assert caught.value.mistakes == (f"{NOTE} (see {layout.trace('first')})",)
+    assert caught.value.errors == (f"{NOTE} (see {layout.trace('first')})",)
     assert layout.trace("first").read_text() == "Traceback …" and not terminal(journal.records)
 
 

@@ -3,8 +3,8 @@ from dataclasses import replace
 import pytest
 
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.failure_policy import EqualFailures
-from orchestrator.schedule.queue import Agenda, Patience
+from orchestrator.schedule.failure_policy import SystematicFailures
+from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import Cause, Outcome
 from sweeps.status import Status
 from tests.contract.trials import trial
@@ -28,7 +28,7 @@ GRID = [cell(batch, rule) for batch in (512, 256, 128, 64, 32) for rule in ("non
 
 
 def told(ends, cells=3):
-    failures = EqualFailures(cells)
+    failures = SystematicFailures(cells)
     for one, outcome in ends:
         failures.ended(one, outcome)
     return failures
@@ -109,71 +109,71 @@ def test_witnesses_have_every_value_that_has_not_been_tried(waiting, witnesses):
 
 def played(outcome_of, trials=GRID, cells=3, rounds=None):
     """What ran, in order, on one node, and the agenda."""
-    agenda, ran, now_s = Agenda(trials, equal_failures=cells, rounds=rounds), [], 0.0
-    agenda.on([NODE], now_s)
+    trial_queue, ran, now_s = TrialQueue(trials, equal_failures=cells, rounds=rounds), [], 0.0
+    trial_queue.on([NODE], now_s)
     for _ in range(1000):
-        if agenda.over:
+        if trial_queue.over:
             break
-        if start := agenda.next(now_s):
+        if start := trial_queue.next(now_s):
             now_s += 1.0
             ran.append(start.trial)
-            agenda.ended(start.trial.trial_id, now_s, outcome_of(start.trial))
-    assert agenda.over
-    return ran, agenda
+            trial_queue.ended(start.trial.trial_id, now_s, outcome_of(start.trial))
+    assert trial_queue.over
+    return ran, trial_queue
 
 
 def test_where_all_fail_alike_the_rest_is_left_alone():
-    ran, agenda = played(lambda one: failed())
-    assert agenda.hopeless == "ValueError: no such file" and not agenda.left_out
+    ran, trial_queue = played(lambda one: failed())
+    assert trial_queue.all_failing == "ValueError: no such file" and not trial_queue.left_out
     assert len(ran) == 6 and {one.axes["batch"] for one in ran} == {512, 256, 128, 64, 32}
-    assert len(agenda) == 4
+    assert len(trial_queue) == 4
 
 
 def test_large_batches_that_fail_alike_do_not_stop_the_others():
-    ran, agenda = played(lambda one: failed() if one.axes["batch"] >= 128 else OK)
-    assert len(ran) == len(GRID) == len(set(map(id, ran))) and not agenda.hopeless
+    ran, trial_queue = played(lambda one: failed() if one.axes["batch"] >= 128 else OK)
+    assert len(ran) == len(GRID) == len(set(map(id, ran))) and not trial_queue.all_failing
 
 
 def test_one_rule_that_works_lets_all_run():
-    ran, agenda = played(lambda one: OK if one.axes["lr_rule"] == "linear" else failed(), GRID[::2] + GRID[1::2])
-    assert len(ran) == len(GRID) and not agenda.hopeless
+    ran, trial_queue = played(lambda one: OK if one.axes["lr_rule"] == "linear" else failed(), GRID[::2] + GRID[1::2])
+    assert len(ran) == len(GRID) and not trial_queue.all_failing
 
 
 def test_a_grid_no_larger_than_that_runs_whole_and_so_does_every_grid_without_the_rule():
-    ran, agenda = played(lambda one: failed(), GRID[:3])
-    assert len(ran) == 3 and not agenda.hopeless
-    ran, agenda = played(lambda one: failed(), cells=None)
-    assert len(ran) == len(GRID) and not agenda.hopeless
+    ran, trial_queue = played(lambda one: failed(), GRID[:3])
+    assert len(ran) == 3 and not trial_queue.all_failing
+    ran, trial_queue = played(lambda one: failed(), cells=None)
+    assert len(ran) == len(GRID) and not trial_queue.all_failing
 
 
 def test_later_rounds_are_doubted_too():
     source = Source(GRID[4:])
-    ran, agenda = played(lambda one: failed(), GRID[:3], rounds=source)
-    assert agenda.hopeless and len(ran) < len(GRID) and len(source.left_out) == 1
+    ran, trial_queue = played(lambda one: failed(), GRID[:3], rounds=source)
+    assert trial_queue.all_failing and len(ran) < len(GRID) and len(source.left_out) == 1
 
 
 def test_a_budget_that_runs_out_meanwhile_leaves_out_what_was_held_back():
     from sweeps.status import Allowance, Limit
 
-    agenda = Agenda(GRID, equal_failures=3, allowance=Allowance(limit=Limit(wall_s=3.0)))
-    agenda.on([NODE], 0.0)
+    trial_queue = TrialQueue(GRID, equal_failures=3, allowance=Allowance(limit=Limit(wall_s=3.0)))
+    trial_queue.on([NODE], 0.0)
     now_s = 0.0
-    while start := agenda.next(now_s):
+    while start := trial_queue.next(now_s):
         now_s += 1.0
-        agenda.ended(start.trial.trial_id, now_s, failed())
-    assert agenda.next(now_s) is None and agenda.over
-    assert len(agenda.left_out) == len(GRID) - 3 and not agenda.hopeless
+        trial_queue.ended(start.trial.trial_id, now_s, failed())
+    assert trial_queue.next(now_s) is None and trial_queue.over
+    assert len(trial_queue.left_out) == len(GRID) - 3 and not trial_queue.all_failing
 
 
 def test_what_is_held_back_waits_for_nodes_no_longer_than_the_first_of_its_size():
     gang = trial("pair", "quick", ranks=2).gang
     pairs = [replace(cell(4096, seed=seed), gang=gang) for seed in range(3)]
-    agenda = Agenda([*GRID[:3], *pairs], equal_failures=3, patience=Patience(wait_s=10.0))
-    agenda.on([NODE], 0.0)
-    while start := agenda.next(0.0):
-        agenda.ended(start.trial.trial_id, 0.0, failed())
-    agenda.on([NODE], 0.0)
-    assert len(agenda) == 3 and not agenda.over
-    agenda.on([NODE], 10.0)
-    assert [outcome.status for _, outcome in agenda.left_out] == [Status.INFEASIBLE] * 3 and len(agenda) == 0
-    assert agenda.next(10.0) is None and agenda.over
+    trial_queue = TrialQueue([*GRID[:3], *pairs], equal_failures=3, patience=Patience(wait_s=10.0))
+    trial_queue.on([NODE], 0.0)
+    while start := trial_queue.next(0.0):
+        trial_queue.ended(start.trial.trial_id, 0.0, failed())
+    trial_queue.on([NODE], 0.0)
+    assert len(trial_queue) == 3 and not trial_queue.over
+    trial_queue.on([NODE], 10.0)
+    assert [outcome.status for _, outcome in trial_queue.left_out] == [Status.INFEASIBLE] * 3 and len(trial_queue) == 0
+    assert trial_queue.next(10.0) is None and trial_queue.over

@@ -83,8 +83,10 @@ def test_means_that_are_the_same_and_cells_without_a_batch_are_left_alone():
 
 def test_what_is_not_known_of_two_like_cells_is_not_known_of_both():
     """Of two batches that nearly are one, a draw that has one high has the other high: they have most in common."""
-    twins = Likeness(batch=np.array([32.0, 33.0, 512.0, 2048.0, 8192.0, 32768.0]), recipe=np.zeros(6, dtype=int))
-    found = pooled([0.9, 0.9, 0.88, 0.85, 0.82, 0.8], likeness=twins, draws=4000)
+    equivalent_cells = Likeness(
+        batch=np.array([32.0, 33.0, 512.0, 2048.0, 8192.0, 32768.0]), recipe=np.zeros(6, dtype=int)
+    )
+    found = pooled([0.9, 0.9, 0.88, 0.85, 0.82, 0.8], likeness=equivalent_cells, draws=4000)
     like, unlike = (np.corrcoef(found[:, [0, other]].T)[0, 1] for other in (1, 5))
     assert like > 0.4 and abs(unlike) < 0.3
 

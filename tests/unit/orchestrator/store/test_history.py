@@ -90,12 +90,12 @@ def started(attempt=1, **other):
         ([started(), record(Kind.FINISHED)], Earlier()),
         ([started(), record(Kind.RETRIED, 1, 5.0), started(2), record(Kind.FINISHED, 2)], Earlier(wall_s=5.0)),
         ([started(), record(Kind.CUT_OFF, 1, 7.0), ASKED, started(2), record(Kind.FINISHED, 2)], Earlier(wall_s=7.0)),
-        ([started(), ASKED, started(2), record(Kind.FINISHED, 2)], Earlier(untold=1)),  # the driver was killed
+        ([started(), ASKED, started(2), record(Kind.FINISHED, 2)], Earlier(unknown=1)),  # the driver was killed
         (
             [started(), started(2), record(Kind.RETRIED, 2, 3.0), started(3), record(Kind.FINISHED, 3)],
-            Earlier(wall_s=3.0, untold=1),
+            Earlier(wall_s=3.0, unknown=1),
         ),
-        ([started(), record(Kind.CUT_OFF, 1, "long"), started(2), record(Kind.FINISHED, 2)], Earlier(untold=1)),
+        ([started(), record(Kind.CUT_OFF, 1, "long"), started(2), record(Kind.FINISHED, 2)], Earlier(unknown=1)),
         ([Record(kind=Kind.STARTED, value=None), started(), record(Kind.FINISHED)], Earlier()),
     ],
 )

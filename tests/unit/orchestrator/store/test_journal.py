@@ -21,11 +21,11 @@ from orchestrator.store.journal import (
     Kind,
     Record,
     decode,
+    effective_records,
     encode,
     repeated,
     replay,
     split,
-    standing,
     terminal,
 )
 from sweeps.status import Status
@@ -345,7 +345,7 @@ def test_a_trial_that_was_not_ok_gains_nothing(record_of):
 
 def test_what_has_no_sense_passes_through():
     odd = [Record(kind=Kind.FINISHED, value=3), Record(kind=Kind.SPOILED, value={"trial_ids": 3}), SPOILED]
-    assert list(standing(odd)) == odd
+    assert list(effective_records(odd)) == odd
 
 
 def test_a_result_stays_one_where_the_trial_was_asked_for_again_and_left_out(record_of):
@@ -419,7 +419,7 @@ def test_a_rerun_with_a_spoiled_timing_keeps_the_earlier_one(record_of):
 def test_a_repetition_of_what_is_no_ok_trial_is_nothing(record_of):
     assert read([SWEEP, end(record_of, Status.OOM), timed()]).status is Status.OOM
     odd = [timed(), Record(kind=Kind.TIMED, value={}), Record(kind=Kind.TIMED, value=7)]
-    assert list(standing(odd)) == odd
+    assert list(effective_records(odd)) == odd
 
 
 def test_what_was_repeated_is_known_until_a_rerun_has_ended(record_of):

@@ -125,7 +125,7 @@ def test_one_with_anything_in_it_stays_and_so_does_one_that_was_there(tmp_path: 
     assert there.trials.is_dir()
 
 
-def test_an_empty_directory_that_cannot_go_hides_no_mistake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_empty_directory_that_cannot_go_hides_no_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def busy(_: Path) -> None:
         raise OSError("Directory not empty")
 

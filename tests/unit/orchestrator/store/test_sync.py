@@ -14,7 +14,7 @@ from rich.console import Console
 from orchestrator.store.cloud import Cloud
 from orchestrator.store.layout import Layout
 from orchestrator.store.sync import Copying
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 
 class Machine:
@@ -97,7 +97,7 @@ def test_results_of_two_machines_are_not_mixed(machine: Machine, tmp_path: Path,
         machine.write("journal.jsonl", "first\n")
     other = Machine(tmp_path / "other", store)
     other.write("journal.jsonl", "another\n")
-    with pytest.raises(MistakesError, match="hold results of different runs"), other.copying:
+    with pytest.raises(ConfigError, match="hold results of different runs"), other.copying:
         pass
     assert other.files() == {"journal.jsonl": "another\n"} and read(store / "demo") == {"journal.jsonl": "first\n"}
 
@@ -148,5 +148,5 @@ def test_names_that_lead_elsewhere_are_not_fetched(store: Path, monkeypatch: pyt
 
 
 def test_a_place_that_no_store_understands_is_refused() -> None:
-    with pytest.raises(MistakesError, match="results_dir=s3:"):
+    with pytest.raises(ConfigError, match="results_dir=s3:"):
         Cloud("s3://lab?colour=red", "demo")

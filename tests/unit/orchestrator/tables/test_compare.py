@@ -7,7 +7,7 @@ import pytest
 from orchestrator.analysis.trials import collect
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.compare import compared, comparison_markdown
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.unit.orchestrator.requests import request
 
@@ -94,16 +94,16 @@ def test_how_their_configurations_differ_is_said_before_the_cells(record_of: Rec
 
 
 def test_what_cannot_be_compared_is_said(tmp_path: Any) -> None:
-    def mistakes(compare_with: Any) -> Any:
-        with pytest.raises(MistakesError) as caught:
+    def errors(compare_with: Any) -> Any:
+        with pytest.raises(ConfigError) as caught:
             compared(request(compare_with=compare_with, results_dir=tmp_path / "mine"))
-        return caught.value.mistakes[0]
+        return caught.value.errors[0]
 
-    assert mistakes(None).startswith("mode=compare needs compare.with=")
-    assert "there are no results in" in mistakes(str(tmp_path / "none"))
+    assert errors(None).startswith("mode=compare needs compare.with=")
+    assert "there are no results in" in errors(str(tmp_path / "none"))
     (tmp_path / "two" / "a").mkdir(parents=True)
     (tmp_path / "two" / "a" / "journal.jsonl").touch()
-    assert f"choose {tmp_path}/two/a" in mistakes(str(tmp_path / "two"))
+    assert f"choose {tmp_path}/two/a" in errors(str(tmp_path / "two"))
 
 
 def test_without_a_test_set_the_accuracy_that_chooses_is_compared(record_of: RecordOf) -> None:

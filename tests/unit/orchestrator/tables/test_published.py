@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from orchestrator.analysis.trials import collect
-from orchestrator.config.published import Published, published_mistakes
+from orchestrator.config.published import Published, published_errors
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.published import published_markdown
 from sweeps.status import Status
@@ -101,7 +101,7 @@ def _squeezed(text: str) -> str:
 @pytest.mark.parametrize("path", TABLES, ids=lambda path: path.stem)
 def test_the_shipped_tables_are_sound(path: Path) -> None:
     config = yaml.safe_load(path.read_text())
-    assert list(published_mistakes(config)) == []
+    assert list(published_errors(config)) == []
     assert len(Published.of(config).rows) == len(config["rows"]) >= 3
 
 
@@ -120,5 +120,5 @@ def test_the_shipped_tables_are_sound(path: Path) -> None:
     ],
 )
 def test_what_is_no_table_is_told(change: dict[str, Any], told: str) -> None:
-    [mistake] = published_mistakes(TABLE | change)
-    assert re.search(told, mistake), mistake
+    [message] = published_errors(TABLE | change)
+    assert re.search(told, message), message

@@ -9,7 +9,7 @@ from orchestrator.config.request import Request
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables import scaling as predict_table
 from orchestrator.tables.scaling import lines, predicted, scaling
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 from tests.unit.orchestrator.requests import request as shipped_request
 
 RecordOf = Callable[..., TrialRecord]
@@ -86,9 +86,9 @@ def test_the_table_says_what_the_measurements_saw(frames: Any, monkeypatch: pyte
 
 def test_all_that_is_refused_is_told_at_once(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_table, "frames", lambda layout, request: frames)
-    with pytest.raises(MistakesError) as caught:
+    with pytest.raises(ConfigError) as caught:
         predicted(request(gpus=[8, 64]))
-    assert [mistake.partition(": ")[2][:12] for mistake in caught.value.mistakes] == [
+    assert [message.partition(": ")[2][:12] for message in caught.value.errors] == [
         "8 GPUs take ",
         "64 GPUs are ",
         "64 GPUs take",

@@ -56,7 +56,7 @@ def test_the_first_sentence_alone_is_bold() -> None:
 
 
 def test_what_there_is_nothing_of_has_no_title() -> None:
-    text = _ESCAPE.sub("", shown(100, found=replace(RECOMMENDATION, reasons=(), would_change=())))
+    text = _ESCAPE.sub("", shown(100, found=replace(RECOMMENDATION, reasons=(), sensitivity=())))
     assert "Why:" not in text and "What would change it:" not in text and "Why:" in _ESCAPE.sub("", shown(100))
 
 

@@ -47,7 +47,7 @@ def test_no_text_breaks_out_of_a_table(text: str) -> None:
         ("0.9 [0.8, 1.0]!", "0.9 [0.8, 1.0]!"),
     ],
 )
-def test_text_makes_no_picture_and_no_link(text: str, told: str) -> None:
+def test_text_makes_no_plot_and_no_link(text: str, told: str) -> None:
     assert figures.plain(text) == told
 
 

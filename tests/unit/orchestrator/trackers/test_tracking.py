@@ -5,8 +5,8 @@ import pytest
 
 from orchestrator.store.record import Outcome
 from orchestrator.store.secrets import Secrets
-from orchestrator.trackers.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_mistakes
-from sweeps.errors import MistakesError
+from orchestrator.trackers.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_errors
+from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.contract.trials import Recorder, trial
 
@@ -81,15 +81,15 @@ def test_only_finite_numbers_are_drawn():
     assert numbers({"a": 1, "b": True, "c": float("inf"), "d": "2", "e": None, "f": 0.5}) == {"a": 1.0, "f": 0.5}
 
 
-def test_a_tracker_without_its_package_is_a_mistake(monkeypatch):
+def test_a_tracker_without_its_package_is_an_error(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    (told,) = tracker_mistakes({"mlflow": {"enabled": True}, "wandb": {"enabled": False}})
+    (told,) = tracker_errors({"mlflow": {"enabled": True}, "wandb": {"enabled": False}})
     assert told == "tracker.mlflow needs the package mlflow: pip install 'sweep-orchestrator[mlflow]'"
 
 
 def test_none_is_on_by_default_and_one_that_cannot_begin_is_told(tmp_path):
     assert make_trackers({"tensorboard": {"enabled": False, "dir": None}}, "s", tmp_path) == {}
-    with pytest.raises(MistakesError, match="tracker.tensorboard: TypeError"):
+    with pytest.raises(ConfigError, match="tracker.tensorboard: TypeError"):
         make_trackers({"tensorboard": {"enabled": True, "folder": "x"}}, "s", tmp_path)
 
 

@@ -2,7 +2,7 @@ import pytest
 import yaml
 
 from tests.unit.trainables.test_conf import CONF
-from trainables.command.check import mistakes, remarks
+from trainables.command.check import errors, remarks
 from trainables.command.settings import CommandSettings
 
 
@@ -42,13 +42,13 @@ def test_every_column_that_a_trial_can_measure_is_declared():
 def test_nothing_is_wrong_with_a_sound_one():
     argv = "torchrun --nproc_per_node={gpus} train.py --epochs {epochs} --seed {seed} --json {{}} {trainable.optimizer}"
     given = config(argv=argv, env={"LR": "{lr}"}, metrics_file="log-{seed}.jsonl", metrics={"loss": "loss: (.+)"})
-    assert list(mistakes(given)) == []
+    assert list(errors(given)) == []
 
 
 def test_a_script_that_is_not_there_is_told(folder):
-    (told,) = mistakes(config(argv="{python} trian.py --log {trial_dir}/log.py --init=weights.py 'echo x.py'"))
+    (told,) = errors(config(argv="{python} trian.py --log {trial_dir}/log.py --init=weights.py 'echo x.py'"))
     assert told == f"trainable.argv names trian.py, and there is no such file in {folder}"
-    assert list(mistakes(config(argv="train.py", source_dir=str(folder)))) == []
+    assert list(errors(config(argv="train.py", source_dir=str(folder)))) == []
 
 
 @pytest.mark.parametrize(
@@ -62,13 +62,13 @@ def test_a_script_that_is_not_there_is_told(folder):
 def test_a_program_that_cannot_be_started_is_told_where_it_is_to_run(folder, argv, told, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (folder / "start.sh").write_text("#!/bin/sh\n")
-    (line,) = mistakes(config(argv=argv) | {"mode": "run"})
+    (line,) = errors(config(argv=argv) | {"mode": "run"})
     assert told.format(folder=folder).replace("/./", "/") in line
-    assert list(mistakes(config(argv=argv) | {"mode": "plan"})) == []
+    assert list(errors(config(argv=argv) | {"mode": "plan"})) == []
     (folder / "start.sh").chmod(0o755)
     for sound in ("./start.sh", "{python} train.py", "python train.py"):
-        assert list(mistakes(config(argv=sound) | {"mode": "run"})) == []
-    assert list(mistakes(config(argv=argv, env={"PATH": "/elsewhere"}) | {"mode": "run"})) == []
+        assert list(errors(config(argv=sound) | {"mode": "run"})) == []
+    assert list(errors(config(argv=argv, env={"PATH": "/elsewhere"}) | {"mode": "run"})) == []
 
 
 def test_everything_that_is_wrong_is_told_at_once():
@@ -78,7 +78,7 @@ def test_everything_that_is_wrong_is_told_at_once():
         metrics={"loss": "(", "accuracy": {"take": "best"}},
         oom_patterns=["["],
     )
-    told = list(mistakes(given))
+    told = list(errors(given))
     expected = ("learning_rate", "steps has no value", "trainable.env", "oom_patterns", "loss='('", "'best'")
     assert len(told) == 6 and all(any(part in line for line in told) for part in expected), told
 
@@ -97,7 +97,7 @@ def test_everything_that_is_wrong_is_told_at_once():
     ],
 )
 def test_wrong_values_are_told(key, value, told):
-    (line,) = mistakes(config(**{key: value}))
+    (line,) = errors(config(**{key: value}))
     assert told in line
 
 
@@ -114,24 +114,24 @@ AXES = {"axes": {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "
         ("bash -c 'python train.py --lr $SWEEP_LR --batch $SWEEP_DEVICE_BATCH_SIZE'", []),
     ],
 )
-def test_axes_that_the_command_never_hears_of_are_refused(argv, untold):
-    told = list(mistakes(config(argv=argv) | {"sweep": AXES}))
-    assert [each.partition("{")[2].partition("}")[0] for each in told] == untold
+def test_axes_that_the_command_never_hears_of_are_refused(argv, unknown):
+    told = list(errors(config(argv=argv) | {"sweep": AXES}))
+    assert [each.partition("{")[2].partition("}")[0] for each in told] == unknown
 
 
 @pytest.mark.parametrize(("word", "untold"), [("", True), ("{lr}", False), ("{trainable.lr}", False)])
-def test_rates_that_the_command_never_hears_of_are_refused_whichever_axis_they_come_from(word, untold):
-    told = list(mistakes(config(argv=f"python train.py {word}") | {"sweep": {"axes": {"trainable.lr": [0.1, 0.2]}}}))
-    assert [each.partition(",")[0] for each in told] == ["trainable.argv has no {lr}"] * untold
+def test_rates_that_the_command_never_hears_of_are_refused_whichever_axis_they_come_from(word, unknown):
+    told = list(errors(config(argv=f"python train.py {word}") | {"sweep": {"axes": {"trainable.lr": [0.1, 0.2]}}}))
+    assert [each.partition(",")[0] for each in told] == ["trainable.argv has no {lr}"] * unknown
 
 
 def test_a_script_may_read_them_from_its_environment(folder):
     (folder / "settings.py").write_text("import os\nlr = os.environ['SWEEP_LR']\n")
-    assert list(mistakes(config(argv="python train.py") | {"sweep": AXES})) == []
+    assert list(errors(config(argv="python train.py") | {"sweep": AXES})) == []
 
 
 def test_an_axis_of_one_value_need_not_be_told():
-    assert list(mistakes(config(argv="python train.py") | {"sweep": {"axes": {"lr_rule": ["sqrt"]}}})) == []
+    assert list(errors(config(argv="python train.py") | {"sweep": {"axes": {"lr_rule": ["sqrt"]}}})) == []
 
 
 @pytest.mark.parametrize(
@@ -145,21 +145,21 @@ def test_an_axis_of_one_value_need_not_be_told():
         ("python -m train", False),
     ],
 )
-def test_a_length_that_the_command_is_not_told_is_remarked(argv, untold):
+def test_a_length_that_the_command_is_not_told_is_remarked(argv, unknown):
     told = list(remarks(config(argv=argv) | {"mode": "run"}))
     assert [each.partition(" does")[0] for each in told] == [
         "trainable.argv has no {epochs}, so budget.epochs=3"
-    ] * untold
+    ] * unknown
 
 
 @pytest.mark.parametrize("word", ["{samples}", "{steps}", "{budget.steps}"])
 def test_a_length_in_steps_may_be_told_in_samples(word):
     asked = config(argv=f"python train.py {word}") | {"budget": {"epochs": None, "steps": 50}, "mode": "run"}
-    assert not list(mistakes(asked)) and not list(remarks(asked))
+    assert not list(errors(asked)) and not list(remarks(asked))
 
 
 def test_a_length_that_is_not_set_says_where_it_is():
-    (told,) = mistakes(config(argv="python train.py {steps}"))
+    (told,) = errors(config(argv="python train.py {steps}"))
     assert told.endswith("steps has no value: set budget.steps=N, and the budget's other lengths to null")
 
 
@@ -186,11 +186,11 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
         ("python train.py {epochs}", "resources.cpus_per_worker", False),
     ],
 )
-def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, untold):
+def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, unknown):
     asked = {"sweep": {"axes": {axis: ["a", "b"], "model.one": [1]}}, "mode": "run"}
     assert [each.partition("sweep.axes.")[2] for each in remarks(config(argv=argv) | asked)] == [
         f"{axis} train alike: name it there"
-    ] * untold
+    ] * unknown
 
 
 @pytest.mark.parametrize(
@@ -222,10 +222,10 @@ def test_an_axis_that_has_a_name_in_the_environment_is_remarked_unless_it_may_be
         ("python train.py {epochs}", "", "auto", False),  # not known before the machine is
     ],
 )
-def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, untold, folder):
+def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, unknown, folder):
     (folder / "train.py").write_text(text)
     asked = config(argv=argv, source_dir=str(folder)) | {"sweep": {"axes": {"gpus": gpus}}, "mode": "run"}
-    assert ["has no {gpus}" in each for each in remarks(asked)] == [True] * untold
+    assert ["has no {gpus}" in each for each in remarks(asked)] == [True] * unknown
 
 
 @pytest.mark.parametrize(
@@ -237,6 +237,6 @@ def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, 
         ("python train.py {epochs} {lr} {warmup_epochs}", ["linear"], 5, False),
     ],
 )
-def test_a_warm_up_that_does_not_reach_the_command_is_remarked(argv, rules, warmup_epochs, untold):
+def test_a_warm_up_that_does_not_reach_the_command_is_remarked(argv, rules, warmup_epochs, unknown):
     asked = config(argv=argv) | {"sweep": {"axes": {"lr_rule": rules}}, "warmup_epochs": warmup_epochs, "mode": "run"}
-    assert ["lr_rule=linear runs without its warm-up" in each for each in remarks(asked)] == [True] * untold
+    assert ["lr_rule=linear runs without its warm-up" in each for each in remarks(asked)] == [True] * unknown

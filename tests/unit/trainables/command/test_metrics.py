@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from trainables.command.check import mistakes
+from trainables.command.check import errors
 from trainables.command.metrics import CommandMetrics
 from trainables.command.settings import CommandSettings
 from trainables.context import DivergedError
@@ -241,9 +241,9 @@ def test_lines_that_come_as_fast_as_their_steps_are_all_steps(timed):
     assert read_step_times(timed).remark_on_steps == ""
 
 
-def test_a_pattern_that_is_none_is_a_mistake():
+def test_a_pattern_that_is_none_is_an_error():
     config = {"trainable": {"argv": "true", "step_pattern": "iter ("}}
-    assert any("trainable.step_pattern" in each for each in mistakes(config))
+    assert any("trainable.step_pattern" in each for each in errors(config))
 
 
 def read_epoch_clock(timed, metrics, *, epochs=None, samples_per_epoch=100, **settings):

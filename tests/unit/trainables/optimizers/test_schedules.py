@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
 from trainables.context import Batch, LearningRate
 from trainables.optimizers.schedules import Growth, Rates, resolve
-from trainables.supervised.loop import Budget, Course, Progress
+from trainables.supervised.loop import Budget, Progress, TrainingPlan
 
 STEP = {"name": "step", "milestones": [0.5, 0.8], "gamma": 0.1}
 COSINE = {"name": "cosine", "final": 0.1}
@@ -168,10 +168,10 @@ def test_it_grows_through_passes_or_shares(through: str, shares: tuple[int, ...]
     assert grown == Batch(global_batch_size=160, grad_accum_steps=passes, shares=shares)
 
 
-def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> Course:
+def course(budget: Budget, milestones: tuple[float, ...], most: int | None = None) -> TrainingPlan:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
     growth = Growth(milestones=milestones, factor=4, most=most)
-    return Course(budget=budget, rates=rates, growth=growth, batch_size=32)
+    return TrainingPlan(budget=budget, rates=rates, growth=growth, batch_size=32)
 
 
 def test_steps_end_at_milestones_and_with_the_budget() -> None:

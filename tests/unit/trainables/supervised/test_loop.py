@@ -19,7 +19,7 @@ from trainables.gradient_noise import Pace
 from trainables.optimizers.schedules import Growth, Rates
 from trainables.process_group import Gang
 from trainables.step.stopwatch import Stopwatch
-from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Course, Epoch, Loop, Progress, Trained
+from trainables.supervised.loop import LOOK_EVERY_STEPS, Budget, Epoch, Loop, Progress, Trained, TrainingPlan
 
 BATCH, STEPS = 8, 5
 """Samples of a step, and steps of an epoch."""
@@ -83,7 +83,7 @@ def loop(
     **context: Any,
 ) -> Loop:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
-    course = Course(budget=Budget(steps=steps), rates=rates, growth=growth, batch_size=BATCH)
+    course = TrainingPlan(budget=Budget(steps=steps), rates=rates, growth=growth, batch_size=BATCH)
     clock, place = Clock("cpu", stage.read), Context.alone(**context)
     return Loop(cast(Trained, stage), course, clock=clock, gang=gang, context=place, at=at)
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.unit.trainables.ranks import CONFIG
-from trainables.supervised.settings import mistakes, remarks
+from trainables.supervised.settings import errors, remarks
 
 GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
 
@@ -61,24 +61,24 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ({"schedule": GROWS}, ["schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"]),
     ],
 )
-def test_mistakes_are_told(sections: dict[str, Any], told: list[str]) -> None:
-    found = list(mistakes(CONFIG | sections))
+def test_errors_are_told(sections: dict[str, Any], told: list[str]) -> None:
+    found = list(errors(CONFIG | sections))
     assert len(found) == len(told) and all(one in other for one, other in zip(told, found, strict=True))
 
 
 def test_data_must_be_where_trials_run(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     config = CONFIG | {"data": {"name": "npz", "path": "/nowhere/mine.npz"}, "mode": "run"}
-    assert [told.partition(":")[0] for told in mistakes(config)] == ["data 'npz'"]
-    assert list(mistakes(config | {"mode": "plan"})) == [] == list(remarks(config))
+    assert [told.partition(":")[0] for told in errors(config)] == ["data 'npz'"]
+    assert list(errors(config | {"mode": "plan"})) == [] == list(remarks(config))
     (told,) = remarks(config | {"mode": "plan"})
     assert told.startswith("data 'npz': there is no file") and told.endswith("mode=run would refuse that)")
     (told,) = remarks(config | {"cluster": {"address": "auto"}})
     assert told.endswith("the nodes need it)")
-    assert list(mistakes(config | {"data": None})) == ["data.name is not set"]
-    assert list(mistakes(config | {"cluster": {"address": "auto"}})) == []
+    assert list(errors(config | {"data": None})) == ["data.name is not set"]
+    assert list(errors(config | {"cluster": {"address": "auto"}})) == []
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")
-    assert list(mistakes(config)) == []
+    assert list(errors(config)) == []
 
 
 def test_looking_imports_no_torch() -> None:
@@ -113,6 +113,6 @@ def test_keys_that_ones_own_code_does_not_take_are_told_before_it_is_imported(
 ) -> None:
     (tmp_path / "own_code.py").write_text(OWN)
     monkeypatch.syspath_prepend(str(tmp_path))
-    found = list(mistakes(CONFIG | sections))
+    found = list(errors(CONFIG | sections))
     assert len(found) == len(told) and all(line in each for line, each in zip(told, found, strict=True))
     assert "own_code" not in sys.modules

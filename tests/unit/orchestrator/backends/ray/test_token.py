@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from orchestrator.backends.ray.token import keep_token_private, require_token, show_token_if_any, token_place
-from sweeps.errors import MistakesError
+from sweeps.errors import ConfigError
 
 
 def mode_of(path: Path) -> int:
@@ -63,5 +63,5 @@ def test_a_cluster_started_here_always_asks_for_a_token(monkeypatch: pytest.Monk
     require_token()
     assert os.environ["RAY_AUTH_MODE"] == "token"
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
-    with pytest.raises(MistakesError, match="RAY_AUTH_MODE=disabled"):
+    with pytest.raises(ConfigError, match="RAY_AUTH_MODE=disabled"):
         require_token()

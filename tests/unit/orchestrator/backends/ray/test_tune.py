@@ -14,9 +14,9 @@ import pytest
 from ray.tune.experiment import Trial
 
 from orchestrator.backends.ray import tune
-from orchestrator.backends.ray.tune import Bundles, KeptGangs, PolledPlacementGroups, Starting, TrialQueue, _broken
+from orchestrator.backends.ray.tune import Bundles, KeptGangs, PolledPlacementGroups, QueueSearch, Starting, _broken
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import Agenda, Patience
+from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import Cause, Outcome
 from sweeps.status import Status
 from sweeps.trial import Gang
@@ -184,14 +184,14 @@ def alive() -> list[Node]:
 
 
 @pytest.fixture
-def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> TrialQueue:
-    agenda = Agenda([trial("0", "quick"), trial("1", "quick")])
-    queue = TrialQueue(agenda, lambda: list(alive), Starting(results_dir=tmp_path))
+def queue(alive: list[Node], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> QueueSearch:
+    trial_queue = TrialQueue([trial("0", "quick"), trial("1", "quick")])
+    queue = QueueSearch(trial_queue, lambda: list(alive), Starting(results_dir=tmp_path))
     monkeypatch.setattr(queue, "_trial", lambda spec, asked: Tried(int(spec.trial_id)))
     return queue
 
 
-def _lost(alive: list[Node], queue: TrialQueue) -> SimpleNamespace:
+def _lost(alive: list[Node], queue: QueueSearch) -> SimpleNamespace:
     """The other node is lost; what was given, by whether it was to begin there."""
     given = [queue.next_trial(), queue.next_trial()]
     there = {each.trial_id: start.nodes[0] for each, start in queue._given}
@@ -200,7 +200,7 @@ def _lost(alive: list[Node], queue: TrialQueue) -> SimpleNamespace:
     return SimpleNamespace(here=here, lost=next(each for each in given if each is not here))
 
 
-def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[Node], queue: TrialQueue) -> None:
+def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[Node], queue: QueueSearch) -> None:
     of = _lost(alive, queue)
     assert queue.stranded() == []  # nobody has looked yet
     queue._looked_s = float("-inf")
@@ -212,7 +212,7 @@ def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[N
 
 
 def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
-    alive: list[Node], queue: TrialQueue
+    alive: list[Node], queue: QueueSearch
 ) -> None:
     of = _lost(alive, queue)
     of.lost.status = Trial.TERMINATED
@@ -222,8 +222,8 @@ def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
 
 def test_a_sweep_that_is_to_end_starts_nothing_and_waits_for_nothing(tmp_path: Path) -> None:
     asked: list[bool] = []
-    agenda = Agenda([trial("0", "quick")], patience=Patience(wait_s=1000.0))
-    queue = TrialQueue(agenda, lambda: [], Starting(results_dir=tmp_path), stopping=lambda: bool(asked))
+    trial_queue = TrialQueue([trial("0", "quick")], patience=Patience(wait_s=1000.0))
+    queue = QueueSearch(trial_queue, lambda: [], Starting(results_dir=tmp_path), stopping=lambda: bool(asked))
     assert queue.next_trial() is None and not queue.is_finished()  # nodes may come
     asked.append(True)
     assert queue.next_trial() is None and queue.is_finished()
@@ -235,7 +235,7 @@ def test_a_gang_that_is_kept_on_the_last_node_is_asked_for_by_the_same_name(
     asked: list[tuple[Node, ...]] = []
     monkeypatch.setattr("orchestrator.backends.ray.tune.Bundles", lambda place, nodes: asked.append(tuple(nodes)))
     monkeypatch.setattr("orchestrator.backends.ray.tune.Attempt", lambda *given, **named: Tried(0))
-    queue = TrialQueue(Agenda([trial("0", "quick")]), lambda: list(alive), Starting(results_dir=tmp_path))
+    queue = QueueSearch(TrialQueue([trial("0", "quick")]), lambda: list(alive), Starting(results_dir=tmp_path))
     queue.add_configurations([SimpleNamespace(spec={"run": "x"}, storage=None)])
     alive.remove(B_queue)
     queue._looked_s = float("-inf")
