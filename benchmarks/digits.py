@@ -14,7 +14,7 @@ import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-RESULTS = Path(__file__).parents[2] / "docs" / "results" / "batch_scaling"
+RESULTS = Path(__file__).parents[1] / "docs" / "results" / "batch_scaling"
 KEPT = RESULTS / "phases"
 """A full grid of gpus=[1,2] and the phased sweep of it, with their journals."""
 

@@ -18,7 +18,7 @@ from typing import Any
 from benchmarks.gpu_throughput import SETTINGS, Ranks, compare
 from tests.unit.trainables.ranks import rendezvous, request, run
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 CROP_AND_FLIP = {"crop_padding": 4, "flip": True}
 SCRIPT = {"name": "sgd", "momentum": 0.9, "weight_decay": 5e-4}
 FAST = SETTINGS["compile-graph"]

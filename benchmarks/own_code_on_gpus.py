@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 
 SHOWN = ("gpus", "ranks", "device", "device_batch_size", "status", "samples_per_s", "epoch_s", "accuracy", "wall_s")
 COUNT = "echo visible_gpus=$(echo $CUDA_VISIBLE_DEVICES | tr , ' ' | wc -w)"

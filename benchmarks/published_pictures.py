@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 
 from orchestrator.report import matplotlib as palette
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED_IN, PICTURES = DOCS / "results" / "published", DOCS / "pictures"
 STYLE = {"svg.fonttype": "none", "svg.hashsalt": "findings", "font.size": 9, "font.family": ["DejaVu Sans"]}
 MEASURED, PUBLISHED = palette.of(0), palette.FRAME[0]

@@ -92,7 +92,7 @@ def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = (
     """Make the tables and pictures of the folder. CalledProcessError where that fails."""
     command = [sys.executable, "-m", "orchestrator", f"sweep=published/{sweep}", f"scale={scale}", "mode=report"]
     where = [f"results_dir={results.parent}", f"sweep.name={results.name}"]
-    root = Path(__file__).parents[2]
+    root = Path(__file__).parents[1]
     environment = os.environ | {"PYTHONPATH": str(root)}
     subprocess.run([*command, *where, *overrides], check=True, cwd=results.parent, env=environment, stdout=sys.stderr)
 

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from benchmarks.figures import machine, tell
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 WANTED = 1.5
 OURS: Mapping[str, Sequence[str]] = {
     "--help": ["--help"],

@@ -27,7 +27,7 @@ import pandas as pd
 
 from orchestrator.statistics.intervals import ratio
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FIGURES = ("samples_per_s", "mfu")
 DEFAULTS = ("sweep=batch_scaling", "sweep.axes.lr_rule=[none]", "budget.epochs=3", "cluster.dashboard=false")
 WANTED = 0.02

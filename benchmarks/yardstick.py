@@ -19,7 +19,7 @@ from statistics import median
 import torch
 import torch.nn.functional as F
 
-sys.path.insert(0, str(Path(__file__).parents[2]))  # as a script it is started with its own folder on the path
+sys.path.insert(0, str(Path(__file__).parents[1]))  # as a script it is started with its own folder on the path
 
 from trainables import models
 

@@ -1,7 +1,9 @@
-"""What holds for all tests."""
+"""Options and fixtures for all tests."""
 
 import os
 import signal
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -15,6 +17,30 @@ if "CI" not in os.environ:  # where Hypothesis has such a profile of its own
 for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, handler)
+
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add `--update-golden`, which rewrites the golden files that the selected tests compare with."""
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden/ with what the tests produce")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[[str, str], None]:
+    """A function that compares a text with `tests/golden/<name>`: the only place where wording is pinned."""
+
+    def compare(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        assert text == path.read_text(), (
+            f"{name} differs; if that is intended: pytest --update-golden {request.node.nodeid}"
+        )
+
+    return compare
 
 
 def pytest_configure(config: pytest.Config) -> None:
