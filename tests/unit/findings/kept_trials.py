@@ -1,7 +1,6 @@
 """The kept trials of docs/results/published, read and reckoned by other code than the project's."""
 
 import json
-import re
 from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
@@ -53,9 +52,9 @@ def ratio(one: pd.Series, other: pd.Series) -> tuple[float, float, float]:
 
 
 def told(values: tuple[float, ...] | float, digits: int = 2, sign: str = "×", factor: float = 1.0) -> str:
-    """`1.14× [.85, 1.54]`, or the point alone."""
+    """`1.14× [0.85, 1.54]`, or the point alone."""
     each = [f"{factor * value:.{digits}f}" for value in (values if isinstance(values, tuple) else (values,))]
-    each = [re.sub(r"^(-?)0\.", r"\1.", value).replace("-", "−") for value in each]
+    each = [value.replace("-", "−") for value in each]
     point = each[0] + sign
     return point if len(each) == 1 else f"{point} [{each[1]}, {each[2]}]"
 

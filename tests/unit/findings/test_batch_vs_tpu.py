@@ -44,7 +44,7 @@ def batch_vs_tpu() -> list[str]:
     packed = json.loads((PUBLISHED / "packing.json").read_text())["samples_per_s"]
     alone, four, _, captured, captured_elsewhere, four_captured = packed.values()
     return [
-        f"DDP {told(ratio(pace(128, 2), pace(128, 1)))} (the post .82×): two seeds gained"
+        f"DDP {told(ratio(pace(128, 2), pace(128, 1)))} (the post 0.82×): two seeds gained"
         f" {100 * (gains.iloc[1] - 1):.0f} and {100 * (gains.iloc[2] - 1):.0f}%, one lost nothing,"
         f" {told(gains.iloc[0], 3, '')}",
         f"{mean(taken[2, 128]):.0f} s on two, {mean(taken[1, 128]):.0f} s on one (of the other host),"

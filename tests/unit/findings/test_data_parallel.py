@@ -94,8 +94,9 @@ def loss_curves() -> list[str]:
         f"{told(interval(apart(base, unscaled)), 1, '%')} apart, ending at {told(ends(1, 256, 'none').mean(), 3, '')}",
         f"{min(distances):.1f} to {max(distances):.1f}% apart, where seeds differ by {min(chances):.1f} to"
         f" {max(chances):.1f}%",
-        f"the training loss is {told(ends(1, 256, 'linear').mean(), 3, '')} at rate .2,"
-        f" {told(ends(1, 256, 'sqrt').mean(), 3, '')} at √2 × .1, and {told(ends(1, 256, 'none').mean(), 3, '')} at .1:"
+        f"the training loss is {told(ends(1, 256, 'linear').mean(), 3, '')} at rate 0.2,"
+        f" {told(ends(1, 256, 'sqrt').mean(), 3, '')} at √2 × 0.1, and"
+        f" {told(ends(1, 256, 'none').mean(), 3, '')} at 0.1:"
         f" {told(interval(lower), 3, '')} lower",
         f"Test accuracies ({told(min(accuracies), sign='')} to {told(max(accuracies), sign='')}, three",
     ]
