@@ -19,8 +19,8 @@ from torch.nn import functional
 from trainables import process_group
 from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up
 from trainables.context import Context
-from trainables.isolation import generator
 from trainables.process_group import Gang
+from trainables.torch_state import generator
 
 PARTS = ("whole", "copy_in", "compute", "copy_out")
 """What a call does: images from the host to the devices, convolved there, and back; or one of these three alone."""

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from trainables.context import Batch
 from trainables.data import Dataset
-from trainables.isolation import generator
+from trainables.torch_state import generator
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,9 +15,9 @@ from fractions import Fraction
 import torch
 
 from trainables.context import Batch, Context
-from trainables.isolation import derive
 from trainables.process_group import Gang
 from trainables.rank import Ending
+from trainables.torch_state import derive
 
 
 def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:

@@ -116,9 +116,9 @@ class ShapeMismatchError(ValueError):
 
 @contextmanager
 def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
-    """Raise ShapeMismatchError for what is raised within, if the model by itself takes no images of `input_shape` (C, H, W).
+    """Raise ShapeMismatchError for an error within, if the model does not take images of `input_shape` (C, H, W).
 
-    `name` is the model's in the config. Where it does take them, the reason is another, and what was raised stays.
+    `name` is the model's name in the config. If the model takes such images, the original error is raised.
     """
     try:
         yield

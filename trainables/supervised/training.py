@@ -15,7 +15,6 @@ from trainables.checkpoints import CheckpointPace
 from trainables.clock import Clock, Lap, is_timed_by
 from trainables.context import Batch, Context, GivenUpError
 from trainables.inputs.inputs import Part
-from trainables.isolation import derive, random_state, restore_random_state
 from trainables.step.compilation import count_failures, one_line_errors
 from trainables.step.graphed_step import stream_for
 from trainables.step.shares import Replicas
@@ -26,6 +25,7 @@ from trainables.supervised.loop import Epoch, Loop, Progress, TrainingPlan
 from trainables.supervised.replica import Replica, as_shape_mismatch
 from trainables.supervised.settings import Settings
 from trainables.supervised.timing import Timing, split_of
+from trainables.torch_state import derive, random_state, restore_random_state
 
 
 def train(config: Mapping[str, Any], context: Context) -> None:

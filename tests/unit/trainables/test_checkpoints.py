@@ -68,7 +68,7 @@ class Evil:
 
 def test_a_hostile_one_with_the_right_digest_runs_nothing(tmp_path: Path) -> None:
     witness, content = tmp_path / "witness", io.BytesIO()
-    torch.save({"whose": ["alone", 1], "state": {}, "own": {}, "told": Evil(witness)}, content)
+    torch.save({"owner": ["alone", 1], "state": {}, "own": {}, "reported": Evil(witness)}, content)
     checkpoints.Generations(folder=tmp_path / "checkpoint", rank=0, world_size=1).write(1, content.getvalue())
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
         context(tmp_path).restored()

@@ -107,7 +107,7 @@ def test_a_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> Non
 
 
 def test_a_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(checkpoints, "DEAREST", float("inf"))
+    monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", float("inf"))
     asked = asked_of(CASES["momentum"])
     whole = bits(asked, None)
 

@@ -5,7 +5,7 @@ import torch
 
 from tests.unit.trainables.ranks import Processes, request, run, without_times
 from trainables import isolation
-from trainables.isolation import TorchFlags
+from trainables.torch_state import TorchFlags
 
 AFTERWARDS = {
     "a different model": request(config={"model": {"name": "small_cnn"}, "budget": {"steps": 2}}),

@@ -8,7 +8,7 @@ from tests.unit.trainables.inputs.feeds import IMAGES, MEAN, STD, batch, form, g
 from trainables.data import Dataset
 from trainables.inputs import inputs
 from trainables.inputs.inputs import Augmentation, Split
-from trainables.isolation import derive
+from trainables.torch_state import derive
 
 EVERYTHING = Augmentation(crop_padding=2, flip=True, cutout=3)
 
