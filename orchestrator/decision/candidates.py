@@ -24,7 +24,7 @@ from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
-from orchestrator.text.rows import in_words, telling
+from orchestrator.text.rows import cell_label, varying
 from sweeps.lr_rule import SAME_AT_REFERENCE, plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -127,7 +127,7 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -
     found = [
         Spoiled(
             cell_id=row["cell_id"],
-            name=in_words(row, columns),
+            name=cell_label(row, columns),
             objective=value,
             val_accuracy=row["val_accuracy"],
             fault=Fault(row["timing_fault"]),
@@ -274,8 +274,8 @@ class Contenders:
             margin=terms.margin + _ROUNDING,
             likeness=_likeness(own, terms),
         )
-        columns = telling(cells)
-        names = [in_words(row, columns) for row in own.to_dict("records")]
+        columns = varying(cells)
+        names = [cell_label(row, columns) for row in own.to_dict("records")]
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,

@@ -26,7 +26,7 @@ from orchestrator.statistics.intervals import Moments
 from orchestrator.telemetry.timing_gate import Fault
 from orchestrator.text import figures
 from orchestrator.text.figures import Unit, suited
-from orchestrator.text.rows import in_words, telling
+from orchestrator.text.rows import cell_label, varying
 
 BEST = f"the best, or within {TIE:.0%} of the best"
 BY_LIKE_CELLS = "judged together with cells of similar batch size"
@@ -145,7 +145,7 @@ def _of_scaling(cells: pd.DataFrame) -> str:
     row = scaled.to_dict("records")[int(scaled["speedup"].to_numpy().argmax())]
     speed = figures.with_interval(row["speedup"], row["speedup_lo"], row["speedup_hi"], figures.times, "×")
     best = "The largest speed-up is" if row["speedup"] > 1 else "No cell is faster with more GPUs: the best speed-up is"
-    ideal, cell = f"{figures.percent(row['efficiency'])}% of the ideal", in_words(row, telling(scaled))
+    ideal, cell = f"{figures.percent(row['efficiency'])}% of the ideal", cell_label(row, varying(cells))
     doubt = "" if valid.any() else " (its timing is not valid)"
     return f"{best} {speed}, {ideal}, for {cell}{doubt}."
 

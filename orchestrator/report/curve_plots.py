@@ -33,7 +33,7 @@ from orchestrator.report.plot import (
 from orchestrator.store.history import Finding
 from orchestrator.store.layout import TELEMETRY, Layout
 from orchestrator.text.figures import one_line
-from orchestrator.text.rows import in_order, name, short_names, varying
+from orchestrator.text.rows import cell_label, in_order, varying
 from sweeps.status import Status
 
 MOST_POINTS = 200
@@ -65,7 +65,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plo
     together = len(ordered) <= MOST_SERIES
     if together:
         colour, facets = "cell", []
-        ordered[colour] = short_names(ordered.to_dict("records"), differing)
+        ordered[colour] = [cell_label(row, differing) for row in ordered.to_dict("records")]
     kept, remarks = fewer(list(ordered[colour].drop_duplicates()), word(colour, cells))
     groups = grouped(ordered[ordered[colour].isin(kept)], facets)
     if len(groups) > MOST_PANELS:
@@ -74,7 +74,7 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plo
     drawn = pd.concat([group for _, group in groups])
     points = _summarised(by_cell[by_cell["cell_id"].isin(drawn["cell_id"])])
     legend = {value: str(value) if together else named(colour, value, cells) for value in kept}
-    names = {row["cell_id"]: name(row, differing) for row in drawn.to_dict("records")}
+    names = {row["cell_id"]: cell_label(row, differing) for row in drawn.to_dict("records")}
     data = points.assign(cell=points["cell_id"].map(names))
     return replace(
         plot,
@@ -265,7 +265,7 @@ def _over_time(plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], colu
         return plot
     differing = varying(cells)
     drawn = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
-    labels = short_names(drawn.to_dict("records"), differing)
+    labels = [cell_label(row, differing) for row in drawn.to_dict("records")]
     names = dict(zip(drawn["cell_id"], map(one_line, labels), strict=True))
     legend: dict[str, int] = {}
     panels = [

@@ -34,7 +34,7 @@ from orchestrator.report.svg import StyleSheet, inlined
 from orchestrator.store.history import Finding
 from orchestrator.text import figures
 from orchestrator.text.figures import not_a_formula, one_line, suited
-from orchestrator.text.rows import Row, in_order, name, status, varying
+from orchestrator.text.rows import Row, cell_label, in_order, status, varying
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
@@ -325,7 +325,7 @@ def failed_table(cells: pd.DataFrame) -> SortableTable:
     """A row for each cell that is not ok, with the reason."""
     rows = cells[cells["status"] != Status.OK.value]
     differing = varying(cells)
-    columns = [_text("cell", lambda row: name(row, differing)), _text("status", status), _text("reason", _note)]
+    columns = [_text("cell", lambda row: cell_label(row, differing)), _text("status", status), _text("reason", _note)]
     return _table("failed", rows, columns)
 
 

@@ -37,7 +37,7 @@ from orchestrator.tables.accuracy import only_validation, why_none
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
-from orchestrator.text.rows import Row, axis, in_order, name, short_names, varying
+from orchestrator.text.rows import Row, axis, cell_label, in_order, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
 _HOLLOW = "Hollow points: the timing is not valid; the table says why."
@@ -143,7 +143,7 @@ def time_to_target(cells: pd.DataFrame) -> Plot:
     never = ok[ok["time_to_target_s"].isna()]
     reached = cells["time_to_target_s"].notna().any()
     differing = varying(cells)
-    remarks = [_not_reached([name(row, differing) for row in never.to_dict("records")])] if len(never) else []
+    remarks = [_not_reached([cell_label(row, differing) for row in never.to_dict("records")])] if len(never) else []
     plot = Plot(
         name="time_to_target",
         title="Time to target",
@@ -248,7 +248,7 @@ def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:
         rate = figures.with_interval(row["samples_per_s"], math.nan, math.nan, figures.number)
         target = figures.with_interval(row["time_to_target_s"], math.nan, math.nan, figures.number)
         parts = [
-            name(row, differing),
+            cell_label(row, differing),
             f"{speed} at {rate} samples/s" if speed else "",
             f"target after {target} s" if target else "",
             f"{row['n_ok']} of {row['n_seeds']} seeds ok",
@@ -264,7 +264,7 @@ def _accuracy_tooltip(cells: pd.DataFrame, column: str) -> Callable[[Row], str]:
 
     def tooltip(row: Row) -> str:
         reached = figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
-        return f"{name(row, differing)}: {reached}, {row['n_ok']} seeds"
+        return f"{cell_label(row, differing)}: {reached}, {row['n_ok']} seeds"
 
     return tooltip
 
@@ -291,8 +291,10 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     rows = in_order(known, [*differing, "lr_rule", "device_batch_size", "gpus"])
     records = rows.to_dict("records")
     bars = [
-        Bar(label=one_line(label, BAR_LABEL), parts=tuple(number(row[column]) for column in _PARTS))
-        for row, label in zip(records, short_names(records[:MOST_BARS], differing), strict=False)
+        Bar(
+            label=one_line(cell_label(row, differing), BAR_LABEL), parts=tuple(number(row[column]) for column in _PARTS)
+        )
+        for row in records[:MOST_BARS]
     ]
     undivided = known["lost_compute"].isna().any()
     gained = any(part < -0.02 for bar in bars for part in bar.parts if not math.isnan(part))
@@ -304,7 +306,7 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
         "Parts that took less time than in the baseline are negative: they are in the CSV file, but not drawn."
         if gained
         else "",
-        *dict.fromkeys(f"{name(row, differing)}: {row['remedy']}." for row in records[:3] if row.get("remedy")),
+        *dict.fromkeys(f"{cell_label(row, differing)}: {row['remedy']}." for row in records[:3] if row.get("remedy")),
     ]
     columns = [*differing, "gpus", "device_batch_size", "lr_rule", "cell_id", *_PARTS]
     data = rows[list(dict.fromkeys(columns))].assign(remedy=rows.get("remedy"))

@@ -6,7 +6,7 @@ import pandas as pd
 
 from orchestrator.analysis.validity import FEWEST_STEPS, is_untrained
 from orchestrator.text import figures
-from orchestrator.text.rows import Row, axis, head, in_order, markdown, method, name, not_ok, status, varying
+from orchestrator.text.rows import Row, axis, cell_label, head, in_order, markdown, method, not_ok, status, varying
 from sweeps.status import Status
 
 NONE = "No trial reported an accuracy."
@@ -124,7 +124,7 @@ def _by_chance(count: int) -> str:
 
 def _worse(cells: pd.DataFrame, differing: list[str]) -> list[str]:
     return [
-        figures.plain(f"- {name(row, differing)}: {row['accuracy_difference']:+.3f} ")
+        figures.plain(f"- {cell_label(row, differing)}: {row['accuracy_difference']:+.3f} ")
         + f" [{row['accuracy_difference_lo']:+.3f}, {row['accuracy_difference_hi']:+.3f}]"
         for row in cells[cells["accuracy_difference_hi"] < 0].to_dict("records")
     ]

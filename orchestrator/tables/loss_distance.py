@@ -12,7 +12,7 @@ import pandas as pd
 from orchestrator.analysis.curves import LossCurves
 from orchestrator.statistics.curve_distance import between_cells, between_seeds
 from orchestrator.text import figures
-from orchestrator.text.rows import name, varying
+from orchestrator.text.rows import cell_label, varying
 from orchestrator.text.table import TextTable
 
 MOST_CELLS = 10
@@ -33,7 +33,7 @@ def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None
     pairs = list(islice(_pairs(cells[cells["n_ok"] > 1]), MOST_PAIRS))
     differing = varying(cells)
     known = cells[cells["cell_id"].isin(list(by_cell))]
-    names = {row["cell_id"]: name(row, differing) for row in known.to_dict("records")}
+    names = {row["cell_id"]: cell_label(row, differing) for row in known.to_dict("records")}
     both = [pair for pair in pairs if by_cell.keys() >= set(pair)]
     found = [row for one, other in both if (row := _row(one, other, by_cell, names))]
     if not found:

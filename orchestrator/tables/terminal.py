@@ -20,7 +20,7 @@ from orchestrator.tables.accuracy import accuracy_frame, only_validation, valida
 from orchestrator.tables.recommendation import gpu_count_table
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.figures import counted
-from orchestrator.text.rows import head, name, not_ok, varying
+from orchestrator.text.rows import cell_label, head, not_ok, varying
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
@@ -174,7 +174,7 @@ def _plain(text: str) -> str:
 def _show_notes(cells: pd.DataFrame, console: Console) -> None:
     differing = varying(cells)
     ok = cells[cells["status"] == Status.OK.value]
-    noted = [f"{name(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
+    noted = [f"{cell_label(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
     for title, lines, style in (("Not ok:", not_ok(cells, differing), "red"), ("Notes:", noted, "")):
         if lines:
             console.print(title, style=f"bold {style}".strip())

@@ -7,7 +7,6 @@ The cells that are not ok, with the reasons.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -16,9 +15,7 @@ import pandas as pd
 from orchestrator.analysis import cells as summary
 from orchestrator.statistics.intervals import FEWEST
 from orchestrator.text import figures
-from sweeps.lr_rule import RULES
 from sweeps.status import Status
-from sweeps.sweep import INDEPENDENT, UNEQUAL
 
 ALWAYS = ("gpus", "device_batch_size", "lr_rule")
 """The axes that name every cell."""
@@ -64,15 +61,13 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
     return cells.loc[pd.DataFrame(ranks, index=cells.index).sort_values(list(columns), kind="stable").index]
 
 
-def name(row: Row, differing: Sequence[str]) -> str:
-    """A cell by what distinguishes it: `gpus=2, device_batch_size=32, lr_rule=linear`."""
-    return named(row, [*ALWAYS, *differing])
+def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
+    """Return a cell's one short label: `2×128 linear, model=mlp` for 2 GPUs, 128 per GPU and the linear rule.
 
-
-def short_names(rows: Sequence[Row], differing: Sequence[str]) -> list[str]:
-    """Short names that distinguish these cells from one another only, for titles."""
-    shown = [each for each in (*ALWAYS, *differing) if len({str(row[each]) for row in rows}) > 1]
-    return [named(row, shown or ALWAYS) for row in rows]
+    `differing` are the further axes of the sweep (see `varying`).
+    """
+    label = f"{row['gpus']:g}×{figures.fact(row['device_batch_size'])} {row['lr_rule']}"
+    return ", ".join([label, *([named(row, differing)] if differing else [])])
 
 
 def named(row: Row, columns: Sequence[str]) -> str:
@@ -103,26 +98,6 @@ def markdown(table: pd.DataFrame) -> str:
     return str(text.to_markdown(index=False, disable_numparse=True))
 
 
-_UNSCALED = "none"
-
-
-def telling(cells: pd.DataFrame) -> list[str]:
-    """The columns that identify a cell of the sweep; the rule only if any cell scales the rate."""
-    rule = ["lr_rule"] if (cells["lr_rule"] != _UNSCALED).any() else []
-    return ["gpus", "device_batch_size", *rule, *varying(cells)]
-
-
-def in_words(row: Row, columns: Sequence[str]) -> str:
-    """A cell by its values in these columns (see `telling`); further axes as `name=value`."""
-    left: dict[str, Any] = {column: row[column] for column in columns}
-    gpus, device = left.pop("gpus"), left.pop("device", "cpu")
-    what = gpus_in_words(gpus, on_cpu=row["device"] == "cpu") if device == "cpu" else f"{gpus:g} × {device}"
-    batch = f" with {_batch(row, left.pop('device_batch_size'))}"
-    rate = _rate(left.pop("lr_rule", None), left.pop("lr_multiplier", None))
-    named = [f"{axis(column)}={figures.asked(value)}" for column, value in left.items()]
-    return ", ".join([what + batch + rate, *named])
-
-
 def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
     """`1 GPU`, `0.25 GPUs`; without GPUs, worker processes: `2 processes`."""
     return f"{gpus:g} {gpu_word(on_cpu=on_cpu, one=gpus == 1)}"
@@ -131,27 +106,6 @@ def gpus_in_words(gpus: float, *, on_cpu: bool = False) -> str:
 def gpu_word(*, on_cpu: bool = False, one: bool = False) -> str:
     """`GPU`, `GPUs`, `process` or `processes`."""
     return ("process" if one else "processes") if on_cpu else ("GPU" if one else "GPUs")
-
-
-def _batch(row: Row, device_batch_size: Any) -> str:
-    each, whole = figures.fact(device_batch_size), figures.fact(row["global_batch_size"])
-    if row["gpus"] > 1 and row["strategy"] == UNEQUAL:
-        return f"a batch of {whole} in unequal shares"
-    if row["gpus"] > 1 and row["strategy"] == INDEPENDENT:
-        return f"a batch of {each} each (one model per GPU)"
-    passes = row["global_batch_size"] / (device_batch_size * max(row["gpus"], 1))
-    times = f"{math.ceil(passes)} × " if passes > 1 else ""
-    up_to = "" if passes.is_integer() else "up to "  # shares are unequal, and `device_batch_size` is the largest
-    in_all = "" if whole == each else f" ({whole} in all)"
-    return f"a batch of {times}{up_to}{each}{' each' if row['gpus'] > 1 else ''}{in_all}"
-
-
-def _rate(rule: str | None, multiplier: float | None) -> str:
-    """How the reference learning rate is scaled."""
-    if rule is None and multiplier is None:
-        return ""
-    scaled = "" if rule is None else f" {RULES[rule].in_words}" if rule in RULES else f" by lr_rule={rule}"
-    return f" and the learning rate{scaled}{'' if multiplier is None else f' × {multiplier:g}'}"
 
 
 _FEWEST_TOGETHER = 3
@@ -172,7 +126,7 @@ def not_ok(cells: pd.DataFrame, differing: Sequence[str]) -> list[str]:
     for reason, group in reasons.groupby(reasons, sort=False):
         for part in _parts(asked, asked.loc[group.index]):
             if len(part) < _FEWEST_TOGETHER or not _are_all(asked, part, _shared(part)):
-                lines += [f"{name(row, differing)}: {reason}" for row in cells.loc[part.index].to_dict("records")]
+                lines += [f"{cell_label(row, differing)}: {reason}" for row in cells.loc[part.index].to_dict("records")]
                 continue
             values = _telling(asked, part)
             which = f" with {named(cells.loc[part.index[0]].to_dict(), values)}" if values else ""

@@ -190,7 +190,7 @@ def test_plots_are_files_too(layout: Layout) -> None:
 
 
 def test_points_say_what_they_are(page: Reader, layout: Layout) -> None:
-    assert "gpus=2, device_batch_size=32, lr_rule=none; 1.7" in "".join(page.texts)
+    assert "2×32 none; 1.7" in "".join(page.texts)
     drawn = re.findall(r"<title>[^<]*samples/s[^<]*</title>", layout.page.read_text())
     assert len(drawn) >= 2 * 34
 

@@ -259,7 +259,7 @@ def test_curves_that_can_be_told_apart_share_a_panel(
     drawn = loss(cells, trials, pd.DataFrame(rows))
     assert [len(panel.series) for panel in drawn.panels] == [lines] * panels
     if panels == 1:
-        assert drawn.legend == ("gpus=1", "gpus=2", "gpus=4")
+        assert drawn.legend == ("1×32 none", "2×32 none", "4×32 none")
         assert [series.label for series in drawn.panels[0].series] == list(drawn.legend)
 
 

@@ -69,12 +69,12 @@ excludes 0. 2 comparisons, without correction for their number.
 
 Worse than at the reference batch:
 
-- gpus=2, device_batch_size=32, lr_rule=none: -0.030 [-0.030, -0.030]
+- 2×32 none: -0.030 [-0.030, -0.030]
 
 Not ok:
 
-- gpus=2, device_batch_size=32, lr_rule=sqrt: oom, 1 of 2 ok; 1 of 2 seeds oom: CUDA out of memory: 2 \\| 3 &lt;GiB>
-- gpus=8, device_batch_size=32, lr_rule=sqrt: infeasible; needs 8 ranks; there is room for 4
+- 2×32 sqrt: oom, 1 of 2 ok; 1 of 2 seeds oom: CUDA out of memory: 2 \\| 3 &lt;GiB>
+- 8×32 sqrt: infeasible; needs 8 ranks; there is room for 4
 """
 
 
