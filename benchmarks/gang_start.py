@@ -3,10 +3,9 @@
     python -m benchmarks.gang_start [--device cuda] [--gpus 4] [--trial-s 6] [--cpus 64] [--out FILE.json]
 
 Every trial holds more than half of the GPUs (logical ones, unless `--device cuda`), each in another shape. So none
-takes the processes of the one before, and every start but the first can be foreseen. For each start: how long the GPUs
-were held by nobody since the last trial's end, how long by processes that do not compute yet, and what those did; and
-the CPU seconds for each gang, of the whole machine, which should be quiet. A trial imports torch, makes a context on
-its device, and sleeps. It takes a minute.
+takes the processes of the one before. For each start: how long the GPUs were held by nobody since the last trial's
+end, how long by processes that do not compute yet, and what those did; and the CPU seconds for each gang, of the whole
+machine, which should be quiet. A trial imports torch, makes a context on its device, and sleeps. It takes a minute.
 """
 
 from __future__ import annotations
@@ -24,8 +23,6 @@ from typing import Any
 import psutil
 
 from benchmarks.figures import machine, tell
-from orchestrator.backends.backend import RunSettings
-from orchestrator.backends.ray import prestart
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.backends.ray.cluster import ClusterSpec
 from orchestrator.schedule.queue import TrialQueue
@@ -90,8 +87,6 @@ def phases(clock: Clock) -> list[dict[str, Any]]:
                 "held_until_it_computes_s": at["computes"] - began,
                 "of_it_processes_and_imports_s": at["called"] - began,
                 "of_it_device_s": at["computes"] - at["called"],
-                "rank_0_was_there_for_s": began - at["born"],
-                "and_had_imported_for_s": began - at["imported"],
             }
         )
     return told
@@ -105,7 +100,6 @@ def main() -> None:
     parser.add_argument("--gpus", type=int, default=4)
     parser.add_argument("--gangs", type=int, help="at most so many of them; the first one's start is not told")
     parser.add_argument("--cpus", type=int, default=os.cpu_count(), help="cores that Ray is told of")
-    parser.add_argument("--no-ahead", action="store_true", help="start no process before its GPUs are free")
     parser.add_argument("--out", type=Path)
     given = parser.parse_args()
     cpus = max(given.gpus, given.cpus)
@@ -113,9 +107,7 @@ def main() -> None:
     clock, known = Clock(), Durations()
     for one in todo:
         known.add(one.cell_id, one.axes, given.trial_s)
-    prestart.OWN_CODE = (prestart.OWN_CODE, "benchmarks.")
-    conduct = RunSettings(start_ahead=not given.no_ahead)
-    backend = RayBackend(ClusterSpec(dashboard=False, cpus=cpus, gpus=given.gpus), conduct=conduct)
+    backend = RayBackend(ClusterSpec(dashboard=False, cpus=cpus, gpus=given.gpus))
     try:
         before_s = cpu_s()
         with tempfile.TemporaryDirectory() as results:

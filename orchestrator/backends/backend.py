@@ -146,8 +146,6 @@ class RunSettings:
 
     workers: str = "per_seed"
     """Which trials a gang's processes serve, one after another. per_seed: those of one seed; warm: all; fresh: one."""
-    start_ahead: bool = False
-    """Whether processes may start before their gang's GPUs are free, where that spoils no timing."""
     limits: Limits = NO_LIMITS
     sampling: Sampling = field(default_factory=Sampling)
     early_stopping: EarlyStopping | None = None

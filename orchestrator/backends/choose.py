@@ -105,7 +105,6 @@ def _conduct(request: Request) -> RunSettings:
     return RunSettings(
         early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,
         workers=request.cluster.workers,
-        start_ahead=request.cluster.start_ahead,
         limits=Limits(hang_s=request.failures.hang_s, time_limit_s=request.failures.time_limit_s),
         sampling=Sampling(hz=request.telemetry_hz),
     )

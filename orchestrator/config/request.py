@@ -74,8 +74,6 @@ class Cluster:
     """Seconds for which a trial may wait for nodes."""
     workers: str
     """Which trials a gang's processes serve: warm, per_seed or fresh."""
-    start_ahead: bool
-    """Whether a gang's processes may start before its GPUs are free."""
     dashboard: bool
 
     @staticmethod
@@ -89,7 +87,6 @@ class Cluster:
             device=device(config),
             wait_s=section["wait_s"],
             workers=config["workers"],
-            start_ahead=section["start_ahead"],
             dashboard=section["dashboard"],
         )
 

@@ -16,7 +16,7 @@ from typing import Protocol
 from orchestrator.config.request import Cluster
 from orchestrator.schedule.cluster import Node, Shape, kept_gang, why_infeasible
 from orchestrator.schedule.failure_policy import SystematicFailures
-from orchestrator.schedule.scheduler import Scheduler, Start, Upcoming
+from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Outcome
 from sweeps.errors import ConfigError
@@ -288,15 +288,6 @@ class TrialQueue:
         worth = self._placed().left_s(now_s) > WORTH_S
         waiting = [each for each in self._placed().waiting() if worth or each in self._unplaced]
         return [Shape.of(trial) for trial in waiting[:AHEAD]]
-
-    @property
-    def threads(self) -> set[int]:
-        """The numbers of threads that ranks have, over all trials so far."""
-        return {shape.gang.cpus_per_rank for shape in self._shapes}
-
-    def upcoming(self) -> Upcoming | None:
-        """The gangs that start next, if that takes processes that do not exist yet."""
-        return self._placed().upcoming()
 
     @property
     def needs_gangs(self) -> bool:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from statistics import median
 
@@ -159,49 +159,6 @@ def _free_s(room: Occupancy, shape: Shape, node: int, leaving: Sequence[tuple[fl
     return -math.inf
 
 
-@dataclass(frozen=True, kw_only=True)
-class Upcoming:
-    """Gangs of one shape that will start on these nodes once others have left."""
-
-    shape: Shape
-    gangs: int
-    nodes: tuple[Node, ...]
-    beside: frozenset[str]
-    """The timing mode of the gangs on the nodes now."""
-
-    @property
-    def ranks_a_node(self) -> int:
-        """The largest number of processes that each node needs."""
-        return math.ceil(self.gangs * self.shape.gang.ranks / len(self.nodes))
-
-
-def upcoming(
-    room: Occupancy,
-    shape: Shape,
-    waiting: int,
-    reserved: Reservation,
-    running: Iterable[tuple[Placement, float]],
-) -> Upcoming | None:
-    """The gangs of the first waiting shape, of which `waiting` trials wait and for which nodes are `reserved`.
-
-    None if a gang of the same shape leaves first: its processes serve the next trial.
-    """
-    nodes = sorted(reserved.nodes)
-    there = [(until_s, placement) for placement, until_s in running if not set(nodes).isdisjoint(placement.nodes)]
-    first_s = min((until_s for until_s, _ in there), default=math.inf)
-    if not there or any(until_s == first_s and placement.shape == shape for until_s, placement in there):
-        return None
-    leaving = [placement for until_s, placement in there if until_s <= reserved.from_s]
-    as_one = replace(shape, gang=replace(shape.gang, ranks=shape.gang.ranks * waiting))
-    gangs = 1 if len(nodes) > 1 else room.ranks_without(as_one, nodes[0], leaving) // shape.gang.ranks
-    return Upcoming(
-        shape=shape,
-        gangs=max(1, gangs),
-        nodes=tuple(room.nodes[node] for node in nodes),
-        beside=frozenset(placement.shape.timing for _, placement in there),
-    )
-
-
 HURRY = 1.5
 """A trial starts early once the rest of the sweep is expected to take less than this multiple of its duration.
 
@@ -334,15 +291,6 @@ class Scheduler:
             if trial.timing != "exclusive" and (seconds := self._expected_s(trial)) is not None
         ]
         self._by_length = deque(sorted(by_length, key=lambda each: -each[0]))
-
-    def upcoming(self) -> Upcoming | None:
-        """The waiting gangs that will start next, if that takes further processes."""
-        if self._first is None:
-            return None
-        shape, running = self._first.shape, list(self._running.values())
-        self._kept = self._kept or reserve(self._room, shape, running)
-        waiting = sum(len(stretch.trials) for _, stretch in self._queues[shape])
-        return upcoming(self._room, shape, waiting, self._kept, running)
 
     def _candidates(self, now_s: float) -> Iterator[tuple[TrialBatch, TrialSpec]]:
         """Candidates to start next: the one with reserved nodes, an urgent one, then shape by shape in order."""

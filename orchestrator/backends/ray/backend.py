@@ -48,7 +48,7 @@ class RayBackend:
         self._conduct = conduct or RunSettings()
         self._extensions = extensions or Extensions()
         self._verbose = cluster.verbose
-        self._cluster = Cluster(cluster, start_ahead=self._conduct.start_ahead)
+        self._cluster = Cluster(cluster)
         self._quarantine = Quarantine()
         self._demand = Demand(cluster.labels, self._quarantine) if cluster.asks else None
 

@@ -36,8 +36,6 @@ from ray.job_config import JobConfig
 
 from orchestrator.backends.backend import NotStartedError
 from orchestrator.backends.ray.head import check_head, leaving
-from orchestrator.backends.ray.preload import PREPARE, preloading
-from orchestrator.backends.ray.prestart import at_once
 from orchestrator.backends.ray.token import keep_token_private, token_file
 from orchestrator.config.fingerprint import is_installed, python_files
 from orchestrator.schedule.cluster import Node
@@ -149,8 +147,7 @@ _ACCELERATOR = "accelerator_type:"
 class Cluster:
     """A connection to Ray."""
 
-    def __init__(self, spec: ClusterSpec, *, start_ahead: bool = False):
-        """`start_ahead`: whether processes may start, and import what they need, before their gang's GPUs are free."""
+    def __init__(self, spec: ClusterSpec) -> None:
         self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
         if not verbose:  # Ray reports every process that dies, whatever log_to_driver is
@@ -166,11 +163,10 @@ class Cluster:
         left_to_us = patched(ray_utils, "set_sigterm_handler", lambda handler: None)
         with handler_kept(signal.SIGTERM), left_to_us:
             if address:
-                context = _connect(address, shared, start_ahead)
+                context = _connect(address, shared)
             else:
                 local = {"num_cpus": spec.cpus, "num_gpus": spec.gpus, "include_dashboard": spec.dashboard}
-                may_be_ahead = bool(at_once(spec.cpus or os.cpu_count() or 1, ()))
-                context = _start(local | shared, start_ahead and may_be_ahead)
+                context = _start(local | shared)
         self.dashboard_url: str = f"http://{context.dashboard_url}" if context.dashboard_url else ""
         # None of the processes of an existing cluster is ours, whatever this program started meanwhile.
         self._started = set() if address else set(psutil.Process().children()) - before
@@ -206,23 +202,21 @@ def _read_authentication_again() -> None:
     AuthenticationTokenLoader.instance().reset_cache()
 
 
-def _connect(address: str, options: Mapping[str, Any], start_ahead: bool = False) -> Any:
+def _connect(address: str, options: Mapping[str, Any]) -> Any:
     check_head(address)
-    hook = {"worker_process_setup_hook": PREPARE} if start_ahead else {}
     with tempfile.TemporaryDirectory() as staged:
-        travels = stage(Path(staged), Path.cwd(), os.environ) | hook
-        return ray.init(address=address, runtime_env=travels, **options)
+        shipped = stage(Path(staged), Path.cwd(), os.environ)
+        return ray.init(address=address, runtime_env=shipped, **options)
 
 
-def _start(options: Mapping[str, Any], start_ahead: bool = False) -> Any:
+def _start(options: Mapping[str, Any]) -> Any:
     keep_token_private(token_file())
     imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
-    preload = preloading(os.environ, str(CODE)) if start_ahead else {}
     before = set(psutil.Process().children())
     for _ in range(STARTS):
         try:
             with (
-                environment(_LOCAL | preload),
+                environment(_LOCAL),
                 _fewer_processes(log_monitor=bool(options.get("log_to_driver"))),
                 deaf_children(signal.SIGHUP),  # a terminal that closes tells them, too; Ray sees to Ctrl-C by itself
             ):

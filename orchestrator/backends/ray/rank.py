@@ -19,7 +19,6 @@ import ray
 
 from orchestrator.backends.backend import RANK_ENTRY
 from orchestrator.backends.gpu_quarantine import of_node, take
-from orchestrator.backends.ray.preload import limit_threads
 from orchestrator.store.record import Cause
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.sources import Readings
@@ -33,6 +32,8 @@ With it, Ray calls every other method in one further thread, always the same, wh
 PROCESS_GROUP = "trainables.process_group"
 """The module that connects a trial's ranks; unless a trial has imported it, there is no connection to leave."""
 
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+
 _RENDEZVOUS_PORTS = range(20_000, 30_000)
 """Outside the ranges of the kernel and Ray, so that nothing takes the port before rank 0 listens."""
 
@@ -45,7 +46,7 @@ class Rank:
     """
 
     def __init__(self, threads: int, gpus: float, lost: Collection[str] = ()) -> None:
-        limit_threads(threads)
+        os.environ.update(dict.fromkeys(_THREAD_VARIABLES, str(threads)))  # libraries read them at their import
         self._gpus = _take_gpus(lost) if gpus >= 1 else []
         if not gpus:
             os.environ["CUDA_VISIBLE_DEVICES"] = ""  # Ray leaves all of them visible to an actor that asks for none

@@ -39,7 +39,6 @@ from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
 from orchestrator.backends.ray.cluster import NODE_ID
 from orchestrator.backends.ray.gang import Supervisor, in_short, plain_config
-from orchestrator.backends.ray.prestart import StartAhead
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
@@ -153,9 +152,6 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         self._several = False
         self._alive: Sequence[Node] = ()
         self._asked = False
-        self._ahead = StartAhead(wanted=starting.conduct.start_ahead)
-        self.is_kept: Callable[[Any], bool] = lambda request: False
-        """Whether an idle gang with these bundles is kept; set by the controller."""
         self._tell_nodes()
 
     def __getstate__(self) -> dict[str, object]:
@@ -184,13 +180,8 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         next_start = self._trial_queue.next(now_s)
         if next_start is None:
             self._ask(now_s)
-            self._ahead.settle(self._trial_queue.upcoming, now_s)
             return None
-        asked = self._bundles(next_start)
-        self._ahead.prepare_for(next_start.trial.trainable, self._trial_queue.threads)
-        if not self.is_kept(asked):
-            self._ahead.begins(next_start.nodes, now_s)
-        trial = self._trial(next_start.trial, asked)
+        trial = self._trial(next_start.trial, self._bundles(next_start))
         self._given.append((trial, next_start))
         self._count += 1
         return trial
@@ -277,7 +268,6 @@ class GangController(TuneController):  # type: ignore[misc]
         super().__init__(*given, search_alg=search_alg, resource_manager_factory=PolledPlacementGroups, **named)
         self._supervisor = ray.remote(Supervisor)
         self._actor_cache = KeptGangs(search_alg.gangs_needed)
-        search_alg.is_kept = self._actor_cache.has_cached_object
 
     def _schedule_trial_actor(self, trial: Attempt) -> None:
         """Give the trial a kept gang, or a new one as soon as Ray has reserved its bundles."""
