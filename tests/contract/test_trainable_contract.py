@@ -10,8 +10,8 @@ from tests.unit.trainables import ranks
 from tests.unit.trainables.ranks import run, without_times
 from trainables import rank
 
-NAMES = ("noop", "supervised.training", "command.training", "conv2d.timing")
-TRAINABLES = [f"trainables.{name}:train" for name in NAMES]
+NAMES = ("noop", "supervised.training", "command.training")
+TRAINABLES = [*(f"trainables.{name}:train" for name in NAMES), "studies.conv2d:train"]
 COMMAND = """
 import json, random, sys
 seed, batch = map(int, sys.argv[1:])

@@ -61,9 +61,9 @@ def test_so_is_one_where_something_else_than_ray_listens(key, monkeypatch):
     def not_rays(*_, **__):
         raise ConnectionError("no Ray cluster answers at 10.0.0.1:6379")
 
-    ours = "orchestrator.backends.on_ray"
+    ours = "orchestrator.backends.ray"
     monkeypatch.setitem(sys.modules, f"{ours}.backend", SimpleNamespace(RayBackend=not_rays))
-    monkeypatch.setitem(sys.modules, f"{ours}.extensions", SimpleNamespace(Extensions=MagicMock()))
+    monkeypatch.setitem(sys.modules, f"{ours}.tune_extensions", SimpleNamespace(Extensions=MagicMock()))
     monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
     monkeypatch.setenv("RAY_AUTH_MODE", "disabled")  # which showing a token would set
     asked = request(backend="ray", address="10.0.0.2:6379" if key == "cluster.address" else None)

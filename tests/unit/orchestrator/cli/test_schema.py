@@ -6,7 +6,7 @@ from orchestrator.cli.schema import type_errors
 
 
 @pytest.mark.parametrize(
-    ("config", "mistakes"),
+    ("config", "errors"),
     [
         ({"optimizer": {"name": "sgd", "momentum": "high"}}, ["optimizer.momentum must be a number, not 'high'"]),
         ({"optimizer": {"name": "sgd", "momentum": True}}, ["optimizer.momentum must be a number, not True"]),

@@ -20,7 +20,7 @@ def told(capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("text", "mistakes"),
+    ("text", "errors"),
     [
         (
             f"# @package _global_\nsweep: {{name: x, exlude: [], {AXES}}}\nbudgets: {{epochs: 1}}\nreport: {{xyz: 1}}",
@@ -89,7 +89,7 @@ def test_a_range_longer_than_memory_is_cut_and_refused(capsys: pytest.CaptureFix
 
 
 @pytest.mark.parametrize(
-    ("override", "mistake"),
+    ("override", "message"),
     [
         ("sweep.axes=3", "sweep.axes must be a section with gpus, device_batch_size,"),
         ("sweep.zip=null", "sweep.zip must be a list, not None; [] is an empty one"),
@@ -167,7 +167,7 @@ def test_a_new_key_of_a_mapping_that_is_there_is_told_as_such(capsys: pytest.Cap
 
 
 @pytest.mark.parametrize(
-    ("override", "mistake"),
+    ("override", "message"),
     [
         ("swep=x", "'swep=x': there is no key 'swep' (did you mean 'sweep'?)"),
         ("report.colour=x", "'report.colour=x': there is no key 'report.colour'"),

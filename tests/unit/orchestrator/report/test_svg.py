@@ -56,7 +56,7 @@ def test_bars_tell_their_parts() -> None:
     assert plot_files(BARS)[".png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("picture", [PICTURE, BARS])
+@pytest.mark.parametrize("plot", [PICTURE, BARS])
 def test_the_legend_has_signs(plot: Plot) -> None:
     text, sheet = inline(swatch_svg(plot, 0))
     assert "var(--series-0)" in sheet.css and 'role="img"' in text

@@ -105,7 +105,7 @@ AXES = {"axes": {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "
 
 
 @pytest.mark.parametrize(
-    ("argv", "untold"),
+    ("argv", "unknown"),
     [
         ("python train.py", ["device_batch_size", "lr"]),
         ("python train.py --lr {lr} --reference {trainable.lr}", ["device_batch_size"]),
@@ -119,7 +119,7 @@ def test_axes_that_the_command_never_hears_of_are_refused(argv, unknown):
     assert [each.partition("{")[2].partition("}")[0] for each in told] == unknown
 
 
-@pytest.mark.parametrize(("word", "untold"), [("", True), ("{lr}", False), ("{trainable.lr}", False)])
+@pytest.mark.parametrize(("word", "unknown"), [("", True), ("{lr}", False), ("{trainable.lr}", False)])
 def test_rates_that_the_command_never_hears_of_are_refused_whichever_axis_they_come_from(word, unknown):
     told = list(errors(config(argv=f"python train.py {word}") | {"sweep": {"axes": {"trainable.lr": [0.1, 0.2]}}}))
     assert [each.partition(",")[0] for each in told] == ["trainable.argv has no {lr}"] * unknown
@@ -135,7 +135,7 @@ def test_an_axis_of_one_value_need_not_be_told():
 
 
 @pytest.mark.parametrize(
-    ("argv", "untold"),
+    ("argv", "unknown"),
     [
         ("python train.py", True),
         ("python train.py --steps {steps}", True),
@@ -174,7 +174,7 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("argv", "axis", "untold"),
+    ("argv", "axis", "unknown"),
     [
         ("python train.py {epochs}", "optimizer.momentum", True),
         ("python train.py {epochs} --momentum {optimizer.momentum}", "optimizer.momentum", False),
@@ -211,7 +211,7 @@ def test_an_axis_that_has_a_name_in_the_environment_is_remarked_unless_it_may_be
 
 
 @pytest.mark.parametrize(
-    ("argv", "text", "gpus", "untold"),
+    ("argv", "text", "gpus", "unknown"),
     [
         ("python train.py {epochs}", "", [1, 2], True),
         ("python train.py {epochs}", "os.environ['SWEEP_GPUS']", [1, 2], False),
@@ -229,7 +229,7 @@ def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, 
 
 
 @pytest.mark.parametrize(
-    ("argv", "rules", "warmup_epochs", "untold"),
+    ("argv", "rules", "warmup_epochs", "unknown"),
     [
         ("python train.py {epochs} {lr}", ["none", "linear"], 5, True),
         ("python train.py {epochs} {lr}", ["none", "linear"], 0, False),

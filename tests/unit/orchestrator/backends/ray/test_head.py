@@ -95,7 +95,7 @@ def test_a_head_has_answered_also_where_it_wants_another_token(status: grpc.Stat
 PROGRAM = """
 import time
 from types import SimpleNamespace
-from orchestrator.backends.on_ray import head
+from orchestrator.backends.ray import head
 head.LOOK_EVERY_S, head.PATIENCE_S = 0.01, 0.1
 head.ray.get_runtime_context = lambda: SimpleNamespace(gcs_address="127.0.0.1:1")
 with head.HeadWatch():

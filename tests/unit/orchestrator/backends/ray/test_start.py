@@ -12,7 +12,7 @@ from orchestrator.backends.ray import cluster
 from orchestrator.backends.ray.cluster import ClusterSpec
 
 NO_SUCH_NODE = """
-from orchestrator.backends.on_ray import cluster
+from orchestrator.backends.ray import cluster
 from orchestrator.backends.backend import NotStartedError
 
 try:

@@ -1,4 +1,4 @@
-"""Draws docs/pictures/findings_*.svg from docs/results/published: python -m benchmarks.published_pictures."""
+"""Draws docs/pictures/findings_*.svg from docs/results/published: python -m benchmarks.published_plots."""
 
 from __future__ import annotations
 
