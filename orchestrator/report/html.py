@@ -212,7 +212,7 @@ def rendered(page: Page) -> str:
     absent = [plot for plot in page.plots if not plot.is_drawn]
     css = _css(environment, sheet)
     js = (_HERE / "page.js").read_text()
-    values = {**vars(page), "pictures": shown, "absent": absent}
+    values = {**vars(page), "plots": shown, "absent": absent}
     return environment.get_template("page.html.j2").render(
         page=values, css=Markup(css), js=Markup(js), policy=_policy(css, js), key=_key, kind=_kind
     )
