@@ -125,7 +125,7 @@ def script(epochs: int) -> Callable[[Host], dict[str, Any]]:
     """
 
     def measure(host: Host) -> dict[str, Any]:
-        from benchmarks.published_script import seconds_of_epochs
+        from studies.published_script import seconds_of_epochs
 
         count = 1 if host.tiny else epochs
         theirs = seconds_of_epochs(

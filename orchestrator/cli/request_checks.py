@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from orchestrator.cli.modes import MODES, WITHOUT_SWEEP
 from orchestrator.cli.schema import OF_REQUEST, value_errors
 from orchestrator.config.compose import Composition, CompositionError
-from orchestrator.config.published import published_errors
 from orchestrator.config.request import PHASES, value_at
 from orchestrator.decision.claims import Claim, Claimed
 from orchestrator.decision.recommendation import NO_OBJECTIVE
@@ -104,8 +103,6 @@ def request_errors(config: Mapping[str, Any], axes: Axes) -> Iterator[str]:
     yield from tracker_errors(config.get("tracker") or {})
     yield from _tune(config)
     yield from _baseline(config["sweep"]["baseline"], axes)
-    if value_at(config, "sweep.published") is not None:
-        yield from published_errors(config["sweep"]["published"])
 
 
 def _is_folder_name(name: str) -> bool:

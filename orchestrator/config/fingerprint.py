@@ -19,7 +19,7 @@ from typing import Any
 
 from sweeps.identity import LENGTH
 
-SHIPPED = ("orchestrator", "sweeps", "trainables")
+SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")
 """This project's own packages."""
 
 _NOT_CODE = {"data", "results", "outputs", "multirun"}

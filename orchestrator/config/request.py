@@ -206,8 +206,6 @@ class Request:
     telemetry_hz: float
     budget: Mapping[str, Any]
     """A trial's length."""
-    published: Mapping[str, Any] | None
-    """Figures published by others, as read by `orchestrator.config.published`."""
     claims: Sequence[Any]
     """As in the config."""
     fail_on: str | None
@@ -245,7 +243,6 @@ class Request:
             allow_changed=config["allow_changed"],
             telemetry_hz=config["telemetry"]["hz"],
             budget=config.get("budget") or {},
-            published=sweep.get("published"),
             claims=sweep["claims"],
             fail_on=config["claims"]["fail_on"],
             html=config["report"]["html"],

@@ -24,7 +24,7 @@ class ReportData:
     curves: pd.DataFrame = field(default_factory=lambda: pd.DataFrame(columns=["trial_id", "epoch", "loss"]))
     """As of `curves.curves_frame`."""
     further: Sequence[TextTable] = ()
-    """Claims, published figures, scaling laws: where the sweep has any."""
+    """Tables of claims and scaling laws, where the sweep has any."""
     driver: Mapping[str, Any] = field(default_factory=dict)
     """Who ran the sweep last: host, versions, commit, command."""
     asked: Mapping[str, Any] = field(default_factory=dict)

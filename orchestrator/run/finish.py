@@ -19,7 +19,6 @@ from rich.console import Console
 
 from orchestrator.analysis.curves import LossCurves, curves_frame, loss_curves
 from orchestrator.analysis.trials import cell_axes, collect_for
-from orchestrator.config.published import Published
 from orchestrator.config.request import Request, Terms
 from orchestrator.decision.claims import Claim, Verdict, needs_curves, verdicts
 from orchestrator.decision.decide import decide
@@ -33,7 +32,6 @@ from orchestrator.tables.accuracy import accuracy_markdown
 from orchestrator.tables.claims import claims_markdown, claims_table
 from orchestrator.tables.files import write_curves, write_latex, write_tables
 from orchestrator.tables.loss_distance import distance_table
-from orchestrator.tables.published import published_markdown, published_table
 from orchestrator.tables.recommendation import recommendation_json, recommendation_markdown
 from orchestrator.tables.scaling import scaling
 from orchestrator.tables.speedup import speedup_markdown
@@ -228,7 +226,7 @@ class Reported:
     judged: Sequence[Verdict] | None
     """The verdicts on the sweep's claims; None if they could not be judged."""
     further: Sequence[Further]
-    """Tables of claims, of published beside measured figures, and of scaling laws, where there are any."""
+    """Tables of claims and of scaling laws, where there are any."""
     has_page: bool
     """Whether report.html was written for these ends."""
     troubles: Sequence[str]
@@ -273,7 +271,6 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
     decision = recommendation_markdown(recommendation, sweep)
     further = [
         _claimed(judged, request.sweep.name) if judged else None,
-        steps.at("published.md", lambda: _beside(request, cells)),
         steps.at("scaling.md", lambda: _laws(trials, cells)),
     ]
     texts = {"recommendation.md": decision, "recommendation.json": recommendation_json(recommendation, sweep)}
@@ -303,14 +300,6 @@ def report_on(request: Request, layout: Layout, records: Sequence[TrialRecord], 
 
 def _claimed(judged: Sequence[Verdict], sweep: str) -> Further:
     return Further(file=CLAIMS, text=claims_markdown(judged, sweep), tables=[claims_table(judged)])
-
-
-def _beside(request: Request, cells: pd.DataFrame) -> Further | None:
-    if not request.published:
-        return None
-    published = Published.of(request.published)
-    text, table = published_markdown(published, cells), published_table(published, cells)
-    return Further(file="published.md", text=text, tables=[table])
 
 
 def _laws(trials: pd.DataFrame, cells: pd.DataFrame) -> Further:

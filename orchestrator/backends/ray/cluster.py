@@ -64,15 +64,15 @@ class ClusterSpec:
 
 
 CODE = Path(__file__).parents[3]
-"""The folder that contains the three packages."""
+"""The folder that contains the four packages."""
 
-_ROOMS = ("sweeps", "trainables", "orchestrator")
+_ROOMS = ("sweeps", "trainables", "orchestrator", "studies")
 
 
 def stage(target: Path, here: Path, environment: Mapping[str, str]) -> dict[str, Any]:
     """Copy the code into `target`; returns the runtime_env that ships it.
 
-    It consists of the three packages and the Python files of the user's folder `here`, without hidden files, virtual
+    It consists of the four packages and the Python files of the user's folder `here`, without hidden files, virtual
     environments, data and results. A submitted job already has its own folder on the nodes.
     """
     submitted = "RAY_JOB_CONFIG_JSON_ENV_VAR" in environment

@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[3]
 BENCHMARKS = sorted((ROOT / "benchmarks").glob("*.py"))
-ROOMS = ("orchestrator", "sweeps", "trainables", "tests")
+ROOMS = ("orchestrator", "sweeps", "trainables", "studies", "benchmarks", "tests")
 
 
 def module(dotted: str) -> Path | None:

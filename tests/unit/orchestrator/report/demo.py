@@ -182,10 +182,4 @@ FURTHER = (
         about=["Brackets: 95% intervals."],
         frame=pd.DataFrame([{"claim": EVIL, "verdict": "refuted", "difference": "-0.2 [-0.3, -0.1]"}]),
     ),
-    TextTable(
-        name="published",
-        title="Published and measured",
-        about=["Published: elsewhere."],
-        frame=pd.DataFrame([{"published": "one GPU", "epoch [s]: published": "21.0", "measured at": "not measured"}]),
-    ),
 )

@@ -70,10 +70,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Layout, Reported]:
     (layout.trial(other) / "telemetry.parquet").write_bytes(b"PAR1 cut")
     (layout.trial(one) / "telemetry.parquet").write_bytes(b"PAR1 no parquet at all PAR1")
     claims = [{"sentence": "Two are faster.", "expression": "min(speedup(gpus=2)) > 1"}]
-    columns = {"speed": {"title": "samples/s", "column": "samples_per_s"}}
-    published = {"source": "a post", "columns": columns, "rows": [{"label": "theirs", "figures": {"speed": 7}}]}
     known = Known(driver=demo.DRIVER, findings=[TORN])
-    return layout, report_on(request(claims=claims, published=published), layout, RECORDS, known)
+    return layout, report_on(request(claims=claims), layout, RECORDS, known)
 
 
 def test_tables_and_report_are_written_with_the_decision_first(whole: tuple[Layout, Reported]) -> None:
@@ -87,12 +85,12 @@ def test_tables_and_report_are_written_with_the_decision_first(whole: tuple[Layo
     assert len(pd.read_parquet(layout.table("curves.parquet"))) == 10 * len(with_curves) - 1  # one row is damaged
 
 
-def test_claims_laws_and_published_figures_are_in_all_forms_of_the_report(whole: tuple[Layout, Reported]) -> None:
+def test_claims_and_laws_are_in_all_forms_of_the_report(whole: tuple[Layout, Reported]) -> None:
     layout, reported = whole
-    assert [table.name for table in reported.tables()] == ["claims", "published", "scaling"]
+    assert [table.name for table in reported.tables()] == ["claims", "scaling"]
     told = "\n".join(reported.markdown())
     for form in (told, layout.page.read_text(), layout.document.read_text()):
-        assert "Two are faster." in form and "theirs" in form and "Amdahl" in form
+        assert "Two are faster." in form and "Amdahl" in form
     assert layout.table("scaling.md").read_text().startswith("# Scaling laws")
     assert layout.table("claims.md").read_text() in told
 

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.findings.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told
+from tests.unit.studies.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told
 
 E1, E1_GRID = "batch_vs_tpu_core", "batch_vs_tpu_grid"
 RECIPE, RULES, WIDE = "batch_vs_tpu_recipe_merged", "batch_vs_tpu_rules", "batch_vs_tpu_wide"

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tests.unit.findings.kept_trials import by_seed, interval, mean, missing, ratio, thousand, told
+from tests.unit.studies.kept_trials import by_seed, interval, mean, missing, ratio, thousand, told
 
 E2, E2_ELSEWHERE, E2_LEAST, E2_LARGE = (f"input_pipeline{part}" for part in ("", "_earlier", "_64", "_large"))
 

@@ -1,7 +1,7 @@
 """The published experiments on GPUs: one command that keeps to a time limit, and loses nothing where it is cut off.
 
-    python -m benchmarks.published_session --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
-    python -m benchmarks.published_session --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
+    python -m studies.published_session --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
+    python -m studies.published_session --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
 
 DATA holds cifar10.npz, mnist/MNIST/raw, and the nuclei as nuclei/train and nuclei/val. Sweeps run one after the other,
 the most telling cells first, as far as the time goes; what they have found is packed into OUT/published.tar.gz after
@@ -10,7 +10,7 @@ a machine with more GPUs: cells that did not fit before are tried again. `--only
 Afterwards, on any machine:
 
     tar -xzf OUT/published.tar.gz -C results
-    python -m benchmarks.published_results FOLDER --from results/NAME_SCALE
+    python -m studies.published_results FOLDER --from results/NAME_SCALE
 
 which writes tables, verdicts and pictures to docs/results/published/FOLDER (docs/results/published/README.md).
 """

@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 
-from tests.unit.findings.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
+from tests.unit.studies.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
 
 
 def test_what_the_readme_tells_of_them_is_what_they_say() -> None:

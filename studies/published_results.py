@@ -1,8 +1,8 @@
 """Results of the published experiments into the documents: one command from folders of results to tables and pictures.
 
-    python -m benchmarks.published_results NAME --from RESULTS/data_parallel
-    python -m benchmarks.published_results NAME --from ONE_GPU TWO_GPUS     # merged
-    python -m benchmarks.published_results --remake                         # all that are kept, from themselves
+    python -m studies.published_results NAME --from RESULTS/data_parallel
+    python -m studies.published_results NAME --from ONE_GPU TWO_GPUS     # merged
+    python -m studies.published_results --remake                         # all that are kept, from themselves
 
 NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
 a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared; a folder written so is such a one.
@@ -23,16 +23,15 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from benchmarks import published_plots
 from orchestrator.store.history import difference, latest
 from orchestrator.store.journal import Kind, Record, encode, replay
 from orchestrator.store.layout import JOURNAL, METRICS, Layout
+from studies import published_plots, published_tables
 from sweeps.status import Status
 
 KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
 LEFT = ("scaling.md",)
 """Of the tables: laws need more GPU counts than these sweeps have."""
-SWEEPS = "published/"
 WITH_CURVES = "report/loss.svg"
 OF_CURVES = ("epoch", "samples", "loss")
 """What of a curve's rows the tables rest on."""
@@ -80,14 +79,6 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
         shutil.copyfile(path, copied)
 
 
-def asked(results: Path) -> tuple[str, str]:
-    """The published sweep that a folder's journal was begun with, and its scale."""
-    sweeps = [record for record in replay(results / JOURNAL).records if record.kind == Kind.SWEEP]
-    chosen = dict(argument.split("=", 1) for argument in sweeps[-1].value["driver"]["arguments"])
-    sweep = chosen["sweep"].removeprefix(SWEEPS)
-    return sweep, chosen.get(f"sweep/{SWEEPS}{sweep}", "full")
-
-
 def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = ()) -> None:
     """Make the tables and pictures of the folder. CalledProcessError where that fails."""
     command = [sys.executable, "-m", "orchestrator", f"sweep=published/{sweep}", f"scale={scale}", "mode=report"]
@@ -121,7 +112,8 @@ def put(name: str, folders: Sequence[Path], docs: Path, overrides: Sequence[str]
     with tempfile.TemporaryDirectory() as aside:
         results = Path(aside) / name
         gathered([folder.absolute() for folder in folders], results)
-        reported(*asked(results), results, overrides)
+        reported(*published_tables.experiment(results), results, overrides)
+        published_tables.write(results, results / "tables" / "summary.csv")
         for path in kept(results, docs / name):
             print(path)
 

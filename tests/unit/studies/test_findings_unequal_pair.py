@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from tests.unit.findings.kept_trials import by_seed, mean, missing, ratio, thousand, told, trials
+from tests.unit.studies.kept_trials import by_seed, mean, missing, ratio, thousand, told, trials
 
 E0, E0_ELSEWHERE = "unequal_pair_core", "unequal_pair_core_two_h200"
 E0_GRID, E0_UNET, E0_EPOCHS, E0_SHARES = (f"unequal_pair_{part}" for part in ("grid", "unet", "200_epochs", "shares"))

@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-from tests.unit.findings.kept_trials import by_seed, mean, missing, ratio, told
+from tests.unit.studies.kept_trials import by_seed, mean, missing, ratio, told
 
 E4, E4_ELSEWHERE, E4_FOUR = "conv2d", "conv2d_core", "conv2d_four_seeds"
 WHOLE = {"trainable.timed": "whole", "trainable.filter_size": 3, "trainable.channels": 1, "trainable.library": "torch"}

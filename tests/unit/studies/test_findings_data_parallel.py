@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from tests.unit.findings.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told, trials
+from tests.unit.studies.kept_trials import PUBLISHED, by_seed, interval, mean, missing, ratio, thousand, told, trials
 
 E3, E3_CURVES, E3_GRID, E3_FOUR = (f"data_parallel_{part}" for part in ("core", "curves", "grid", "four_seeds"))
 RESNET18 = {"model": "resnet18", "strategy": "ddp", "trainable.input": "resident"}

@@ -8,7 +8,6 @@ import hydra
 import pandas as pd
 import pytest
 
-from benchmarks import published_session
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect_for
 from orchestrator.cli.configured_sweep import ConfiguredSweep
@@ -20,11 +19,12 @@ from orchestrator.config.search_path import config_dir
 from orchestrator.decision.claims import Claim, verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.store.record import Outcome, TrialRecord
+from studies import published_session
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 from trainables.supervised import settings as supervised_check
 
-ROOT = Path(__file__).parents[4]
+ROOT = Path(__file__).parents[3]
 FOLDER = ROOT / "conf/sweep/published"
 SWEEPS = sorted(path.stem for path in FOLDER.glob("*.yaml"))
 SCALES = [(sweep, path.stem) for sweep in SWEEPS for path in sorted((FOLDER / sweep).glob("*.yaml"))]

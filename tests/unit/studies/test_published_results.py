@@ -5,7 +5,6 @@ import json
 import hydra
 import pytest
 
-from benchmarks.published_results import asked, gathered, kept, merged, reported
 from orchestrator.cli.configured_sweep import ConfiguredSweep
 from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.fingerprint import Versions
@@ -14,6 +13,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import Kind, Record, encode
 from orchestrator.store.layout import JOURNAL
 from orchestrator.store.record import Outcome, TrialRecord
+from studies.published_results import gathered, kept, merged, reported
 from sweeps.status import Status
 from trainables.supervised import settings as supervised_check
 
@@ -67,19 +67,6 @@ def test_folders_are_gathered_with_their_curves_and_told_what_differs(tmp_path, 
     assert [line["kind"] for line in lines].count("finished") == 4
     assert sorted(path.parent.name for path in tmp_path.glob("both/trials/*/metrics.jsonl")) == ["a0", "a1", "c0", "d0"]
     assert "old was asked otherwise: code: 'old' → 'newer'" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    ("arguments", "expected"),
-    [
-        (["sweep=published/conv2d", "hang_s=180"], ("conv2d", "full")),
-        (["sweep=published/conv2d", "sweep/published/conv2d=core"], ("conv2d", "core")),
-    ],
-)
-def test_a_journal_tells_which_sweep_it_is_of_and_its_scale(tmp_path, arguments, expected):
-    record = Record(kind=Kind.SWEEP, value={"driver": {"arguments": arguments}})
-    (tmp_path / JOURNAL).write_bytes(encode(record.kind, record.value) + b"\n")
-    assert asked(tmp_path) == expected
 
 
 def test_small_files_replace_what_lay_there(tmp_path):
