@@ -23,7 +23,12 @@ from orchestrator.report import matplotlib as palette
 
 DOCS = Path(__file__).parents[1] / "docs"
 PUBLISHED_IN, PICTURES = DOCS / "results" / "published", DOCS / "pictures"
-STYLE = {"svg.fonttype": "none", "svg.hashsalt": "findings", "font.size": 9, "font.family": ["DejaVu Sans"]}
+STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",
+    "svg.hashsalt": "findings",
+    "font.size": 9,
+    "font.family": ["DejaVu Sans"],
+}
 MEASURED, PUBLISHED = palette.of(0), palette.FRAME[0]
 WAYS = {"DDP": "ddp", "DataParallel": "data_parallel"}
 
@@ -57,7 +62,7 @@ class Lines:
     between: tuple[float, float] = (0.0, 2.1)
     guide: float | None = 1.0
     """A thin horizontal line, as at a speed-up of 1."""
-    legend: str = "lower right"
+    legend: Any = "lower right"
 
 
 class Cells:
@@ -357,11 +362,11 @@ def draw_lines(name: str, plot: Lines) -> None:
             if plot.guide is not None:
                 axes.axhline(plot.guide, color=PUBLISHED, linewidth=0.8)
             for place, line in enumerate(lines):
-                batches, values = zip(*line.points, strict=True)
-                look = {"color": palette.of(place), "dashes": palette.DASHES[place]}
+                xs, ys = zip(*line.points, strict=True)
+                look: dict[str, Any] = {"color": palette.of(place), "dashes": palette.DASHES[place]}
                 if line.published:
                     look = {"color": PUBLISHED, "linestyle": "none"}
-                axes.plot(batches, values, marker=palette.MARKERS[place], markersize=4, label=line.label, **look)
+                axes.plot(xs, ys, marker=palette.MARKERS[place], markersize=4, label=line.label, **look)
             batches = sorted({batch for line in lines for batch, _ in line.points})
             axes.set_xscale("log", base=2)
             axes.set_xticks(batches, [f"{batch:,}" for batch in batches])

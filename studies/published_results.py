@@ -61,7 +61,7 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
     """The results of all of them as one folder that a report can be made of."""
     journals = [replay(folder / JOURNAL).records for folder in folders]
     into.mkdir(parents=True)
-    taken = journals[0]
+    taken: Sequence[Record] = journals[0]
     if len(folders) == 1:
         shutil.copyfile(folders[0] / JOURNAL, into / JOURNAL)
     else:

@@ -20,7 +20,7 @@ OWNERS = {
     "wandb": ("orchestrator/trackers/wandb.py",),
     "optuna": ("orchestrator/plan/",),
     "torch": ("trainables/", "studies/"),
-    "torchvision": ("trainables/",),
+    "torchvision": ("trainables/", "studies/"),
     "trainables": ("trainables/", "studies/"),
     "studies": ("studies/",),
     "orchestrator": ("orchestrator/", "studies/"),

@@ -66,9 +66,9 @@ def test_a_wide_terminal_shows_every_column_and_a_narrow_one_says_what_it_leaves
     assert "1.73× [1.65, 1.81]" in narrow and "Also in tables/summary.csv: epoch [s]" in narrow
 
 
-def test_claims_follow_the_recommendation_and_laws_the_accuracy() -> None:
+def test_claims_follow_the_recommendation() -> None:
     text = _ESCAPE.sub("", shown(100))
-    places = [text.index(title) for title in ("Use gpus=8", "Claims", "Speed-up", "Accuracy on", "Scaling laws")]
+    places = [text.index(title) for title in ("Use gpus=8", "Claims", "Speed-up", "Accuracy on")]
     assert places == sorted(places) and "refuted" in text
 
 

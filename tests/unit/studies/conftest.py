@@ -1,0 +1,5 @@
+"""Fixtures shared with the tests of trainables."""
+
+from tests.unit.trainables.conftest import pair
+
+__all__ = ["pair"]
