@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:benchmarks/published_plots.py
-"""Draws docs/pictures/findings_*.svg from docs/results/published: python -m benchmarks.published_plots."""
-========
-"""Draws docs/pictures/findings_*.svg from docs/results/published: python -m studies.published_plots."""
->>>>>>>> 2e0de181 (Published figures are shown by studies.published_tables, not by every sweep's report; scripts of the published experiments are in studies/):studies/published_plots.py
+"""Draw docs/pictures/findings_*.svg from docs/results/published: python -m studies.published_plots."""
 
 from __future__ import annotations
 
