@@ -56,7 +56,7 @@ def images_and_batches() -> list[str]:
     one_for_all = [pace(E2_LARGE, "shared_loader", 2, batch) / pace(E2_LARGE, "loader", 2, batch) for batch in batches]
     twice = [pace(E2_LARGE, "loader", 2, batch) / pace(E2_LARGE, "loader", 1, batch) for batch in batches]
     return [
-        f"at 64 per GPU data that lie on it are {gain(E2_LEAST, 'resident', 'loader', 1, 64)} as fast as a loader",
+        f"at 64 per GPU data on the GPU are {gain(E2_LEAST, 'resident', 'loader', 1, 64)} as fast as a loader",
         f"A loader each keeps them {min(busy):.0f} to {max(busy):.0f}% busy, and two are {min(twice):.2f} to"
         f" {max(twice):.2f}× as fast as one. One loader for both makes"
         f" {', '.join(map(told, one_for_all[:2]))} and {told(one_for_all[2])} of that at 64, 128 and 512",
