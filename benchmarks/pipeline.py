@@ -104,7 +104,7 @@ def setup(axes: Mapping[str, Any]) -> Setup:
         grad_accum_steps=1,
         uneven_batch=False,
         warmup_epochs=5,
-        identity={"asked": "benchmark"},
+        identity={"fingerprint": "benchmark"},
     )
 
 
@@ -127,7 +127,7 @@ def measure(size: int) -> dict[str, Any]:
                 specs = trials(sweep_of(size), setup)
             with stage("plan"):
                 plan = Plan.of(specs, journal.terminal(), NODES)
-            journal.append(Kind.SWEEP, {"asked": {}})
+            journal.append(Kind.SWEEP, {"fingerprint": {}})
             with stage("run"), Display(screen, waiting=size) as display:
                 session = Session(layout, journal, display, Endless())  # type: ignore[arg-type]
                 backend.run(plan.to_run, layout.root, session)

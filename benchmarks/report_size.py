@@ -37,7 +37,7 @@ def write(layout: Layout, trials: int, epochs: int) -> None:
     """The journal and the curves of that many trials, without the syncing that a driver does."""
     layout.create()
     one = next(record for record in demo.records() if record.status is Status.OK)
-    lines = [encode("sweep", {"asked": {}, "driver": demo.DRIVER})]
+    lines = [encode("sweep", {"fingerprint": {}, "driver": demo.DRIVER})]
     for number in range(trials):
         cell, seed = divmod(number, SEEDS)
         gpus, batch = 2 ** (cell % 5), 16 * (1 + cell // 5)

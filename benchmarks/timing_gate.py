@@ -1,13 +1,13 @@
-"""Does the gate catch what spoils a timing, and let clean windows pass? Windows of a training, some with a neighbour.
+"""Does the gate catch what disturbs a timing, and let clean windows pass? Windows of a training, some with a neighbour.
 
     python -m benchmarks.timing_gate [--device cuda] [--windows 120] [--seconds 2] [--out FILE.json]
 
 In turn a window is left alone, and gets a neighbour: processes that take between them an eighth to all of the cores
 from within the window on; on a GPU in turn with these a process that multiplies matrices on the same device, from
-before the window or from within it on. Spoiled is a window whose neighbours took more than 5% of the cores' time by
+before the window or from within it on. Disturbed is a window whose neighbours took more than 5% of the cores' time by
 their own account, or that had one on its GPU. Caught is one that the gate gives any reason against; wanted are at least
-95% of the spoiled ones caught, and at most 2% false alarms. What else runs on the machine spoils windows, too: run it
-on a quiet one. The foreign share of clean windows is told, so that it shows how quiet it was. About 5 minutes. Swap,
+95% of the disturbed ones caught, and at most 2% false alarms. Other programs disturb windows, too: use
+a quiet machine. The foreign share of clean windows is told, so that it shows how quiet it was. About 5 minutes. Swap,
 throttling and clocks are fakes, in tests/unit/orchestrator/telemetry.
 """
 
@@ -33,7 +33,8 @@ from benchmarks.why_not_linear import Neighbour
 from orchestrator.telemetry.figures import figures
 from orchestrator.telemetry.sampler import Sampler, Sampling
 from orchestrator.telemetry.sources import WINDOW
-from orchestrator.telemetry.timing_gate import FOREIGN_CPU, disturbed
+from orchestrator.telemetry.timing_gate import FOREIGN_CPU
+from orchestrator.telemetry.timing_gate import disturbed as disturbances_of
 from tests.unit.orchestrator.records import record
 
 SHARES = (1.0, 0.5, 0.25, 0.125)
@@ -143,20 +144,20 @@ class Bench:
 def judged(windows: list[dict[str, Any]]) -> list[str]:
     """The gate's first reason against each window, all of them seen as trials of one device."""
     records = [record(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
-    reasons = disturbed(records)
+    reasons = disturbances_of(records)
     return ["; ".join(reasons[record.trial_id]) for record in records]
 
 
 def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
     """How many of which were caught."""
     reasons = judged(windows)
-    spoiled = [i for i, each in enumerate(windows) if each["neighbour"] > FOREIGN_CPU or each["on_gpu"]]
+    disturbed = [i for i, each in enumerate(windows) if each["neighbour"] > FOREIGN_CPU or each["on_gpu"]]
     clean = [i for i, each in enumerate(windows) if each["neighbour"] == 0 and not each["on_gpu"]]
-    caught = sum(bool(reasons[i]) for i in spoiled) / len(spoiled) if spoiled else None
+    caught = sum(bool(reasons[i]) for i in disturbed) / len(disturbed) if disturbed else None
     alarms = sum(bool(reasons[i]) for i in clean) / len(clean) if clean else None
     foreign = [windows[i]["metrics"].get("foreign_cpu", math.nan) for i in clean]
     kinds = {
-        name: [bool(reasons[i]) for i in spoiled if (windows[i]["on_gpu"] or "on the cores") == name]
+        name: [bool(reasons[i]) for i in disturbed if (windows[i]["on_gpu"] or "on the cores") == name]
         for name in ("on the cores", *ON_GPU)
     }
     return {
@@ -164,10 +165,10 @@ def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
         "alarms_on_clean": alarms,
         "holds": None if caught is None or alarms is None else caught >= LEAST_CAUGHT and alarms <= MOST_ALARMS,
         "wanted": {"caught": LEAST_CAUGHT, "alarms_on_clean": MOST_ALARMS},
-        "spoiled": len(spoiled),
+        "disturbed": len(disturbed),
         "clean": len(clean),
         "caught_by_kind": {name: f"{sum(found)} of {len(found)}" for name, found in kinds.items() if found},
-        "missed": [_told(windows[i]) for i in spoiled if not reasons[i]],
+        "missed": [_told(windows[i]) for i in disturbed if not reasons[i]],
         "alarms": dict(Counter(reasons[i] for i in clean if reasons[i])),
         "foreign_cpu_of_clean_median": median(foreign) if foreign else None,
         **machine(device),

@@ -127,7 +127,7 @@ def _tested(difference: Difference, margin: float, n: int) -> tuple[str, float, 
 
 def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
     """What there is to say about each cell, worst first."""
-    spoiled_by_baseline = (
+    disturbed_by_baseline = (
         ~is_invalid(cells["timing_valid"])
         & is_invalid(cells["timing_valid"].reindex(cells["baseline_cell_id"])).to_numpy()
     )
@@ -143,7 +143,7 @@ def cell_notes(cells: pd.DataFrame, trials: pd.DataFrame) -> list[str]:
             for timed, n_ok in zip(cells["n_timed"], cells["n_ok"], strict=True)
         ],
         np.where(cells["speedup_paired"].eq(False).fillna(False), "not paired: other ok seeds than the baseline's", ""),
-        np.where(spoiled_by_baseline, "the baseline's timing is not valid", ""),
+        np.where(disturbed_by_baseline, "the baseline's timing is not valid", ""),
     )
     return ["; ".join(filter(None, note)) for note in zip(*parts, strict=True)]
 

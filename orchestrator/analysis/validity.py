@@ -62,10 +62,10 @@ def only_sound(trials: pd.DataFrame) -> pd.DataFrame:
     and `wall_s`, which says how long the trial kept its devices, not how fast it was.
     """
     columns = [name for name in trials.columns if is_timed(name)]
-    spoiled = (trials["status"] == Status.OK.value) & ~counts(trials)
-    if not spoiled.any():
+    disturbed = (trials["status"] == Status.OK.value) & ~counts(trials)
+    if not disturbed.any():
         return trials
-    return trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(spoiled) for name in columns})
+    return trials.assign(**{name: pd.to_numeric(trials[name], errors="coerce").mask(disturbed) for name in columns})
 
 
 FEWEST_STEPS = 10

@@ -74,7 +74,7 @@ def check_each(overrides: Sequence[str]) -> Compositions:
         found[meaning(sweep)] = composition
         request = configured.request
         place = request.store or str(request.results_dir)
-        now = configured.asked()
+        now = configured.fingerprint()
         first, before = asked.setdefault(place, (own, now))
         if request.mode == "run" and not request.allow_changed and now != before:
             errors.append(

@@ -13,7 +13,7 @@ from orchestrator.config.compose import Composition
 from orchestrator.config.fingerprint import Versions, import_errors
 from orchestrator.config.request import AUTO_GPUS, OWN_SECTIONS, Request
 from orchestrator.config.search_path import config_dir
-from orchestrator.config.setup import asked, code_in, setup, with_gpus
+from orchestrator.config.setup import code_in, fingerprint, setup, with_gpus
 from orchestrator.config.trust import trust_errors
 from orchestrator.schedule.cluster import Node
 from sweeps.axes import Point
@@ -47,9 +47,9 @@ class ConfiguredSweep:
         """Remarks on the trials found so far: worth knowing, but not mistakes."""
         return tuple(self._remarks)
 
-    def asked(self) -> dict[str, Any]:
+    def fingerprint(self) -> dict[str, Any]:
         """The config outside the axes, with content hashes: what a continued sweep must not change."""
-        return asked(self.config, self._versions, self.secrets)
+        return fingerprint(self.config, self._versions, self.secrets)
 
     def trials_on(self, nodes: Sequence[Node], *, guessed: bool = False) -> list[TrialSpec]:
         """The sweep's trials on these nodes (cached). Raises ConfigError with every mistake in any of them.

@@ -24,7 +24,9 @@ def _run(configured: ConfiguredSweep) -> int:
     for remark in configured.remarks:
         console.print(f"note: {remark}", markup=False, soft_wrap=True)
     try:
-        return driver.run(configured.request, configured.asked(), configured.trials_on, console, configured.secrets)
+        return driver.run(
+            configured.request, configured.fingerprint(), configured.trials_on, console, configured.secrets
+        )
     except LockedError as error:
         raise ConfigError([str(error)]) from error
     except NotStartedError as error:  # no trial has run; the same command may be repeated
@@ -37,7 +39,7 @@ def _plan(configured: ConfiguredSweep) -> int:
     from orchestrator.plan.printout import text_of
 
     request = configured.request
-    plan = plan_now(request, configured.asked(), configured.trials_on)
+    plan = plan_now(request, configured.fingerprint(), configured.trials_on)
     remarks = [*configured.remarks, *_of_changes(request, plan.changed)]
     print(text_of(plan, request.plan_format, request.criteria.price_per_gpu_hour, remarks))
     return 0
@@ -76,7 +78,7 @@ def _compare(configured: ConfiguredSweep) -> int:
 def _verify(configured: ConfiguredSweep) -> int:
     from orchestrator.run import verify
 
-    return verify.show(configured.request, configured.asked(), configured.trials_on)
+    return verify.show(configured.request, configured.fingerprint(), configured.trials_on)
 
 
 def _launch(configured: ConfiguredSweep) -> int:

@@ -115,7 +115,7 @@ class Selection:
     limit: Limit
     rerun: Rerun
     rerun_invalid: float
-    """The largest share of trials that are run again because something spoiled their timing."""
+    """The largest share of trials that are run again because something disturbed their timing."""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Selection:

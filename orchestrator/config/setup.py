@@ -59,7 +59,7 @@ def setup(config: Mapping[str, Any], nodes: Sequence[Node], versions: Versions, 
         grad_accum_steps=config["grad_accum_steps"],
         uneven_batch=config["uneven_batch"],
         warmup_epochs=config["warmup_epochs"],
-        identity={"asked": digest(asked(config, versions, secrets)), "device": computes_on},
+        identity={"fingerprint": digest(fingerprint(config, versions, secrets)), "device": computes_on},
     )
 
 
@@ -74,7 +74,7 @@ def source_dir(trainable: Mapping[str, Any]) -> Path:
     return Path(trainable["source_dir"] or ".").expanduser().absolute()
 
 
-def asked(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
+def fingerprint(config: Mapping[str, Any], versions: Versions, secrets: Secrets = NO_SECRETS) -> dict[str, Any]:
     """Everything that identifies a trial besides its point: the config as written, and hashes of sources and data.
 
     Secrets are left out: they do not change results and must not enter the journal.

@@ -36,7 +36,7 @@ _SAME = "at the reference batch, where rules and warm-ups change nothing, and so
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spoiled:
+class Disturbed:
     """A cell that cannot be chosen because its timing is not valid, with its result anyway."""
 
     cell_id: str
@@ -61,7 +61,7 @@ def remedy_of(fault: Fault, rerun: str = "all", *, unfinished: bool = False) -> 
     if fault is Fault.SEVERAL_MODELS:
         return "choose one device model (cluster.gpu_type)"
     if unfinished:
-        return "let the sweep finish: the same command continues it, and then repeats spoiled timings"
+        return "let the sweep finish: the same command continues it, and then repeats disturbed timings"
     return f"run it again (rerun={rerun}), or with further seeds, while nothing else uses the machine"
 
 
@@ -116,7 +116,7 @@ def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
     return (cells["status"] == Status.OK.value) & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
 
 
-def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -> list[Spoiled]:
+def disturbed(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -> list[Disturbed]:
     """Cells that may not be chosen but have a figure; `columns` distinguish them."""
     cells = cells[_known(cells, trials)]
     if cells.empty:
@@ -125,7 +125,7 @@ def spoiled(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -
     objectives = np.exp(Moments.of(logs(by_seed(cells["cell_id"], ok, "objective"))).mean).tolist()
     rows = zip(cells.to_dict("records"), objectives, strict=True)
     found = [
-        Spoiled(
+        Disturbed(
             cell_id=row["cell_id"],
             name=cell_label(row, columns),
             objective=value,
@@ -197,7 +197,7 @@ class Contenders:
     """Among the candidates."""
     left_out: Sequence[str]
     """A line for each reason why other cells cannot be chosen."""
-    spoiled: Sequence[Spoiled]
+    disturbed: Sequence[Disturbed]
     """Cells excluded because others have valid timings; the least objective first."""
     commonest_end: str
     """How most trials ended, in a sentence, if none is ok; else empty."""
@@ -219,8 +219,8 @@ class Contenders:
         return bool(is_valid(self.candidates["timing_valid"]).all())
 
     @property
-    def seem_better(self) -> list[Spoiled]:
-        """Spoiled cells with less of the objective than the choice and, as far as known, within the margin; best first.
+    def seem_better(self) -> list[Disturbed]:
+        """Disturbed cells with less of the objective than the choice and, if known, within the margin; best first.
 
         That their figures cannot be trusted is no reason to trust a slower cell.
         """
@@ -229,7 +229,7 @@ class Contenders:
         limit = math.exp(self.choice.log_objective.point[self.choice.favourite] - math.log1p(TIE))
         baseline = self.contest.baseline
         least = -math.inf if baseline is None else float(self.cells["val_accuracy"][baseline]) - self.contest.margin
-        return [each for each in self.spoiled if each.objective < limit and not each.val_accuracy < least]
+        return [each for each in self.disturbed if each.objective < limit and not each.val_accuracy < least]
 
     @property
     def candidates(self) -> pd.DataFrame:
@@ -250,7 +250,7 @@ class Contenders:
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
         """During a sweep: the contenders among the trials that are ok so far.
 
-        All timings count: spoiled ones are measured again later, and are good enough until then.
+        All timings count: disturbed ones are measured again later, and are good enough until then.
         """
         trials, cells = (frame.assign(timing_valid=True) for frame in collect_for(request, ok))
         return Contenders.of(trials, cells, Terms.of(request, cell_axes(ok)))
@@ -286,7 +286,7 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=eligible.left_out,
-            spoiled=spoiled(cells[~kept & ~eligible.repeats], trials, columns),
+            disturbed=disturbed(cells[~kept & ~eligible.repeats], trials, columns),
             commonest_end=commonest_end(trials),
             totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
             unfinished=terms.unfinished,

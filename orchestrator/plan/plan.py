@@ -187,7 +187,7 @@ class Plan:
         return Forecast.of(trials, self.nodes, self.durations.expected_s, seed_by_seed=self.seed_by_seed)
 
 
-def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> Plan:
+def plan_now(request: Request, fingerprint: Mapping[str, Any], trials_on: TrialsOn) -> Plan:
     """What would run now, starting nothing and writing nothing; only a cluster is asked what it has.
 
     Raises ConfigError where `results_dir` cannot be read.
@@ -199,9 +199,9 @@ def plan_now(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) ->
     except OSError as error:
         raise ConfigError([f"results_dir={request.results_dir} cannot be read: {error.strerror}"]) from error
     selection = request.selection
-    ends, seed_by_seed = ends_under(records, asked), selection.limit.is_set
+    ends, seed_by_seed = ends_under(records, fingerprint), selection.limit.is_set
     planned = Plan.of(trials_on(nodes), ends, nodes, selection.rerun, seed_by_seed=seed_by_seed)
-    changes = changed(records, asked)
+    changes = changed(records, fingerprint)
     return replace(planned, changed=changes if changes and has_answers(terminal(records).values()) else ())
 
 

@@ -74,7 +74,7 @@ def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
     found = data.recommendation
     hidden = ("command", "arguments")
     driver = {key: value for key, value in data.driver.items() if key not in hidden}
-    facts = provenance(data.trials, driver, data.asked)
+    facts = provenance(data.trials, driver, data.fingerprint)
     return Page(
         sweep=data.sweep,
         facts=_facts(data),
@@ -109,7 +109,7 @@ def _facts(data: ReportData) -> list[tuple[str, str]]:
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
     on_cpu = " (gpus counts worker processes)" if _on_cpu(cells) else ""
     finished = trials["finished_at"].replace("", None).dropna()
-    training = trained(trials, data.asked, most=60)
+    training = trained(trials, data.fingerprint, most=60)
     return [
         *([("training", training)] if training else []),
         ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),

@@ -24,7 +24,7 @@ _OWN_LOOP = "trainables.supervised.training:train"
 """The trainable of which `model` and `data` say what it trains."""
 
 
-def trained(trials: pd.DataFrame, asked: Mapping[str, Any], most: int = 2000) -> str:
+def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 2000) -> str:
     """What all trials trained, and for how long: `small_cnn on digits, 10 epochs`; without what is an axis.
 
     A command is cut to `most` characters.
@@ -32,7 +32,7 @@ def trained(trials: pd.DataFrame, asked: Mapping[str, Any], most: int = 2000) ->
 
     def fixed(key: str) -> Any:
         is_axis = any(f"axes.{axis}" in trials for axis in (key, key.partition(".")[0]))
-        return None if is_axis else value_at(asked, f"config.{key}")
+        return None if is_axis else value_at(fingerprint, f"config.{key}")
 
     words, target = fixed("trainable.argv"), fixed("trainable._target_")
     if words:
@@ -46,12 +46,12 @@ def trained(trials: pd.DataFrame, asked: Mapping[str, Any], most: int = 2000) ->
 
 
 def provenance(
-    trials: pd.DataFrame, driver: Mapping[str, Any], asked: Mapping[str, Any] | None = None
+    trials: pd.DataFrame, driver: Mapping[str, Any], fingerprint: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
     """As (what, value); values that trials differ in are all told."""
     prefix = "provenance."
     names = [column for column in trials.columns if column.startswith(prefix)]
-    found = [("training", trained(trials, asked or {})), ("device", _distinct(trials["device_model"]))]
+    found = [("training", trained(trials, fingerprint or {})), ("device", _distinct(trials["device_model"]))]
     found += [(column.removeprefix(prefix).replace("_", " "), _distinct(trials[column])) for column in names]
     packages = driver.get("packages")
     facts = {key: value for key, value in driver.items() if key != "packages"}
@@ -128,6 +128,6 @@ def _failed(data: ReportData) -> str:
 
 
 def _machine(data: ReportData) -> str:
-    facts = provenance(data.trials, data.driver, data.asked)
+    facts = provenance(data.trials, data.driver, data.fingerprint)
     rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in facts]
     return "\n".join(["## Machine, versions and command", "", "| what | value |", "|:--|:--|", *rows])

@@ -27,8 +27,8 @@ class ReportData:
     """Tables of claims and scaling laws, where the sweep has any."""
     driver: Mapping[str, Any] = field(default_factory=dict)
     """Who ran the sweep last: host, versions, commit, command."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """The config that it ran, as of `setup.asked`."""
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    """The config that it ran, as of `setup.fingerprint`."""
     findings: Sequence[Finding] = ()
     """What in the results directory is not sound."""
 

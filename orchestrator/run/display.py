@@ -86,12 +86,12 @@ class Display:
         self.refresh()
 
     def once_more(self, trials: Sequence[TrialSpec]) -> None:
-        """Repetitions of finished trials are queued because something spoiled their timing."""
+        """Repetitions of finished trials are queued because something disturbed their timing."""
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
         which = counted(len(trials), "trial", "trials")
-        self._console.print(f"spoiled timings: repeating {which}, alone")
+        self._console.print(f"disturbed timings: repeating {which}, alone")
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, Outcome]]) -> None:
         """Trials will not be started: print a line for each reason, but do not count them."""

@@ -102,7 +102,7 @@ class SweepRun:
     """A sweep whose directory and journal are locked by this driver."""
 
     request: Request
-    asked: Mapping[str, Any]
+    fingerprint: Mapping[str, Any]
     console: Console
     secrets: Secrets
     layout: Layout
@@ -113,7 +113,7 @@ class SweepRun:
         """Report damage. Raises ConfigError if the journal is of another config."""
         for damage in self.journal.damages:
             self.console.print(f"journal: {damage}; moved to {self.layout.quarantine.name}", style="red")
-        if _check_unchanged(self.request, self.journal, self.asked):
+        if _check_unchanged(self.request, self.journal, self.fingerprint):
             self.console.print("earlier trials here had another configuration, and all failed: they are ignored")
 
     def plan_and_run(self, trials_on: TrialsOn, trackers: Mapping[str, Tracker]) -> Plan:
@@ -181,7 +181,7 @@ class SweepRun:
         """Journal that this driver takes over. Raises ConfigError if its hardware differs from the earlier ones'."""
         check_hardware(self.request, self.journal.records, hardware)
         rerun = sorted(planned.named) or self.request.selection.rerun.word
-        value = {"asked": self.asked, "rerun": rerun, "driver": self._who, "hardware": hardware}
+        value = {"fingerprint": self.fingerprint, "rerun": rerun, "driver": self._who, "hardware": hardware}
         self.journal.append(Kind.SWEEP, value)
         reached(Moment.SWEEP_TAKEN_UP)
 
@@ -201,7 +201,7 @@ class SweepRun:
         damages = self.journal.damages
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
         with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
-            known = {"driver": self._who, "asked": self.asked, "findings": findings}
+            known = {"driver": self._who, "fingerprint": self.fingerprint, "findings": findings}
             ending = Ending.of(self.request, self.layout, planned.trials, ends, **known)
         reached(Moment.TABLES_WRITTEN)
         self.journal.append(Kind.ENDED, {"missing": ending.missing})
@@ -211,11 +211,11 @@ class SweepRun:
 
     def ends(self) -> dict[str, TrialRecord]:
         """How each trial ended, according to valid records."""
-        return ends_under(self.journal.records, self.asked)
+        return ends_under(self.journal.records, self.fingerprint)
 
     def probes(self) -> dict[str, Mapping[str, Any]]:
         """The probes' results, by the speed that each tried."""
-        return probes_under(self.journal.records, self.asked)
+        return probes_under(self.journal.records, self.fingerprint)
 
     def repeated(self) -> set[str]:
         """The trials that have run or were timed once more."""
@@ -259,9 +259,9 @@ def _started(request: Request, started: ExitStack, console: Console, secrets: Se
     return backend
 
 
-def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any]) -> bool:
+def _check_unchanged(request: Request, journal: Journal, fingerprint: Mapping[str, Any]) -> bool:
     """Raise ConfigError if there are results of another config; return whether only failures are."""
-    changes = changed(journal.records, asked)
+    changes = changed(journal.records, fingerprint)
     ends = journal.terminal().values() if changes else ()
     answered = has_answers(ends)
     if answered and not request.allow_changed:
@@ -275,14 +275,14 @@ def _check_unchanged(request: Request, journal: Journal, asked: Mapping[str, Any
 
 def run(
     request: Request,
-    asked: Mapping[str, Any],
+    fingerprint: Mapping[str, Any],
     trials_on: TrialsOn,
     console: Console,
     secrets: Secrets = NO_SECRETS,
 ) -> int:
     """Run or continue the sweep, write and print its tables, and return the exit status.
 
-    `asked` is the config outside the axes. Raises ConfigError if the journal is of another config, LockedError if
+    `fingerprint` is the config outside the axes. Raises ConfigError if the journal is of another config, LockedError if
     another driver owns it. `secrets` are kept out of everything that is written.
     """
     check_reachable(request)
@@ -303,7 +303,7 @@ def run(
     ):
         sweep = SweepRun(
             request=request,
-            asked=asked,
+            fingerprint=fingerprint,
             console=console,
             secrets=secrets,
             layout=layout,
@@ -345,7 +345,7 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         (),
         found.ends,
         driver=found.driver,
-        asked=found.asked,
+        fingerprint=found.fingerprint,
         findings=found.findings,
         unfinished=found.unfinished,
     )

@@ -69,13 +69,13 @@ class Ending:
         ends: Mapping[str, TrialRecord],
         *,
         driver: Mapping[str, Any] | None = None,
-        asked: Mapping[str, Any] | None = None,
+        fingerprint: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] = (),
         unfinished: bool = False,
     ) -> Ending:
         """Write the tables and the report for these ends.
 
-        `driver` describes the last driver, as returned by `origin.origin`, and `asked` what it was asked to run;
+        `driver` describes the last driver, as returned by `origin.origin`, and `fingerprint` its request;
         `findings` lists known damage; `unfinished` tells, where the plan is not known, that planned trials have not
         run.
         """
@@ -83,7 +83,9 @@ class Ending:
         if not ends:
             return Ending(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
 
-        known = Known(driver=driver or {}, asked=asked or {}, findings=findings, unfinished=unfinished or missing > 0)
+        known = Known(
+            driver=driver or {}, fingerprint=fingerprint or {}, findings=findings, unfinished=unfinished or missing > 0
+        )
         reported = report_on(request, layout, list(ends.values()), known)
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)
@@ -183,8 +185,8 @@ class Known:
 
     driver: Mapping[str, Any] = field(default_factory=dict)
     """The last driver, as returned by `origin.origin`."""
-    asked: Mapping[str, Any] = field(default_factory=dict)
-    """What it was asked to run, as of `setup.asked`."""
+    fingerprint: Mapping[str, Any] = field(default_factory=dict)
+    """The request, as in `setup.fingerprint`."""
     findings: Sequence[Finding] = ()
     unfinished: bool = False
     """Whether planned trials have not run yet."""
@@ -327,7 +329,7 @@ def _written(layout: Layout, frames: Mapping[str, Any], decision: str, known: Kn
     from orchestrator.report.files import write_report
     from orchestrator.report.report_data import ReportData  # half a second of matplotlib
 
-    data = ReportData(**frames, driver=known.driver, asked=known.asked, findings=known.findings)
+    data = ReportData(**frames, driver=known.driver, fingerprint=known.fingerprint, findings=known.findings)
     return write_report(data, layout, decision)[0]
 
 

@@ -1,4 +1,4 @@
-"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then spoiled timings once more."""
+"""Decides what a sweep runs, round by round: as planned, by phases or by a search; then disturbed timings once more."""
 
 from __future__ import annotations
 
@@ -60,12 +60,12 @@ class Rounds:
         if self._session.stopping():
             return ()
         self._session.left_out(left_out)
-        # Spoiled timings come before the end: good measurements may open further cells.
-        return self._placed(self._chosen() or self._spoiled() or self._rest())
+        # Disturbed timings come before the end: good measurements may open further cells.
+        return self._placed(self._chosen() or self._disturbed() or self._rest())
 
     def _first(self) -> Sequence[TrialSpec]:
         probes = phases.probes(self._later, self._history.probes()) if self._request.selection.phases else ()
-        return [*self._named(), *probes] or self._chosen() or self._spoiled() or self._rest()
+        return [*self._named(), *probes] or self._chosen() or self._disturbed() or self._rest()
 
     def _named(self) -> Sequence[TrialSpec]:
         """Trials that the user named explicitly, which phases or a search might skip."""
@@ -131,18 +131,18 @@ class Rounds:
         to_run = searching.next_trials(search, self._request, planned, self._later, ends)
         return to_run, lambda trial: searching.skipped(search)
 
-    def _spoiled(self) -> Sequence[TrialSpec]:
-        """On the first call, repetitions of the trials whose timing something spoiled, also under an earlier driver."""
+    def _disturbed(self) -> Sequence[TrialSpec]:
+        """On the first call, repetitions of disturbed timings, also of those under an earlier driver."""
         if self._checked:
             return ()
         self._checked = True
         ends = self._history.ends()
         idle = self._planned.not_run_again(ends)
         ran = [trial for trial in self._planned.trials if trial.trial_id not in idle]
-        spoiled = once_more(ran, ends, self._history.repeated(), share=self._request.selection.rerun_invalid)
-        if spoiled:
-            self._session.found_spoiled(spoiled)
-        return spoiled
+        disturbed = once_more(ran, ends, self._history.repeated(), share=self._request.selection.rerun_invalid)
+        if disturbed:
+            self._session.found_disturbed(disturbed)
+        return disturbed
 
 
 def _never_skipped(trial: TrialSpec) -> Outcome:
@@ -152,7 +152,7 @@ def _never_skipped(trial: TrialSpec) -> Outcome:
 def once_more(
     ran: Sequence[TrialSpec], ends: Mapping[str, TrialRecord], repeated: Collection[str], *, share: float
 ) -> list[TrialSpec]:
-    """Repetitions of trials whose timing something spoiled, with the node to themselves: of at most `share` of all.
+    """Repetitions of trials whose timing was disturbed, with the node to themselves: of at most `share` of all.
 
     At least one may be repeated, however few there are, unless `share` is 0; those that were `repeated` before count,
     and are not repeated again. The number of a trial's attempt does not matter: one that was retried, continued or
@@ -161,12 +161,12 @@ def once_more(
     """
     most = max(1, int(share * len(ran))) if share > 0 else 0
     faults = {key: found.fault for key, found in judged(list(ends.values())).items()}
-    spoiled = [each for each in ran if faults.get(each.trial_id) is Fault.DISTURBED or _keeps_a_timing(each, ends)]
+    disturbed = [each for each in ran if faults.get(each.trial_id) is Fault.DISTURBED or _keeps_a_timing(each, ends)]
     left = most - sum(trial.trial_id in repeated for trial in ran)
-    again = [trial for trial in spoiled if trial.trial_id not in repeated]
+    again = [trial for trial in disturbed if trial.trial_id not in repeated]
     return list(map(repetition_of, again[: max(0, left)]))
 
 
 def _keeps_a_timing(trial: TrialSpec, ends: Mapping[str, TrialRecord]) -> bool:
-    """Whether its last attempt's own timing was spoiled, so that its row has an earlier one."""
-    return trial.trial_id in ends and bool(ends[trial.trial_id].spoiled)
+    """Whether its last attempt's own timing was disturbed, so that its row has an earlier one."""
+    return trial.trial_id in ends and bool(ends[trial.trial_id].disturbed)

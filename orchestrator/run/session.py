@@ -35,7 +35,7 @@ from orchestrator.store.layout import KEPT, Layout
 from orchestrator.store.record import Cause, Outcome, TrialRecord, timing_of
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import HASHED, digests, hide_in_logs
-from orchestrator.telemetry.timing_gate import spoiled_beside, why_not
+from orchestrator.telemetry.timing_gate import disturbed_beside, why_not
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -338,8 +338,8 @@ class Session:
             self._end(trial, end)
         self._display.skipped(new)
 
-    def found_spoiled(self, trials: Sequence[TrialSpec]) -> None:
-        """Something spoiled timings, and these trials repeat them, alone."""
+    def found_disturbed(self, trials: Sequence[TrialSpec]) -> None:
+        """Something disturbed timings, and these trials repeat them, alone."""
         self._display.once_more(trials)
 
     def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> ConfigError:
@@ -367,13 +367,13 @@ class Session:
         row = self._rows[trial.probes]
         timed = {
             **{"trial_id": trial.trial_id, "times": trial.probes, "repeats": trial.repeats, "wall_s": outcome.wall_s},
-            **{"status": outcome.status.value, "note": outcome.note, "spoiled": ""},
+            **{"status": outcome.status.value, "note": outcome.note, "disturbed": ""},
             **{"gpus": trial.gpus, "gpus_held": trial.gpus_held, "timing": trial.timing},
             **{"metrics": dict(outcome.metrics), "provenance": dict(outcome.provenance)},
         }
         if outcome.status is Status.OK:
             timed |= timing_of(timed)
-            timed["spoiled"] = why_not(timed, row, self._rows.values())
+            timed["disturbed"] = why_not(timed, row, self._rows.values())
         again = self._attempts.failed(trial, outcome) is not None
         self._write(Kind.TIMED, self._secrets.value(timed | {"again": again}))
         if again:
@@ -388,7 +388,7 @@ class Session:
         attempt = self._attempts.number(trial)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)
         if earlier := self._rows.get(trial.trial_id):
-            record = replace(record, spoiled=spoiled_beside(record, earlier, self._rows.values()))
+            record = replace(record, disturbed=disturbed_beside(record, earlier, self._rows.values()))
         folder = self._layout.trial(trial.trial_id)
         self._write(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
         drop(folder)

@@ -165,7 +165,7 @@ class Reading:
         if record.kind == Kind.SWEEP:
             self.rerun = record.value.get("rerun", "none")
             self._free_what_may_run_again()
-        elif record.kind == Kind.SPOILED:
+        elif record.kind == Kind.DISTURBED:
             for trial_id in record.value["trial_ids"]:
                 self.trials[trial_id].status = None
         elif record.kind == Kind.TIMED:
@@ -240,12 +240,12 @@ class Verdict:
     """Worth knowing, but no violations."""
 
 
-def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int:
+def show(request: Request, fingerprint: Mapping[str, Any], trials_on: TrialsOn) -> int:
     """Check and print the findings; returns 1 if there are violations, else 0. Raises ConfigError without results."""
     layout = Layout(request.results_dir)
     if not layout.journal.exists():
         raise ConfigError([f"there are no results in {layout.root}"])
-    verdict = verify(request, layout, _planned(request, trials_on), asked)
+    verdict = verify(request, layout, _planned(request, trials_on), fingerprint)
     for line in verdict.violations:
         print(line, file=sys.stderr)
     for line in verdict.remarks:
@@ -254,11 +254,11 @@ def show(request: Request, asked: Mapping[str, Any], trials_on: TrialsOn) -> int
     return 1 if verdict.violations else 0
 
 
-def verify(request: Request, layout: Layout, planned: Sequence[str], asked: Mapping[str, Any]) -> Verdict:
+def verify(request: Request, layout: Layout, planned: Sequence[str], fingerprint: Mapping[str, Any]) -> Verdict:
     """Check the results in `layout`; `planned` has the ids of the sweep's trials, if known."""
     found = replay(layout.journal)
     reading = read(found.records)
-    same = latest(found.records) in (None, asked)
+    same = latest(found.records) in (None, fingerprint)
     ends = ends_under(found.records, latest(found.records) or {})
     owner = owner_alive(layout)
     violations = list(reading.violations)

@@ -172,7 +172,7 @@ class Occupancy:
     """What is free on each node.
 
     A node is in one timing mode at a time: an `exclusive` gang is alone on its nodes, `device` gangs share a node
-    but no device, and `shared` gangs share devices, so that gangs without valid timings cannot spoil others' timings.
+    but no device, and `shared` gangs share devices, so that gangs without valid timings cannot disturb others' timings.
     A gang that fits on one node never spans several, even if it has to wait: that would be a different
     measurement. One that fits on no single node takes the emptiest nodes.
     """

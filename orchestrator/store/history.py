@@ -1,6 +1,6 @@
 """Continuing a sweep: which config it had before, and whether it still has the same.
 
-Each driver that takes up the sweep writes a `sweep` record with the config outside `sweep.axes`: what is `asked`.
+Each driver that takes up the sweep writes a `sweep` record with the config outside `sweep.axes`: its `fingerprint`.
 
 How long trials occupied their devices in all attempts, not only in the one that is their row.
 
@@ -96,15 +96,15 @@ def _held(end: Mapping[str, Any]) -> float:
 
 
 def latest(records: Iterable[Record]) -> Mapping[str, Any] | None:
-    """What the last driver was asked; None in a new journal."""
-    asked = [record.value["asked"] for record in records if record.kind == Kind.SWEEP]
-    return asked[-1] if asked else None
+    """The fingerprint of the last request; None in a new journal."""
+    found = [record.value["fingerprint"] for record in records if record.kind == Kind.SWEEP]
+    return found[-1] if found else None
 
 
-def changed(records: Iterable[Record], asked: Mapping[str, Any]) -> list[str]:
-    """The differences from what the last driver was asked; none in a new journal."""
+def changed(records: Iterable[Record], fingerprint: Mapping[str, Any]) -> list[str]:
+    """The differences from the fingerprint of the last request; none in a new journal."""
     before = latest(records)
-    return difference(before, asked) if before is not None else []
+    return difference(before, fingerprint) if before is not None else []
 
 
 def has_answers(ends: Iterable[TrialRecord]) -> bool:
@@ -118,26 +118,26 @@ def has_answers(ends: Iterable[TrialRecord]) -> bool:
 _NO_ANSWER = (Status.FAILED, Status.INFEASIBLE, Status.SKIPPED)
 
 
-def probes_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """The last probe of each speed (`durations.speed`) that was run while the same was asked."""
+def probes_under(records: Iterable[Record], fingerprint: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """The last probe of each speed (`durations.speed`) that was run under this fingerprint."""
     found: dict[str, Mapping[str, Any]] = {}
     same = False
     for record in records:
         if record.kind == Kind.SWEEP:
-            same = record.value["asked"] == asked
+            same = record.value["fingerprint"] == fingerprint
         elif same and record.kind == Kind.PROBED:
             found[record.value["speed"]] = record.value
     return found
 
 
-def ends_under(records: Iterable[Record], asked: Mapping[str, Any]) -> dict[str, TrialRecord]:
-    """How each trial that was run while the same was asked ended. Widened axes ask the same."""
+def ends_under(records: Iterable[Record], fingerprint: Mapping[str, Any]) -> dict[str, TrialRecord]:
+    """How each trial that was run under this fingerprint ended. Wider axes do not change it."""
     records = list(records)
     kept: list[Record] = []
     same = False
     for record in records:
         if record.kind == Kind.SWEEP:
-            same = record.value["asked"] == asked
+            same = record.value["fingerprint"] == fingerprint
         if same or record.kind == Kind.SWEEP:
             kept.append(record)
     return with_earlier(terminal(kept), records)
@@ -286,8 +286,8 @@ class Results:
     ends: Mapping[str, TrialRecord]
     driver: Mapping[str, Any]
     """The last driver's provenance; {} if no record has it."""
-    asked: Mapping[str, Any]
-    """What the last driver was asked; {} if no record has it."""
+    fingerprint: Mapping[str, Any]
+    """The fingerprint of the last request; {} if no record has it."""
     set_aside: frozenset[str]
     """Trials in the middle of a further attempt, as of `Layout.set_aside`."""
     findings: Sequence[Finding]
@@ -298,15 +298,15 @@ class Results:
 def read_results(layout: Layout) -> Results:
     """The ends under the latest config, by trial id. Changes nothing on disk."""
     found = sound_records(layout.journal)
-    asked = sound_asked(found.records)
-    ends, odd = sound_ends(found.records, asked)
+    fingerprint = sound_fingerprint(found.records)
+    ends, odd = sound_ends(found.records, fingerprint)
     drivers = [_get(record.value, "driver") for record in found.records if record.kind == Kind.SWEEP]
     sound = [driver for driver in drivers if isinstance(driver, Mapping)]
     findings = [*found.findings, *odd, *strangers(layout, _known_trials(found.records))]
     return Results(
         ends=with_earlier(ends, found.records),
         driver=sound[-1] if sound else {},
-        asked=asked,
+        fingerprint=fingerprint,
         set_aside=frozenset(key for key, counts in further_attempts(found.records).items() if not counts),
         findings=findings,
         unfinished=_is_unfinished(found.records),
@@ -342,14 +342,16 @@ def sound_records(journal: Path) -> Sound:
     return Sound(records=records, findings=findings)
 
 
-def sound_asked(records: Iterable[Record]) -> Mapping[str, Any]:
-    """What the last driver was asked; {} if no record has it."""
-    asked = [_asked(record) for record in records if record.kind == Kind.SWEEP]
-    return asked[-1] if asked else {}
+def sound_fingerprint(records: Iterable[Record]) -> Mapping[str, Any]:
+    """The fingerprint of the last request; {} if no record has it."""
+    found = [_fingerprint(record) for record in records if record.kind == Kind.SWEEP]
+    return found[-1] if found else {}
 
 
-def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dict[str, TrialRecord], list[Finding]]:
-    """How each trial that was run while this was asked ended, and findings on records of another form.
+def sound_ends(
+    records: Iterable[Record], fingerprint: Mapping[str, Any]
+) -> tuple[dict[str, TrialRecord], list[Finding]]:
+    """How each trial that was run under this fingerprint ended, and findings on records of another form.
 
     Records before the first `sweep` record count, too: an early version wrote no such record.
     """
@@ -359,7 +361,7 @@ def sound_ends(records: Iterable[Record], asked: Mapping[str, Any]) -> tuple[dic
     same = True
     for record in effective_records(records):
         if record.kind == Kind.SWEEP:
-            same = _asked(record) == asked
+            same = _fingerprint(record) == fingerprint
         elif record.kind == Kind.FINISHED:
             end, trouble = sound_record(record.value)
             if trouble:
@@ -391,9 +393,9 @@ def _of_records(trouble: str, trials: Sequence[str]) -> Finding:
     return Finding(where=JOURNAL, what=f"{where}: {trouble}")
 
 
-def _asked(record: Record) -> Mapping[str, Any]:
-    asked = _get(record.value, "asked")
-    return asked if isinstance(asked, Mapping) else {}
+def _fingerprint(record: Record) -> Mapping[str, Any]:
+    found = _get(record.value, "fingerprint")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _get(value: Any, key: str) -> Any:

@@ -8,8 +8,8 @@ without the checksum field: the bytes `{"kind":…,"value":…}`. It detects a c
 Which end of a trial is valid ("stands") if a journal has several, and which timing.
 
 It is the last one, but a trial with a result keeps it if it was asked for again and left out, because of a budget or
-lack of room. A repetition gives a row another timing, unless something spoiled that, too. And where something spoiled
-the timing of a rerun, the row keeps the earlier one, if that was valid. The row says all of this.
+lack of room. A repetition gives a row another timing, unless that is disturbed, too. If the timing of a rerun
+is disturbed, the row keeps the earlier one, if that was valid. The row says all of this.
 
 In journals of earlier versions a repetition was a further attempt: a trial that was ok stays so, however that ended.
 """
@@ -53,14 +53,14 @@ class Kind(StrEnum):
     FINISHED = "finished"
     """A `TrialRecord`, plus `files`: the SHA-256 of the trial's files, by name."""
     TIMED = "timed"
-    """`{trial_id, times, repeats, status, note, spoiled, again, wall_s, gpus, gpus_held, timing, metrics, provenance}`:
-    a repetition ended, which timed the trial `times` again; `spoiled` tells why that timing does not count, either,
-    `again` whether another follows, because this one failed, as with a lost node."""
+    """`{trial_id, times, repeats, status, note, disturbed, again, wall_s, gpus, gpus_held, timing, metrics,
+    provenance}`: a repetition ended, which timed the trial `times` again; `disturbed` says why that timing does
+    not count, either, `again` whether another follows, because this one failed, as with a lost node."""
     PROBED = "probed"
     """`{trial_id, probes, speed, size, gpus, status, note, wall_s, samples_per_s, epoch_s, reserved_memory_gb,
     device_memory_gb}`: a short trial ended."""
-    SPOILED = "spoiled"
-    """`{trial_ids}`, of earlier versions: these trials, whose timing something spoiled, ran once more as a whole."""
+    DISTURBED = "disturbed"
+    """`{trial_ids}`, of earlier versions: these trials, whose timing something disturbed, ran once more as a whole."""
     ENDED = "ended"
     """`{missing}`: the tables were written, and this many planned trials have no end."""
 
@@ -151,7 +151,7 @@ class EffectiveRecords:
         value = record.value if isinstance(record.value, Mapping) else {}
         if record.kind == Kind.SWEEP:  # a new driver, and a new request
             self._once_more = set()
-        elif record.kind == Kind.SPOILED and isinstance(value.get("trial_ids"), list):
+        elif record.kind == Kind.DISTURBED and isinstance(value.get("trial_ids"), list):
             ok = {key for key, result in self._results.items() if _is_ok(result)}
             self._once_more |= {str(each) for each in value["trial_ids"]} & ok
         elif record.kind == Kind.TIMED and _is_ok(self._results.get(str(value.get("times")), {})):
@@ -170,8 +170,8 @@ class EffectiveRecords:
         if value.get("status") not in _RESULTS:
             self._results.pop(trial_id, None)
             return value
-        self._trained[trial_id] = {**value, "spoiled": ""}
-        keeps = before and _is_ok(before) and _is_ok(value) and value.get("spoiled")
+        self._trained[trial_id] = {**value, "disturbed": ""}
+        keeps = before and _is_ok(before) and _is_ok(value) and value.get("disturbed")
         self._results[trial_id] = with_timing(value, before) if before and keeps else self._trained[trial_id]
         return _noted(self._results[trial_id]) if keeps else value
 
@@ -179,11 +179,11 @@ class EffectiveRecords:
         row = self._results[trial_id]
         if not _is_ok(value):
             return _noted(row, f"a repetition of its timing ended as {_end_of(value)}")
-        if value.get("spoiled"):
-            return _noted(row, f"timed again, in vain: {value['spoiled']}")
+        if value.get("disturbed"):
+            return _noted(row, f"timed again, in vain: {value['disturbed']}")
         row = self._results[trial_id] = with_timing(self._trained[trial_id], value)
-        spoiled = ", ".join(not_repeated(row, value))
-        return _noted(row, "timed again, alone" + (f", except {spoiled}" if spoiled else ""))
+        disturbed = ", ".join(not_repeated(row, value))
+        return _noted(row, "timed again, alone" + (f", except {disturbed}" if disturbed else ""))
 
 
 def effective_records(records: Iterable[Record]) -> Iterator[Record]:
@@ -240,8 +240,10 @@ def _end_of(value: Mapping[str, Any]) -> str:
 
 def _noted(row: Mapping[str, Any], *more: str) -> Mapping[str, Any]:
     """The row with notes on where its timing is from, and on what did not replace it."""
-    spoiled = f"the timing is an earlier attempt's: this one's was spoiled ({row['spoiled']})" if row["spoiled"] else ""
-    return {**row, "note": "; ".join(filter(None, (str(row.get("note") or ""), spoiled, *more)))}
+    disturbed = (
+        f"the timing is an earlier attempt's: this one's was disturbed ({row['disturbed']})" if row["disturbed"] else ""
+    )
+    return {**row, "note": "; ".join(filter(None, (str(row.get("note") or ""), disturbed, *more)))}
 
 
 class JournalError(OSError):

@@ -108,7 +108,7 @@ def not_timed(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
 
 
 def not_repeated(row: Mapping[str, Any], timed: Mapping[str, Any]) -> list[str]:
-    """The row's times and energies that are still of its training, whose timing was spoiled."""
+    """The row's times and energies that are still of its training, whose timing was disturbed."""
     return [name for name in _TRAINED if name in _metrics(row) and not _is_timing(name, timed)]
 
 
@@ -128,7 +128,7 @@ def _metrics(row: Mapping[str, Any]) -> Mapping[str, Any]:
     return metrics if isinstance(metrics, Mapping) else {}
 
 
-_FROM_OTHER_RECORDS = ("earlier_s", "untold_attempts")
+_FROM_OTHER_RECORDS = ("earlier_s", "unknown_attempts")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -164,8 +164,8 @@ class TrialRecord:
     """GPUs that it occupied; 0 in journals of versions that did not record them."""
     skipped_by: str = ""
     """The rule of the sweep that skipped the trial."""
-    spoiled: str = ""
-    """What spoiled the timing of its last attempt, where an earlier one is valid and stays."""
+    disturbed: str = ""
+    """What disturbed the timing of its last attempt, where an earlier one is valid and stays."""
     earlier_s: float = 0.0
     """Seconds of the attempts before the last, computed from other records; not written to the journal."""
     unknown_attempts: int = 0

@@ -88,7 +88,7 @@ def _accuracy(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
-UNTOLD = 10.0
+UNBOUNDED = 10.0
 """A bound larger than this multiple of the best cell only shows that two seeds differ, and is not reported."""
 
 
@@ -128,7 +128,7 @@ def at_most_behind(found: Recommendation) -> str:
         return ""
     chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
     best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
-    if found.behind > UNTOLD:
+    if found.behind > UNBOUNDED:
         return f"There are too few seeds to tell how far its {found.measure} may be above that of {best}."
     if found.behind < 0.0005:
         return f"{chance} no more than that of {best}."
@@ -160,7 +160,7 @@ def recommendation_json(found: Recommendation, sweep: str) -> str:
         "provisional": found.provisional,
         "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
         "margin": {"val_accuracy": found.margin, "tie": TIE},
-        "behind_best": {"at_most": found.behind if found.behind <= UNTOLD else None, "probability": LOSS_QUANTILE},
+        "behind_best": {"at_most": found.behind if found.behind <= UNBOUNDED else None, "probability": LOSS_QUANTILE},
         "warnings": _warnings(found, chosen),
         "reasons": found.reasons,
         "not_considered": found.left_out,

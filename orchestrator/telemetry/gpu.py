@@ -24,7 +24,7 @@ THROTTLING = {
     0x80: "power brake",
     0x04: POWER_CAP,
 }
-"""NVML's clock-event reasons that are reported (nvml.h, nvmlClocksEventReasons); all but the power cap spoil a timing.
+"""NVML's clock-event reasons that are reported (nvml.h, nvmlClocksEventReasons). All but the power cap disturb timings.
 
 Not reported: idle devices, and clocks set by the user.
 """

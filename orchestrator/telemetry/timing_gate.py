@@ -63,8 +63,8 @@ def disturbed(records: Sequence[TrialRecord]) -> dict[str, list[str]]:
     }
 
 
-def spoiled_beside(record: TrialRecord, earlier: TrialRecord, others: Iterable[TrialRecord]) -> str:
-    """What spoiled this timing of a trial that has an earlier one which is valid and comparable; empty: nothing."""
+def disturbed_beside(record: TrialRecord, earlier: TrialRecord, others: Iterable[TrialRecord]) -> str:
+    """What disturbed this timing of a trial that has an earlier one which is valid and comparable; empty: nothing."""
     if record.status is not Status.OK or not comparable(record.provenance, earlier.provenance):
         return ""
     rest = [each for each in others if each.trial_id != record.trial_id]

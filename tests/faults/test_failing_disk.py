@@ -75,7 +75,7 @@ def run(configured: ConfiguredSweep, folder: Path) -> tuple[int, str]:
     """Exit status and message, as the command line has them."""
     request = replace(configured.request, results_dir=folder)
     try:
-        return driver.run(request, configured.asked(), configured.trials_on, Console(file=io.StringIO())), ""
+        return driver.run(request, configured.fingerprint(), configured.trials_on, Console(file=io.StringIO())), ""
     except OSError as error:
         assert files.is_at_fault(error, folder), error
         return 1, files.advice(error, folder)
@@ -98,7 +98,7 @@ def violations(configured: ConfiguredSweep, folder: Path, *, tables: bool = True
     request, layout = replace(configured.request, results_dir=folder), Layout(folder)
     if tables:
         planned = [trial.trial_id for trial in configured.trials_on(())]
-        return list(verify(request, layout, planned, configured.asked()).violations)
+        return list(verify(request, layout, planned, configured.fingerprint()).violations)
     records = replay(layout.journal).records
     return [*verify_journal.read(records).violations, *verify_files.of_ended_trials(layout, records)]
 

@@ -115,7 +115,7 @@ class Schedules(RuleBasedStateMachine):
     def _start(self) -> None:
         self.journal = Journal.open(self.layout.journal)
         ended = self.journal.terminal()
-        self.journal.append(Kind.SWEEP, {"asked": {}, "rerun": "none"})
+        self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
         interrupt: Any = Interrupt()
         display: Any = Nobody()
         self.session = Session(self.layout, self.journal, display, interrupt, retries=self.retries)

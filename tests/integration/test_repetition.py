@@ -1,4 +1,4 @@
-"""A timing that something spoiled is repeated without training the whole trial again, also by the next driver."""
+"""A timing that something disturbed is repeated without training the whole trial again, also by the next driver."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ ASKED = (
 KEPT = ("accuracy", "val_accuracy", "loss", "epochs", "steps", "wall_s", "attempt")
 
 
-def spoil(journal: Path) -> None:
+def disturb(journal: Path) -> None:
     """The journal as if others had used the machine."""
     records = []
     for record in map(decode, journal.read_bytes().splitlines()):
@@ -31,7 +31,7 @@ def spoil(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("dies", "target"), [("", "null"), ("trial.started:1", "null"), ("journal.written:2", "null"), ("", "0.5")]
 )
-def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
+def test_a_disturbed_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
     tmp_path: Path, dies: str, target: str
 ) -> None:
     folder = tmp_path / "results/batch_scaling"
@@ -50,7 +50,7 @@ def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
         return [line["value"] for line in lines if line["kind"] == "timed"]
 
     assert orchestrate("rerun_invalid=0") == 0
-    spoil(journal)
+    disturb(journal)
     before = row()
     curve = (folder / f"trials/{before['trial_id']}/metrics.jsonl").read_bytes()
     if dies:
@@ -61,11 +61,11 @@ def test_a_spoiled_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
     [repetition] = timed()
     after = row()
     assert {name: after[name] for name in KEPT} == {name: before[name] for name in KEPT}
-    whole = target != "null" and not repetition["spoiled"]
+    whole = target != "null" and not repetition["disturbed"]
     assert [after[name] != before[name] for name in ("first_epoch_s", "train_s")] == [whole, whole]
     assert (folder / f"trials/{before['trial_id']}/metrics.jsonl").read_bytes() == curve
     assert repetition["metrics"]["window_s"] >= 2 and "accuracy" not in repetition["metrics"]
-    if repetition["spoiled"]:  # this machine may be busy, too
+    if repetition["disturbed"]:  # this machine may be busy, too
         assert not after["timing_valid"] and str(after["note"]).startswith("timed again, in vain: ")
     else:
         note = "timed again, alone" + ("" if whole else ", except first_epoch_s, train_s")

@@ -137,7 +137,7 @@ def markdown(found: dict) -> str:
             f"Coverage of the 95% intervals ({n['interval coverage']} simulations,"
             f" {by_chance(0.95, n['interval coverage'])})",
             "Student's t below 10 seeds, the expanded percentile bootstrap from there on. Drift over the order of"
-            " running spoils what is not paired by seed, hence interleaved repeats and paired comparisons.",
+            " running disturbs what is not paired by seed, hence interleaved repeats and paired comparisons.",
             found["interval coverage"],
         ),
         *section(

@@ -95,7 +95,7 @@ def test_shrunken_variances_cover_too(seeds, generator):
     assert 0.92 <= yardstick.shrunken_coverage(CLEAN, seeds, 25, generator) <= 0.98
 
 
-def test_unreached_targets_do_not_spoil_the_median(generator):
+def test_unreached_targets_do_not_disturb_the_median(generator):
     found = yardstick.median_coverage(0.2, 5, 60, generator)
     assert found["coverage"] >= 0.9 and found["has an interval"] > 0.9
 

@@ -28,8 +28,8 @@ def conv2d() -> list[str]:
     def untested(size: int, channels: int, timed: str = "compute") -> float:
         return ms(**{"trainable.filter_size": size, "trainable.channels": channels, "trainable.timed": timed})
 
-    spoiled = 3  # the seed beside whose timing other guests of the host took 18% of the cores' time
-    first, again = (calls(column, E4_FOUR).drop(spoiled) for column in ("first_epoch_s", "epoch_s"))
+    disturbed = 3  # the seed beside whose timing other guests of the host took 18% of the cores' time
+    first, again = (calls(column, E4_FOUR).drop(disturbed) for column in ("first_epoch_s", "epoch_s"))
     return [
         f"The first call takes {mean(first):.0f} ms (on V100 it took 14,898), SciPy {mean(by_scipy(E4_FOUR)):.0f}"
         f" (the post: 222): {told(ratio(first, by_scipy(E4_FOUR)))}",

@@ -19,7 +19,7 @@ from trainables.supervised import settings as supervised_check
 
 
 def sweep(what):
-    return Record(kind=Kind.SWEEP, value={"asked": {"code": what}})
+    return Record(kind=Kind.SWEEP, value={"fingerprint": {"code": what}})
 
 
 def trial(name, seed, **axes):
@@ -41,7 +41,7 @@ def ends(records):
 def test_of_each_cell_the_last_that_has_it_is_taken_whole():
     found = merged([OLD, NEW])
     assert ends(found) == ["a0", "a1", "c0", "d0"]
-    assert [record.value for record in found if record.kind == Kind.SWEEP] == [{"asked": {"code": "newer"}}]
+    assert [record.value for record in found if record.kind == Kind.SWEEP] == [{"fingerprint": {"code": "newer"}}]
     assert sum(record.kind == Kind.STARTED for record in found) == 4
     assert ends(merged([NEW, OLD])) == ["d0", "a0", "a1", "b0"]
     assert merged([[*OLD, ENDED], NEW])[-1].kind == Kind.FINISHED and merged([OLD, [*NEW, ENDED]])[-1] == ENDED
@@ -113,7 +113,7 @@ def learnt(trial):
 
 def write_made_up(results, question, trials):
     """A folder of results in which they ended so."""
-    records = [Record(kind=Kind.SWEEP, value={"asked": question})]
+    records = [Record(kind=Kind.SWEEP, value={"fingerprint": question})]
     for trial in trials:
         accuracy, losses = learnt(trial)
         metrics = {"accuracy": accuracy, "loss": losses[-1], "epochs": 50.0, "samples_per_s": 1000.0 + trial.seed}
@@ -133,7 +133,7 @@ def test_loss_curves_on_one_gpu_settle_what_one_gpu_can(tmp_path, monkeypatch):
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
         question = ConfiguredSweep(Composition(rewritten(list(CURVES))))
         trials = question.trials_on([Node(name="server", cpus=64, gpus=4)])
-        write_made_up(tmp_path / "brought", question.asked(), trials)
+        write_made_up(tmp_path / "brought", question.fingerprint(), trials)
     assert len(trials) == 15
     gathered([tmp_path / "brought"], tmp_path / "data_parallel_curves")
     reported("data_parallel", "full", tmp_path / "data_parallel_curves")

@@ -149,7 +149,10 @@ def test_every_command_of_the_readme_and_of_the_gpu_session_is_a_sweep(arguments
 
 
 def test_full_is_the_scale_that_is_not_named():
-    assert question("published/batch_vs_tpu").asked() == question("published/batch_vs_tpu", "scale=full").asked()
+    assert (
+        question("published/batch_vs_tpu").fingerprint()
+        == question("published/batch_vs_tpu", "scale=full").fingerprint()
+    )
 
 
 @pytest.mark.parametrize(

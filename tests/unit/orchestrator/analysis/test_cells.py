@@ -330,7 +330,7 @@ def test_without_any_ok_trial_nothing_is_compared(record_of: RecordOf) -> None:
     assert list(summary["note"]) == ["boom", "boom"]
 
 
-def test_a_spoiled_timing_is_left_out_where_other_seeds_have_a_valid_one(record_of: RecordOf) -> None:
+def test_a_disturbed_timing_is_left_out_where_other_seeds_have_a_valid_one(record_of: RecordOf) -> None:
     """Seeds at 100, 120 and, beside somebody else's work, 10 samples/s; their accuracies count all the same."""
     one = [record_of(1, seed, metrics=measured(rate, 0.9)) for seed, rate in enumerate((50, 60, 55))]
     two = [
@@ -361,7 +361,7 @@ def test_null_on_an_axis_is_told_as_it_is_written(record_of: RecordOf) -> None:
         assert "| null " in text and "nan" not in text
 
 
-def test_a_target_that_a_spoiled_seed_reached_is_reached(record_of: RecordOf) -> None:
+def test_a_target_that_a_disturbed_seed_reached_is_reached(record_of: RecordOf) -> None:
     records = [
         record_of(1, 0, metrics=measured(100, 0.9, time_to_target_s=4.0)),
         record_of(1, 1, metrics=measured(50, 0.9, time_to_target_s=8.0, foreign_cpu=0.4)),
@@ -374,8 +374,8 @@ def test_a_baseline_that_was_disturbed_is_told_where_the_cells_own_timing_is_val
     busy = {"foreign_cpu": 0.3}
     base = [record_of(1, s, metrics=measured(100, 0.9) | busy) for s in range(2)]
     quiet = [record_of(2, s, metrics=measured(200, 0.9)) for s in range(2)]
-    spoiled = [record_of(4, s, metrics=measured(400, 0.9) | busy) for s in range(2)]
-    notes = list(collect([*base, *quiet, *spoiled], scaling="weak")[1]["note"])
+    disturbed = [record_of(4, s, metrics=measured(400, 0.9) | busy) for s in range(2)]
+    notes = list(collect([*base, *quiet, *disturbed], scaling="weak")[1]["note"])
     reason = "others took 30% of the cores' time"
     assert notes == [reason, "the baseline's timing is not valid", reason]
 

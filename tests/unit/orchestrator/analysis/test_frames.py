@@ -23,9 +23,9 @@ def test_the_last_end_of_each_trial_under_the_last_config_is_compared_as_the_req
         record_of(2, 0, metrics={"samples_per_s": 150.0}),
     ]
     with Journal.open(layout.journal) as journal:
-        journal.append(Kind.SWEEP, {"asked": {"config": {"budget": {"epochs": 1}}}})
+        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": {"epochs": 1}}}})
         journal.append(Kind.FINISHED, record_of(4, 0, metrics={"samples_per_s": 900.0}).to_json())
-        journal.append(Kind.SWEEP, {"asked": {"config": {"budget": {"epochs": 2}}}})  # what counts
+        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": {"epochs": 2}}}})  # what counts
         for end in ends:
             journal.append(Kind.FINISHED, end.to_json())
     trials, cells = frames(layout, request(scaling="weak", baseline={}))

@@ -17,7 +17,7 @@ def write_results(folder: Path, record_of: RecordOf, factor: float = 1.0, code: 
     layout = Layout(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
-        journal.append(Kind.SWEEP, {"asked": {"source": {"mine:train": code}}, "driver": {}})
+        journal.append(Kind.SWEEP, {"fingerprint": {"source": {"mine:train": code}}, "driver": {}})
         for gpus in (1, 2, 4):
             for seed in range(3):
                 speed = factor * 100 * gpus / (1 + 0.1 * (gpus - 1)) * (1 + seed / 100)

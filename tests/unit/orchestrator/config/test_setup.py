@@ -1,7 +1,7 @@
 import pytest
 
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.setup import asked, setup, with_gpus
+from orchestrator.config.setup import fingerprint, setup, with_gpus
 from orchestrator.schedule.cluster import Node
 from sweeps.identity import digest
 from tests.unit.orchestrator.requests import shipped_config
@@ -98,7 +98,7 @@ def test_paths_and_what_does_not_train_are_no_part_of_the_identity():
 
 def test_code_of_the_users_own_identifies_wherever_the_config_names_it():
     given = config(model={"name": "trainables.models.classifiers:small_cnn"}, data={"name": "digits"})
-    assert set(asked(given, Versions())["source"]) == {
+    assert set(fingerprint(given, Versions())["source"]) == {
         "trainables.noop:train",
         "trainables.models.classifiers:small_cnn",
     }
@@ -107,10 +107,10 @@ def test_code_of_the_users_own_identifies_wherever_the_config_names_it():
 def test_numbers_as_keys_are_what_the_journal_makes_of_them():
     given = config()
     given["trainable"]["weights"] = {0: 1.0}
-    assert asked(given, Versions())["config"]["trainable"]["weights"] == {"0": 1.0}
+    assert fingerprint(given, Versions())["config"]["trainable"]["weights"] == {"0": 1.0}
 
 
 def identified(given):
-    found = asked(given, Versions())
-    assert setup(given, [LAPTOP], Versions()).identity == {"asked": digest(found), "device": "cpu"}
+    found = fingerprint(given, Versions())
+    assert setup(given, [LAPTOP], Versions()).identity == {"fingerprint": digest(found), "device": "cpu"}
     return found

@@ -54,13 +54,13 @@ def test_what_seems_better_may_train_worse_where_only_test_accuracies_are_known(
     ("rate", "val_accuracy", "chosen"),
     [(101.0, 0.9, "2-32-none"), (103.0, 0.9, None), (400.0, 0.88, "2-32-none"), (400.0, 0.892, None)],
 )
-def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
+def test_a_disturbed_cell_seems_better_beyond_a_tie_and_within_the_margin(
     record_of: RecordOf, rate: float, val_accuracy: float, chosen: str | None
 ) -> None:
     slow = [record_of(1, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
     slow += [record_of(2, s, metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
-    spoiled = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
-    found = decided([*slow, *spoiled])
+    disturbed = [record_of(4, s, metrics=measured(rate, val_accuracy + s / 1000) | SHORT) for s in range(3)]
+    found = decided([*slow, *disturbed])
     assert found.cell_id == chosen and found.lead.startswith(
         "Use 2 GPUs" if chosen else "No recommendation yet: the best cell seems to be 4 GPUs"
     )
@@ -79,7 +79,7 @@ def test_a_spoiled_cell_seems_better_beyond_a_tie_and_within_the_margin(
         ),
     ],
 )
-def test_the_remedy_is_one_against_what_spoiled_the_timing(
+def test_the_remedy_is_one_against_what_disturbed_the_timing(
     record_of: RecordOf, fields: dict[str, Any], remedy: str
 ) -> None:
     valid = [record_of(1, s, metrics=measured(100, 0.9)) for s in range(3)]
@@ -185,10 +185,10 @@ def test_of_cells_that_are_one_training_the_plainest_stands_for_all(record_of: R
 
 
 def test_a_valid_timing_stands_for_the_same_training_without_one(record_of: RecordOf) -> None:
-    spoiled = [record_of(1, s, metrics=measured(400, 0.9 + s / 1000) | SHORT) for s in range(3)]
+    disturbed = [record_of(1, s, metrics=measured(400, 0.9 + s / 1000) | SHORT) for s in range(3)]
     valid = [record_of(1, s, lr_rule="linear", metrics=measured(100, 0.9 + s / 1000) | LONG) for s in range(3)]
     valid += [record_of(2, s, metrics=measured(50, 0.9 + s / 1000) | LONG) for s in range(3)]
-    found = decided([*spoiled, *valid])
+    found = decided([*disturbed, *valid])
     assert (found.cell_id, found.baseline_cell_id) == ("1-32-linear", "1-32-linear")
 
 

@@ -169,12 +169,12 @@ def test_a_seed_that_cannot_bring_its_cell_within_the_margin_is_not_worth_being_
     assert prospects(records).bound(BASE, 3) is None
 
 
-def test_a_spoiled_timing_keeps_no_cell_from_further_seeds(ended):
+def test_a_disturbed_timing_keeps_no_cell_from_further_seeds(ended):
     """It is measured once more at the end: with a sound one of the baseline alone that would be the answer."""
     records = [ended(8, "none", seed, 0.98) for seed in (1, 2, 3)]
-    spoiled = ended(32, "none", 1, 0.98)
-    spoiled = replace(spoiled, metrics={**spoiled.metrics, "foreign_cpu": 0.9})
-    found = prospects([*records, spoiled])
+    disturbed = ended(32, "none", 1, 0.98)
+    disturbed = replace(disturbed, metrics={**disturbed.metrics, "foreign_cpu": 0.9})
+    found = prospects([*records, disturbed])
     assert found.chosen == CELLS[32, "none"] and found.open == {CELLS[32, "none"]}
 
 

@@ -124,7 +124,7 @@ def results(folder: Path, made: list[TrialRecord], driver: dict = DRIVER) -> Lay
     layout = Layout(folder)
     layout.create()
     with Journal.open(layout.journal) as journal:
-        journal.append(Kind.SWEEP, {"asked": {}, "driver": driver})
+        journal.append(Kind.SWEEP, {"fingerprint": {}, "driver": driver})
         for record in made:
             journal.append(Kind.STARTED, {"trial_id": record.trial_id, "attempt": 1})
             layout.trial(record.trial_id).mkdir(exist_ok=True)

@@ -134,12 +134,12 @@ def test_counts_stay_counts_where_some_trials_do_not_tell_them():
 def test_the_page_marks_timings_that_are_not_valid_and_compares_no_baseline_with_itself():
     table = cell_table(collect(demo.records(), scaling="weak")[1])
     rows = [{column.title: cell.text for column, cell in zip(table.columns, row, strict=True)} for row in table.rows]
-    spoiled = {True: [], False: []}
+    disturbed = {True: [], False: []}
     for row in rows:
-        spoiled[row["timing"] == "not valid"].append(row)
-    assert len(spoiled[True]) == 3  # windows of 1.1 s
-    assert all(row[each].endswith(" †") for row in spoiled[True] for each in ("samples/s", "speed-up", "epoch [s]"))
-    assert not any("†" in text for row in spoiled[False] for text in row.values())
+        disturbed[row["timing"] == "not valid"].append(row)
+    assert len(disturbed[True]) == 3  # windows of 1.1 s
+    assert all(row[each].endswith(" †") for row in disturbed[True] for each in ("samples/s", "speed-up", "epoch [s]"))
+    assert not any("†" in text for row in disturbed[False] for text in row.values())
     baselines = [row for row in rows if row["speed-up"] == "1× (baseline)"]
     assert len(baselines) == 9 and all(row["efficiency"] == "" for row in baselines)
 

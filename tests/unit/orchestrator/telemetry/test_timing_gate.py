@@ -6,7 +6,7 @@ import pytest
 
 from orchestrator.run.rounds import once_more
 from orchestrator.store.record import TrialRecord
-from orchestrator.telemetry.timing_gate import Fault, disturbed, judged, spoiled_beside, why_not
+from orchestrator.telemetry.timing_gate import Fault, disturbed, disturbed_beside, judged, why_not
 from sweeps.status import Status
 from tests.contract.trials import trial
 
@@ -89,9 +89,9 @@ def test_shared_timings_are_invalid_and_not_disturbed(record_of: RecordOf) -> No
     assert disturbed([record])[record.trial_id] == []
 
 
-def ends(record_of: RecordOf, count: int, spoiled: int, **fields: Any) -> dict[str, TrialRecord]:
+def ends(record_of: RecordOf, count: int, busy: int, **fields: Any) -> dict[str, TrialRecord]:
     records = [
-        record_of(1, n, metrics=QUIET | {"foreign_cpu": 0.4 if n < spoiled else 0}, trial_id=f"t{n}", **fields)
+        record_of(1, n, metrics=QUIET | {"foreign_cpu": 0.4 if n < busy else 0}, trial_id=f"t{n}", **fields)
         for n in range(count)
     ]
     return {record.trial_id: record for record in records}
@@ -129,7 +129,7 @@ def test_what_was_repeated_before_counts_and_is_not_repeated_again(record_of: Re
 
 
 def test_a_row_that_keeps_an_earlier_timing_is_worth_a_repetition(record_of: RecordOf) -> None:
-    row = record_of(1, 0, metrics=QUIET, spoiled="others took all of it")
+    row = record_of(1, 0, metrics=QUIET, disturbed="others took all of it")
     assert len(once_more([trial("t0", "quick")], {"t0": row}, (), share=1)) == 1
 
 
@@ -157,13 +157,13 @@ HERE = {"device_model": "H200", "torch": "2.6", "host": "a"}
         (0.4, 0.0, HERE | {"device_model": "H100"}, ""),
     ],
 )
-def test_a_valid_timing_of_the_same_hardware_and_software_is_worth_more_than_a_spoiled_one(
+def test_a_valid_timing_of_the_same_hardware_and_software_is_worth_more_than_a_disturbed_one(
     record_of: RecordOf, now: float, before: float, where: dict[str, str], what: str
 ) -> None:
-    spoiled = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
+    now_ended = record_of(1, 0, metrics=QUIET | {"foreign_cpu": now}, provenance=where)
     earlier = record_of(1, 0, metrics=QUIET | {"foreign_cpu": before}, provenance=HERE)
-    assert spoiled_beside(spoiled, earlier, [earlier]) == what
-    assert spoiled_beside(dataclasses.replace(spoiled, status=Status.OOM), earlier, [earlier]) == ""
+    assert disturbed_beside(now_ended, earlier, [earlier]) == what
+    assert disturbed_beside(dataclasses.replace(now_ended, status=Status.OOM), earlier, [earlier]) == ""
 
 
 def test_a_repetition_counts_if_its_timing_is_valid_and_comparable(record_of: RecordOf) -> None:
