@@ -23,8 +23,8 @@ from typing import Any
 import psutil
 
 from benchmarks.figures import machine, tell
+from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
-from orchestrator.backends.ray.cluster import ClusterSpec
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Outcome

@@ -30,9 +30,8 @@ from ray.cluster_utils import Cluster  # noqa: E402
 
 from benchmarks.figures import machine, tell  # noqa: E402
 from benchmarks.warmth import cold_starts  # noqa: E402
-from orchestrator.backends.backend import RunSettings  # noqa: E402
+from orchestrator.backends.backend import ClusterSpec, RunSettings  # noqa: E402
 from orchestrator.backends.ray.backend import RayBackend  # noqa: E402
-from orchestrator.backends.ray.cluster import ClusterSpec  # noqa: E402
 from orchestrator.schedule.queue import TrialQueue  # noqa: E402
 from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402

@@ -24,8 +24,8 @@ from typing import Any
 from ray import tune
 
 from benchmarks.figures import machine, tell
+from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
-from orchestrator.backends.ray.cluster import ClusterSpec
 from orchestrator.store.record import Outcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec

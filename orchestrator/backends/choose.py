@@ -6,8 +6,7 @@ import os
 import socket
 import sys
 
-from orchestrator.backends.backend import BEHIND, Backend, EarlyStopping, Limits, RunSettings
-from orchestrator.backends.ray.cluster import ClusterSpec
+from orchestrator.backends.backend import BEHIND, Backend, ClusterSpec, EarlyStopping, Limits, RunSettings
 from orchestrator.backends.ray.token import require_token, show_token_if_any, token_file
 from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node

@@ -286,8 +286,6 @@ def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialS
     """
     if not readings:
         return outcome
-    pass  # DROPPED  # imports numpy, which --help and mode=plan do not need
-
     complete = len(readings) == trial.gang.ranks
     seen = figures(readings, outcome.metrics, alone=_alone(trial)) if complete else {}
     failures = [f"telemetry: {each.failure}" for each in readings if each.failure][:1]

@@ -15,10 +15,9 @@ import pytest
 import ray
 from ray.tune import Callback
 
-from orchestrator.backends.backend import Backend, EarlyStopping, Limits, RunSettings
+from orchestrator.backends.backend import Backend, ClusterSpec, EarlyStopping, Limits, RunSettings
 from orchestrator.backends.inprocess import InProcessBackend
 from orchestrator.backends.ray.backend import RayBackend
-from orchestrator.backends.ray.cluster import ClusterSpec
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.schedule.cluster import why_infeasible
 from sweeps.status import Status

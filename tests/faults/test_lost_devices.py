@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
-from orchestrator.backends.ray.cluster import ClusterSpec
 from orchestrator.store.record import Cause
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec

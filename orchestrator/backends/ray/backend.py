@@ -17,18 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from ray import tune
-from ray.air._internal import usage
 from ray.tune import Stopper
 from ray.tune.experiment import Trial
 from ray.tune.schedulers import FIFOScheduler
 
-from orchestrator.backends.backend import GuardedListener, RunSettings
+from orchestrator.backends.backend import ClusterSpec, GuardedListener, RunSettings
 from orchestrator.backends.gpu_quarantine import Quarantine
 from orchestrator.backends.ray.autoscaler import Demand
-from orchestrator.backends.ray.cluster import Cluster, ClusterSpec, environment, handler_kept, patched
+from orchestrator.backends.ray.cluster import Cluster, environment, handler_kept
 from orchestrator.backends.ray.early_stop import EarlyStop
 from orchestrator.backends.ray.head import HeadWatch
-from orchestrator.backends.ray.tune import Attempt, GangController, GangTrainable, QueueSearch, Relay, Starting
+from orchestrator.backends.ray.private_tune import gangs_in_tune
+from orchestrator.backends.ray.tune import Attempt, GangTrainable, QueueSearch, Relay, Starting
 from orchestrator.backends.ray.tune_extensions import Extensions
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
@@ -200,9 +200,7 @@ def _plain_tune(*, verbose: bool) -> Iterator[None]:
     with (
         environment(_TUNE),
         _quiet(not verbose),
-        # For its usage statistics Tune imports Comet, MLflow and W&B if they are installed, which takes seconds.
-        patched(usage, "tag_callbacks", lambda callbacks: False),
-        patched(tune.tune, "TuneController", GangController),
+        gangs_in_tune(),
     ):
         yield
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import signal
 import sys
@@ -20,47 +19,21 @@ import tempfile
 import threading
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
-from functools import partial
-from inspect import signature
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import psutil
 import ray
-from ray._private import parameter, ray_logging
-from ray._private import utils as ray_utils
-from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
-from ray.job_config import JobConfig
 
-from orchestrator.backends.backend import NotStartedError
-from orchestrator.backends.ray.head import check_head, leaving
+from orchestrator.backends.backend import ClusterSpec, NotStartedError
+from orchestrator.backends.ray import private
+from orchestrator.backends.ray.head import check_head
 from orchestrator.backends.ray.token import keep_token_private, token_file
 from orchestrator.config.fingerprint import is_installed, python_files
 from orchestrator.schedule.cluster import Node
 
 NODE_ID = "ray.io/node-id"
 """Ray's label that identifies a node, even if a host has several."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ClusterSpec:
-    """Which cluster to use, and which of its nodes."""
-
-    address: str | None = None
-    """None: RAY_ADDRESS if it is set, else a cluster started on this machine and stopped at the end."""
-    dashboard: bool = True
-    """Whether a cluster started here has a dashboard."""
-    cpus: int | None = None
-    """Resources of a cluster started here; None: as many as Ray finds."""
-    gpus: int | None = None
-    labels: Mapping[str, str] = field(default_factory=dict)
-    """Only nodes with all of these are used."""
-    asks: bool = False
-    """Whether to ask its autoscaler for nodes that trials wait for."""
-    verbose: bool = False
-    """Whether Ray and Tune print their messages."""
 
 
 CODE = Path(__file__).parents[3]
@@ -98,17 +71,6 @@ def environment(variables: Mapping[str, str]) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-
-
-@contextmanager
-def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
-    """Replace an attribute of a module, for what Ray has no setting for."""
-    theirs = getattr(module, name)
-    setattr(module, name, value)
-    try:
-        yield
-    finally:
-        setattr(module, name, theirs)
 
 
 @contextmanager
@@ -150,18 +112,16 @@ class Cluster:
     def __init__(self, spec: ClusterSpec) -> None:
         self._labels, verbose = spec.labels, spec.verbose
         logging.getLogger("ray").setLevel(logging.INFO if verbose else logging.ERROR)
-        if not verbose:  # Ray reports every process that dies, whatever log_to_driver is
-            ray_logging.stdout_deduplicator.skip_re = re.compile("")
+        if not verbose:
+            private.hide_worker_deaths()
         shared: dict[str, Any] = {
             "log_to_driver": verbose,
             "logging_level": logging.INFO if verbose else logging.ERROR,
         }
-        _read_authentication_again()
+        private.reload_authentication()
         before = set(psutil.Process().children())
         address = spec.address or os.environ.get("RAY_ADDRESS")
-        # While it connects, for seconds, Ray would exit at SIGTERM and leave its processes behind.
-        left_to_us = patched(ray_utils, "set_sigterm_handler", lambda handler: None)
-        with handler_kept(signal.SIGTERM), left_to_us:
+        with handler_kept(signal.SIGTERM), private.sigterm_unhandled():
             if address:
                 context = _connect(address, shared)
             else:
@@ -173,7 +133,7 @@ class Cluster:
 
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that are alive, are not about to be removed and have the requested labels, with all resources."""
-        under_notice = leaving()
+        under_notice = private.draining_nodes()
         return tuple(
             Node(
                 name=node["NodeManagerHostname"],
@@ -196,12 +156,6 @@ class Cluster:
         _kill(alive)
 
 
-def _read_authentication_again() -> None:
-    """Make Ray read again whether there is a token: the program may have imported Ray before the token was set."""
-    Config.initialize("")
-    AuthenticationTokenLoader.instance().reset_cache()
-
-
 def _connect(address: str, options: Mapping[str, Any]) -> Any:
     check_head(address)
     with tempfile.TemporaryDirectory() as staged:
@@ -211,13 +165,13 @@ def _connect(address: str, options: Mapping[str, Any]) -> Any:
 
 def _start(options: Mapping[str, Any]) -> Any:
     keep_token_private(token_file())
-    imports = JobConfig(_py_driver_sys_path=[*_own_folders(), str(CODE)])
+    imports = private.job_importing_from([*_own_folders(), str(CODE)])
     before = set(psutil.Process().children())
     for _ in range(STARTS):
         try:
             with (
                 environment(_LOCAL),
-                _fewer_processes(log_monitor=bool(options.get("log_to_driver"))),
+                private.fewer_processes(log_monitor=bool(options.get("log_to_driver"))),
                 deaf_children(signal.SIGHUP),  # a terminal that closes tells them, too; Ray sees to Ctrl-C by itself
             ):
                 return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
@@ -231,21 +185,6 @@ def _start(options: Mapping[str, Any]) -> Any:
     raise NotStartedError(
         f"Ray could not be started here: {message} (if the machine is busy, try again later)"
     ) from failure
-
-
-@contextmanager
-def _fewer_processes(*, log_monitor: bool) -> Iterator[None]:
-    """Make Ray start without processes that no sweep needs and that would compute next to timed trials.
-
-    These are the autoscaler's monitor and the log monitor, a quarter of the CPU time of a start. The dashboard agent
-    takes any free port: if its default port is taken, by another Ray on this machine, it would retry for seconds.
-    `ray start` has options for all this, `ray.init` has no arguments.
-    """
-    made = parameter.RayParams
-    wanted = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
-    known = {name: value for name, value in wanted.items() if name in signature(made).parameters}
-    with patched(parameter, "RayParams", partial(made, **known)):
-        yield
 
 
 def _own_folders() -> list[str]:

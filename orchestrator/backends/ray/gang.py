@@ -39,7 +39,6 @@ from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.store.record import Cause, Outcome
 from orchestrator.store.secrets import Secrets
-from orchestrator.telemetry.figures import with_telemetry
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers, run_of
 from sweeps.status import Status
@@ -466,6 +465,8 @@ class Supervisor:
         return rows
 
     def _finish(self) -> Outcome:
+        from orchestrator.telemetry.figures import with_telemetry  # pyarrow would delay the start of the gang
+
         wall_s = time.monotonic() - self._started
         complete = len(self._ends) == len(self._ranks)
         if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):

@@ -14,10 +14,9 @@ import time
 from collections.abc import Collection
 
 import ray
-from ray._private.services import canonicalize_bootstrap_address
-from ray._private.state import state
-from ray.exceptions import RayError
 
+from orchestrator.backends.ray import private
+from orchestrator.backends.ray.private import Answer
 from orchestrator.exit import leave, to_stderr
 
 ANSWER_S = 30.0
@@ -31,27 +30,16 @@ PATIENCE_S = 30.0
 
 
 def check_head(address: str) -> None:
-    """Raise ConnectionError, in one line, if no head answers. One that wants a token, or another one, has answered."""
-    found = canonicalize_bootstrap_address(address)  # of `auto`: the cluster that was started here last
-    if found is None:  # `auto` found none, which Ray says by itself
+    """Raise ConnectionError, in one line, if no head answers; one that demands another token has answered."""
+    found = private.found_address(address)
+    if found is None:  # `auto` found no cluster, which Ray reports itself
         return
-    try:  # nothing of it is Ray's public interface
-        import grpc
-        from ray._private.grpc_utils import init_grpc_channel
-        from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
-        from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
-    except ImportError:  # another version of Ray, which then connects without having been asked
-        return
-    where = f"{found}, which auto stands for" if address == "auto" else address
-    with init_grpc_channel(found) as channel:
-        try:
-            NodeInfoGcsServiceStub(channel).GetClusterId(GetClusterIdRequest(), timeout=ANSWER_S)
-        except grpc.RpcError as error:
-            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
-                told = f"what answers at {where} is not the head of a cluster of Ray {ray.__version__}"
-                raise ConnectionError(told) from error
-            if error.code() in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DEADLINE_EXCEEDED):
-                raise ConnectionError(f"no Ray cluster answers at {where}") from error
+    place = f"{found}, which auto stands for" if address == "auto" else address
+    answer = private.answer_at(found, ANSWER_S)
+    if answer is Answer.OTHER:
+        raise ConnectionError(f"what answers at {place} is not the head of a cluster of Ray {ray.__version__}")
+    if answer is Answer.NONE:
+        raise ConnectionError(f"no Ray cluster answers at {place}")
 
 
 class HeadWatch:
@@ -97,14 +85,6 @@ class HeadWatch:
         )
 
 
-def leaving() -> frozenset[str]:
-    """The ids of the nodes about to be removed; they accept no new work, and their processes end with them."""
-    try:
-        return frozenset(state.get_draining_nodes())
-    except RayError:  # the head is too busy, or gone: that is reported elsewhere
-        return frozenset()
-
-
 class DrainNotice:
     """Asks which nodes are under notice, at most once every LOOK_EVERY_S."""
 
@@ -116,4 +96,4 @@ class DrainNotice:
         if time.monotonic() < self._ask_at:
             return frozenset()
         self._ask_at = time.monotonic() + LOOK_EVERY_S
-        return leaving() & frozenset(nodes)
+        return private.draining_nodes() & frozenset(nodes)

@@ -81,7 +81,7 @@ def test_another_server_of_the_same_protocol_is_told_too() -> None:
 
 
 def test_a_cluster_that_auto_finds_and_that_has_ended_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(head, "canonicalize_bootstrap_address", lambda address: "127.0.0.1:1")
+    monkeypatch.setattr(head.private, "found_address", lambda address: "127.0.0.1:1")
     with pytest.raises(ConnectionError, match="^no Ray cluster answers at 127.0.0.1:1, which auto stands for$"):
         check_head("auto")
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray import cluster
-from orchestrator.backends.ray.cluster import ClusterSpec
 
 NO_SUCH_NODE = """
 from orchestrator.backends.ray import cluster
@@ -25,7 +25,7 @@ import psutil
 import ray
 from ray._private import services
 from orchestrator.backends.ray.cluster import Cluster
-from orchestrator.backends.ray.cluster import ClusterSpec
+from orchestrator.backends.backend import ClusterSpec
 
 found, asked = services.get_node, []
 

@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 from ray.tune.experiment import Trial
 
-from orchestrator.backends.ray import tune
-from orchestrator.backends.ray.tune import Bundles, KeptGangs, PolledPlacementGroups, QueueSearch, Starting, _broken
+from orchestrator.backends.ray import private_tune, tune
+from orchestrator.backends.ray.private_tune import KeptGangs, PolledPlacementGroups
+from orchestrator.backends.ray.tune import Bundles, QueueSearch, Starting, _broken
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Patience, TrialQueue
 from orchestrator.store.record import Cause, Outcome
@@ -43,14 +44,13 @@ class Request:
 def states(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """Of the groups; one that was removed has none."""
     known: dict[str, str] = {}
-    monkeypatch.setattr(tune, "placement_group_table", lambda group: {"state": known[group]})
-    monkeypatch.setattr(tune.ray, "util", SimpleNamespace(remove_placement_group=known.pop))
+    monkeypatch.setattr(private_tune, "placement_group_table", lambda group: {"state": known[group]})
+    monkeypatch.setattr(private_tune.ray, "util", SimpleNamespace(remove_placement_group=known.pop))
     return known
 
 
 @pytest.fixture
-def groups(monkeypatch: pytest.MonkeyPatch) -> PolledPlacementGroups:
-    monkeypatch.setattr(PolledPlacementGroups, "__del__", lambda self: None, raising=False)
+def groups() -> PolledPlacementGroups:
     return PolledPlacementGroups(update_interval_s=-1)
 
 

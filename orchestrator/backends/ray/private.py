@@ -1,0 +1,111 @@
+"""The private names of Ray's core that this project uses; no other module uses any.
+
+Checked with Ray 2.59.0 and 2.60.0; `test_private.py` inspects every name and fails if Ray changes one. Ray Tune's
+private names are in `private_tune`, because importing Tune would double the start-up time of a gang.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+from ray._private import parameter, ray_logging, services
+from ray._private import utils as ray_utils
+from ray._private.state import state
+from ray._raylet import AuthenticationTokenLoader, Config  # type: ignore[attr-defined]
+from ray.exceptions import RayError
+from ray.job_config import JobConfig
+
+
+@contextmanager
+def patched(module: ModuleType, name: str, value: Any) -> Iterator[None]:
+    """Replace an attribute of a module temporarily, where Ray has no setting."""
+    original = getattr(module, name)
+    setattr(module, name, value)
+    try:
+        yield
+    finally:
+        setattr(module, name, original)
+
+
+def hide_worker_deaths() -> None:
+    """Suppress Ray's messages on processes that died, which it prints whatever `log_to_driver` is."""
+    ray_logging.stdout_deduplicator.skip_re = re.compile("")
+
+
+def reload_authentication() -> None:
+    """Make Ray look for the token again: the program may have imported Ray before the token was set."""
+    Config.initialize("")
+    AuthenticationTokenLoader.instance().reset_cache()
+
+
+@contextmanager
+def sigterm_unhandled() -> Iterator[None]:
+    """Keep Ray from handling SIGTERM: while it connects, it would exit and leave its processes behind."""
+    with patched(ray_utils, "set_sigterm_handler", lambda handler: None):
+        yield
+
+
+@contextmanager
+def fewer_processes(*, log_monitor: bool) -> Iterator[None]:
+    """Make `ray.init` start no process that a sweep does not need and that would compute next to timed trials.
+
+    These are the autoscaler's monitor and the log monitor, a quarter of the CPU time of a start. The dashboard agent
+    takes any free port: if another Ray on this machine has the default port, the agent would retry for seconds.
+    `ray start` has options for all this, `ray.init` has no arguments.
+    """
+    settings = {"no_monitor": True, "include_log_monitor": log_monitor, "dashboard_agent_listen_port": 0}
+    with patched(parameter, "RayParams", partial(parameter.RayParams, **settings)):
+        yield
+
+
+def job_importing_from(folders: Sequence[str]) -> JobConfig:
+    """Return a job config whose workers import from these folders, too."""
+    return JobConfig(_py_driver_sys_path=list(folders))
+
+
+def draining_nodes() -> frozenset[str]:
+    """Return the ids of the nodes that are about to be removed; empty if the head does not answer."""
+    try:
+        return frozenset(state.get_draining_nodes())
+    except RayError:
+        return frozenset()
+
+
+class Answer(Enum):
+    """What answers at an address."""
+
+    HEAD = "a cluster's head, even if it demands another token"
+    OTHER = "another server of the same protocol"
+    NONE = "nothing, or something that is no such server"
+
+
+def found_address(address: str) -> str | None:
+    """Return the address that `address` stands for: `auto` is the cluster last started here; None if there is none."""
+    found: str | None = services.canonicalize_bootstrap_address(address)
+    return found
+
+
+def answer_at(address: str, timeout_s: float) -> Answer:
+    """Ask for a cluster's id: `ray.init` itself would retry for a quarter of an hour."""
+    import grpc
+    from ray._private.grpc_utils import init_grpc_channel
+    from ray.core.generated.gcs_service_pb2 import GetClusterIdRequest
+    from ray.core.generated.gcs_service_pb2_grpc import NodeInfoGcsServiceStub
+
+    failures = {
+        grpc.StatusCode.UNIMPLEMENTED: Answer.OTHER,
+        grpc.StatusCode.UNAVAILABLE: Answer.NONE,
+        grpc.StatusCode.DEADLINE_EXCEEDED: Answer.NONE,
+    }
+    with init_grpc_channel(address) as channel:
+        try:
+            NodeInfoGcsServiceStub(channel).GetClusterId(GetClusterIdRequest(), timeout=timeout_s)
+        except grpc.RpcError as error:
+            return failures.get(error.code(), Answer.HEAD)
+    return Answer.HEAD

@@ -1,0 +1,225 @@
+"""The private names of Ray Tune that this project uses; no other module uses any.
+
+Tune's controller starts our gangs instead of Tune's trainables, which would take twice as long to start. Checked with
+Ray 2.59.0 and 2.60.0; `test_private.py` inspects every name and fails if Ray changes one.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import chain
+from typing import Any, Protocol
+
+import ray
+from ray import tune
+from ray.air._internal import usage
+from ray.air.execution import AcquiredResources, ResourceManager
+from ray.air.execution.resources.placement_group import PlacementGroupAcquiredResources
+from ray.tune import PlacementGroupFactory
+from ray.tune.execution.tune_controller import TuneController
+from ray.tune.experiment import Trial
+from ray.util import placement_group_table
+from ray.util.placement_group import PlacementGroup
+
+from orchestrator.backends.ray.gang import Supervisor
+from orchestrator.backends.ray.private import patched
+
+CONFIG_ATTRIBUTES = ("config", "_Trial__unresolved_config")
+"""Attributes in which a Tune trial holds its config."""
+
+ASK_QUEUE_EVERY_S = 0.2
+"""How often to ask the queue for a trial while nothing runs."""
+
+
+POLL_BUNDLES_S = 0.02
+"""How often to ask Ray whether a gang's bundles are reserved."""
+
+
+class Key(Protocol):
+    """The key of a kept gang: its bundles."""
+
+    def may_hold(self, other: Any) -> bool:
+        """Return whether this gang might occupy a node that the other one needs."""
+
+
+class KeptGangs:
+    """A cache of gangs whose trial has ended; it has the methods of Tune's `_ObjectCache`.
+
+    Tune's cache drops a gang at once if a gang of another shape is waiting to start. Starting takes seconds, in which
+    many gangs could be dropped and started again although the next trial has their shape. Here a gang is kept until
+    the queue has had one chance to give it another trial. It then ends only if another gang waits for one of its nodes.
+    """
+
+    def __init__(self, needed: Callable[[], bool] = lambda: True) -> None:
+        """`needed`: whether any trial could still use a kept gang; if not, its nodes are released."""
+        self._needed = needed
+        self._kept: dict[Any, list[Any]] = {}
+        self._wanted: Counter[Any] = Counter()
+        self._new: list[Any] = []
+
+    @property
+    def num_cached_objects(self) -> int:
+        """The number of kept gangs."""
+        return sum(map(len, self._kept.values()))
+
+    @property
+    def total_max_objects(self) -> int:
+        """The number of trials that wait for a gang."""
+        return sum(self._wanted.values())
+
+    def increase_max(self, key: Key, by: int = 1) -> None:
+        """More trials wait for such a gang."""
+        self._wanted[key] += by
+
+    def decrease_max(self, key: Key, by: int = 1) -> None:
+        """Fewer trials wait for such a gang."""
+        self._wanted[key] -= by
+
+    def has_cached_object(self, key: Key) -> bool:
+        """Return whether such a gang is kept."""
+        return bool(self._kept.get(key))
+
+    def cache_object(self, key: Key, obj: Any) -> bool:
+        """Keep the gang; always succeeds."""
+        self._kept.setdefault(key, []).append(obj)
+        self._new.append(obj)
+        return True
+
+    def pop_cached_object(self, key: Key) -> Any | None:
+        """Remove and return the gang that has been kept longest; None if there is none."""
+        return self._kept[key].pop(0) if self.has_cached_object(key) else None
+
+    def flush_cached_objects(self, force_all: bool = False) -> Iterator[Any]:
+        """Yield the gangs to end now; Tune calls this after every turn of the queue."""
+        new, self._new = self._new, []
+        unneeded = force_all or not self._needed()
+        waiting = [key for key, count in self._wanted.items() if count > 0]
+        for key, kept in self._kept.items():
+            if not unneeded and not any(key.may_hold(each) for each in waiting):
+                continue
+            wanted = 0 if unneeded else self._wanted[key]
+            old = [each for each in kept if force_all or not any(each is one for one in new)]
+            for each in old[: max(0, len(kept) - wanted)]:
+                kept.remove(each)
+                yield each
+
+
+class PolledPlacementGroups(ResourceManager):  # type: ignore[misc]
+    """Placement groups that are polled: Ray's own manager starts a process in each to learn that it is ready."""
+
+    def __init__(self, update_interval_s: float = 0.1) -> None:
+        self._interval_s, self._updated_s = update_interval_s, -math.inf
+        self._staged: dict[PlacementGroupFactory, set[PlacementGroup]] = defaultdict(set)
+        self._ready: dict[PlacementGroupFactory, set[PlacementGroup]] = defaultdict(set)
+        self._acquired: set[PlacementGroup] = set()
+
+    def request_resources(self, resource_request: PlacementGroupFactory) -> None:
+        """Have Ray reserve the bundles."""
+        self._staged[resource_request].add(resource_request.to_placement_group())
+
+    def cancel_resource_request(self, resource_request: PlacementGroupFactory) -> None:
+        """Remove one group, preferably one that still waits for its bundles."""
+        group = (self._staged[resource_request] or self._ready[resource_request]).pop()
+        ray.util.remove_placement_group(group)
+
+    def has_resources_ready(self, resource_request: PlacementGroupFactory) -> bool:
+        """Return whether a group has its bundles."""
+        if not self._ready[resource_request] and time.monotonic() > self._updated_s + self._interval_s:
+            self.update_state()
+        return bool(self._ready[resource_request])
+
+    def acquire_resources(self, resource_request: PlacementGroupFactory) -> AcquiredResources | None:
+        """Hand out a group that has its bundles."""
+        if not self.has_resources_ready(resource_request):
+            return None
+        group = self._ready[resource_request].pop()
+        self._acquired.add(group)
+        return PlacementGroupAcquiredResources(placement_group=group, resource_request=resource_request)
+
+    def free_resources(self, acquired_resource: PlacementGroupAcquiredResources) -> None:
+        """Remove a group that was handed out."""
+        self._acquired.remove(acquired_resource.placement_group)
+        ray.util.remove_placement_group(acquired_resource.placement_group)
+
+    def get_resource_futures(self) -> Sequence[Any]:
+        """Return no futures; pause briefly, because a caller that waits for nothing else would ask again at once."""
+        if any(self._staged.values()):
+            time.sleep(POLL_BUNDLES_S)
+        return []
+
+    def update_state(self) -> None:
+        """Find out which groups have their bundles."""
+        self._updated_s = time.monotonic()
+        for request, staged in self._staged.items():
+            for group in [each for each in staged if placement_group_table(each)["state"] == "CREATED"]:
+                staged.remove(group)
+                self._ready[request].add(group)
+
+    def clear(self) -> None:
+        """Remove all groups."""
+        if not ray.is_initialized():
+            return
+        for group in [*chain(*self._staged.values(), *self._ready.values()), *self._acquired]:
+            ray.util.remove_placement_group(group)
+        self.__init__(self._interval_s)  # type: ignore[misc]
+
+
+class GangController(TuneController):  # type: ignore[misc]
+    """Tune's controller; it starts and resets supervisors, which do not import Tune."""
+
+    def __init__(self, *args: Any, search_alg: Any, **kwargs: Any) -> None:
+        """Accept Tune's arguments; `search_alg` is a QueueSearch."""
+        super().__init__(*args, search_alg=search_alg, resource_manager_factory=PolledPlacementGroups, **kwargs)
+        self._supervisor = ray.remote(Supervisor)
+        self._actor_cache = KeptGangs(search_alg.gangs_needed)
+
+    def _schedule_trial_actor(self, trial: Trial) -> None:
+        """Give the trial a kept gang, or a new one as soon as Ray has reserved its bundles."""
+        trial.init_local_path()
+        if self._maybe_reuse_cached_actor(trial):
+            return
+        gang = self._actor_manager.add_actor(
+            cls=self._supervisor,
+            resource_request=trial.placement_group_factory,
+            kwargs={"config": trial.config},
+            on_start=self._actor_started,
+            on_stop=self._actor_stopped,
+            on_error=self._actor_failed,
+        )
+        self._trial_to_actor[trial], self._actor_to_trial[gang] = gang, trial
+
+    def _schedule_trial_reset(self, trial: Trial, new_config: Mapping[str, Any], new_experiment_tag: str) -> None:
+        trial.set_experiment_tag(new_experiment_tag)
+        self._resetting_trials.add(trial)
+        self._schedule_trial_task(
+            trial=trial,
+            method_name="reset",
+            args=(new_config,),
+            on_result=self._on_trial_reset,
+            on_error=self._trial_task_failure,
+        )
+
+    def _update_trial_queue(self, blocking: bool = False, timeout: int = 0) -> bool:
+        """Ask the queue once, without blocking.
+
+        If nothing runs, Tune would ask once a second for ten minutes and do nothing else: idle gangs would keep
+        nodes that nothing needs, and neither time limits nor callbacks would be served.
+        """
+        found = bool(super()._update_trial_queue())
+        if blocking and not found:
+            time.sleep(ASK_QUEUE_EVERY_S)
+        return found
+
+
+@contextmanager
+def gangs_in_tune() -> Iterator[None]:
+    """Make `tune.run` use GangController, and import no tracker for its usage statistics, which takes seconds."""
+    with (
+        patched(usage, "tag_callbacks", lambda callbacks: False),
+        patched(tune.tune, "TuneController", GangController),
+    ):
+        yield
