@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
 
 import pandas as pd
 
@@ -37,7 +36,7 @@ from orchestrator.tables.accuracy import only_validation, why_none
 from orchestrator.tables.speedup import one_process
 from orchestrator.text import figures
 from orchestrator.text.figures import one_line
-from orchestrator.text.rows import Row, axis, cell_label, in_order, varying
+from orchestrator.text.rows import Row, cell_label, in_order, varying
 
 _BAND = "Bands: 95% intervals over the seeds."
 _HOLLOW = "Hollow points: the timing is not valid; the table says why."
@@ -343,7 +342,7 @@ def memory(cells: pd.DataFrame) -> Plot:
     if (batches < 2).mean() > 0.5:
         bars = replace(plot, about=_WHOSE.format(against="of each cell"), x=Axis(label=label, lo=0))
         shortest_first = sorted(facets, key=lambda column: known[column].astype(str).str.len().max())
-        return _with_bars(bars, known, ["gpus", "device_batch_size", *shortest_first])
+        return _with_bars(bars, known, shortest_first)
     drawn = replace(
         plot,
         x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
@@ -353,28 +352,23 @@ def memory(cells: pd.DataFrame) -> Plot:
     return with_lines(drawn, largest, lines)
 
 
-def _with_bars(plot: Plot, known: pd.DataFrame, columns: list[str]) -> Plot:
-    """A bar for each row, named by what tells it from the others."""
-    rows = in_order(known, [*columns[2:], *columns[:2]])
-    differing = [column for column in columns if rows[column].astype(str).nunique() > 1] or ["gpus"]
+def _with_bars(plot: Plot, known: pd.DataFrame, facets: list[str]) -> Plot:
+    """Return the plot with a bar for each row, in the order of the facets, the GPUs and the batch."""
+    rows = in_order(known, [*facets, "gpus", "device_batch_size"])
+    differing = [column for column in facets if rows[column].astype(str).nunique() > 1]
     records = rows.to_dict("records")
-    names = [", ".join(f"{axis(column)}={_value(row[column])}" for column in differing) for row in records[:MOST_BARS]]
     more = len(records) > MOST_BARS
     return replace(
         plot,
         legend=(plot.x.label,),
         bars=[
-            Bar(label=one_line(each, BAR_LABEL), parts=(float(row["peak_memory_gb"]),))
-            for each, row in zip(names, records, strict=False)
+            Bar(label=one_line(cell_label(row, differing), BAR_LABEL), parts=(float(row["peak_memory_gb"]),))
+            for row in records[:MOST_BARS]
         ],
         remarks=[f"{MOST_BARS} of {len(records)} are drawn; the CSV file has all of them."] if more else [],
-        data=rows[[*columns, "peak_memory_gb", "n_ok"]].to_dict("records"),  # type: ignore[arg-type]
+        data=rows[["gpus", "device_batch_size", *facets, "peak_memory_gb", "n_ok"]].to_dict("records"),  # type: ignore[arg-type]
     )
 
 
-def _value(value: Any) -> str:
-    return "null" if pd.isna(value) else f"{value:g}" if isinstance(value, float) else str(value)
-
-
 def _tooltip(row: Row) -> str:
-    return f"gpus={row['gpus']:g}, device_batch_size={row['device_batch_size']}: {row['peak_memory_gb']:.3g} GB"
+    return f"{cell_label(row, [])}: {row['peak_memory_gb']:.3g} GB"

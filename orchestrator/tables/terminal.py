@@ -1,6 +1,6 @@
-"""Prints the results at the end of a sweep: the recommendation, then tables that fit the terminal's width.
+"""Prints the end of a sweep on a terminal: the recommendation, then the tables, then what needs attention.
 
-Rich omits colours if the output is not a terminal, or if NO_COLOR is set; no meaning depends on colour alone.
+Rich fits everything to the terminal's width, and omits colours if NO_COLOR is set. No meaning depends on colour alone.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from collections.abc import Sequence
 import pandas as pd
 from rich import box
 from rich.console import Console
-from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
@@ -27,48 +26,64 @@ from sweeps.status import Status
 MOST_ROWS = 60
 """The most rows of a table that are printed; the files have all."""
 
-MOST_FURTHER = 12
-"""The most rows of a table that the user did not ask for."""
+MOST_FURTHER = (12, 6)
+"""The most rows and columns of a further table that is printed; larger ones are only named."""
 
-_DISPENSABLE = ("epoch [s]", "global batch", "to target", "lost most to", "samples/s")
-"""Columns of the speed-up table in the order in which a narrow terminal omits them; summary.csv has all."""
+_SPEEDUP = ("cell", "samples/s", "speed-up", "efficiency", "lost most to", "to target")
+"""Columns of the speed-up table that are printed, as far as they have values; summary.csv has all."""
 
-_NUMBERS = ("device batch", "gpus", "global batch", "samples/s", "speed-up", "efficiency", "to target", "epoch [s]")
+_NUMBERS = ("samples/s", "speed-up", "efficiency", "to target")
 _MOST_NOTES = 10
 _SIGNS = (
-    "▼ worse, ▲ better than at the reference batch (the 95% interval of the difference excludes 0);"
-    " † the timing is not valid."
+    "▼ worse, ▲ better than at the reference batch (the 95% interval of the difference excludes 0)."
+    " † The timing is not valid."
 )
 
 
 def show(
     cells: pd.DataFrame, recommendation: Recommendation | None, console: Console, further: Sequence[TextTable] = ()
 ) -> None:
-    """Print the recommendation, claims, the speed-up and accuracy tables, others that fit, and what is not ok.
+    """Print the recommendation, claims, the speed-up and accuracy tables, further tables, failures and notes.
 
-    The recommendation's sentence is repeated at the end: by then its first occurrence has left most screens.
+    The recommendation's first sentence is repeated at the end, because its first occurrence has scrolled away by then.
     """
     if recommendation:
         _show_recommendation(recommendation, console)
     for table in further:
         if table.name == "claims":
-            _show_table(table.title, table.frame, ("expression", "about"), console, file="claims.md")
+            _show_table(table.title, table.frame.drop(columns=["expression", "about"], errors="ignore"), console)
     for line in head(cells, "")[2:]:
         console.print(line, markup=False, style="dim")
     speedup = speedup_frame(cells)
-    _show_table("Speed-up", speedup.drop(columns=["note", "status"], errors="ignore"), _DISPENSABLE, console)
+    speedup = speedup[[column for column in _SPEEDUP if column in speedup]]
+    if "samples/s" in speedup:  # without its interval, which is as wide as that of the speed-up
+        speedup["samples/s"] = speedup["samples/s"].str.replace(r" \[.*\]", "", regex=True)
+    _show_table("Speed-up", speedup, console)
     if absent := why_none(cells):
         console.print(absent, style="dim", markup=False)
     elif only_validation(cells):
-        _show_table("val_accuracy; none on a test set was reported", validation_frame(cells), (), console)
+        _show_table("Validation accuracy; no trial reported a test accuracy", validation_frame(cells), console)
     else:
-        _show_table("Accuracy on the test set", accuracy_frame(cells), (), console)
+        _show_table("Accuracy on the test set", accuracy_frame(cells), console)
     console.print(_SIGNS, style="dim")
     console.print()
     for table in further:
-        if table.name != "claims":
-            _show_further(table, console)
-    _show_notes(cells, console)
+        if table.name == "claims":
+            continue
+        if all(size <= most for size, most in zip(table.frame.shape, MOST_FURTHER, strict=True)):
+            _show_table(table.title, table.frame, console)
+        else:
+            rows = counted(len(table.frame), "row", "rows")
+            console.print(f"{table.title}: {rows} in tables/{table.name}.md\n", style="dim", markup=False)
+    differing = varying(cells)
+    noted = cells[(cells["status"] == Status.OK.value) & (cells["note"] != "")].to_dict("records")
+    notes = [f"{cell_label(row, differing)}: {row['note']}" for row in noted]
+    for title, lines, style in (("Not ok:", not_ok(cells, differing), "red"), ("Notes:", notes, "")):
+        if lines:
+            more = [f"{len(lines) - _MOST_NOTES} more in tables/summary.csv"] if len(lines) > _MOST_NOTES else []
+            console.print(title, style=f"bold {style}".strip())
+            console.print(_bullets([*lines[:_MOST_NOTES], *more], style))
+            console.print()
     if recommendation:
         console.print(Text(_plain(recommendation.lead), "bold"))
         console.print()
@@ -84,102 +99,49 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
         )
     )
     if counts := gpu_count_table(found):
-        console.print(_table(counts.title, counts.frame))
-    for title, lines in (("Why:", found.reasons), ("What would change it:", found.sensitivity)):
+        _show_table(counts.title, counts.frame, console)
+    seeds = [f"{more.name}: {counted(more.seeds, 'more seed', 'more seeds')}" for more in found.more_seeds]
+    for title, lines in (
+        ("Why:", found.reasons),
+        ("What would change it:", found.sensitivity),
+        ("Further seeds would make the choice more certain:", seeds),
+    ):
         if lines:
-            console.print(Text(title))
-        for line in lines:
-            console.print(_item("•", line))
-    if found.more_seeds:
-        console.print(_item("•", "Further seeds would make the choice more certain:"))
-    for more in found.more_seeds:
-        console.print(Text(_plain(f"    - {more.name}: {counted(more.seeds, 'more seed', 'more seeds')}")))
+            console.print(title)
+            console.print(_bullets(lines))
     for command in found.commands:
-        console.print(Text(_plain(f"    {command}")), soft_wrap=True)
+        console.print(Text(_plain(f"    {command}")), soft_wrap=True)  # one line, so that it can be copied
     console.print()
 
 
-def _show_further(table: TextTable, console: Console) -> None:
-    """Where there is room for it; else where it is, because what was asked for stands above it."""
-    if len(table.frame) <= MOST_FURTHER and _fits(_table(table.title, table.frame), console):
-        _show_table(table.title, table.frame, (), console, file=f"{table.name}.md")
-    else:
-        console.print(f"{table.title}: {len(table.frame)} rows in tables/{table.name}.md", style="dim", markup=False)
-        console.print()
-
-
-def _item(mark: str, text: str, style: str = "") -> Table:
-    """A list item whose further lines are indented to its first word."""
-    item = Table.grid(padding=(0, 1, 0, 0))
-    item.add_column(width=3, justify="right")
-    item.add_column(overflow="fold")
-    item.add_row(mark, Text(_plain(text), style=style))
-    return item
-
-
-def _show_table(
-    title: str, frame: pd.DataFrame, dispensable: Sequence[str], console: Console, *, file: str = "summary.csv"
-) -> None:
-    """The table with as many columns as fit; if it is still too wide, without the brackets of its intervals."""
-    left_out: list[str] = []
-    table = _table(title, frame)
-    for column in (each for each in dispensable if each in frame):
-        if _fits(table, console):
-            break
-        frame = frame.drop(columns=column)
-        left_out.append(column)
-        table = _table(title, frame)
-    console.print(table)
-    more = len(frame) - MOST_ROWS
-    notes = [f"{more} more rows" if more > 0 else "", ", ".join(left_out)]
-    if any(notes):
-        console.print(f"  Also in tables/{file}: {'; '.join(filter(None, notes))}.", style="dim", markup=False)
-    console.print()
-
-
-def _fits(table: Table, console: Console) -> bool:
-    return Measurement.get(console, console.options.update(width=10_000), table).maximum <= console.width
-
-
-def _table(title: str, frame: pd.DataFrame) -> Table:
+def _show_table(title: str, frame: pd.DataFrame, console: Console) -> None:
     table = Table(
         title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False, padding=(0, 1, 0, 0)
     )
-    for column in frame.columns:
-        is_number = column in _NUMBERS
-        table.add_column(
-            Text(_plain(str(column))), justify="right" if is_number else "left", overflow="fold", no_wrap=is_number
-        )
-    previous: list[str] = []
+    for column in map(str, frame.columns):
+        number = column in _NUMBERS
+        table.add_column(Text(_plain(column)), justify="right" if number else "left", overflow="fold", no_wrap=number)
     for row in frame.head(MOST_ROWS).itertuples(index=False, name=None):
-        cells = [_plain(str(value)) for value in row]
-        if previous and cells[0] != previous[0]:
-            table.add_section()
-        table.add_row(*(_cell(text) for text in cells))
-        previous = cells
-    return table
+        table.add_row(*(Text(_plain(str(value)), style=_style(str(value))) for value in row))
+    console.print(table)
+    if len(frame) > MOST_ROWS:
+        console.print(f"{len(frame) - MOST_ROWS} more rows in the folder tables\n", style="dim")
 
 
-def _cell(text: str) -> Text:
-    if "▼" in text or "†" in text:
-        return Text(text, style="yellow")
-    return Text(text, style="green" if "▲" in text else "")
+def _style(value: str) -> str:
+    return "yellow" if "▼" in value or "†" in value else "green" if "▲" in value else ""
+
+
+def _bullets(lines: Sequence[str], style: str = "") -> Table:
+    """Return a list whose wrapped lines are indented."""
+    bullets = Table.grid(padding=(0, 1, 0, 0))
+    bullets.add_column(width=3, justify="right")
+    bullets.add_column(overflow="fold")
+    for line in lines:
+        bullets.add_row("•", Text(_plain(line), style=style))
+    return bullets
 
 
 def _plain(text: str) -> str:
-    """The text without control sequences."""
+    """Return the text without control sequences."""
     return "".join(char if char.isprintable() else " " for char in text)
-
-
-def _show_notes(cells: pd.DataFrame, console: Console) -> None:
-    differing = varying(cells)
-    ok = cells[cells["status"] == Status.OK.value]
-    noted = [f"{cell_label(row, differing)}: {row['note']}" for row in ok[ok["note"] != ""].to_dict("records")]
-    for title, lines, style in (("Not ok:", not_ok(cells, differing), "red"), ("Notes:", noted, "")):
-        if lines:
-            console.print(title, style=f"bold {style}".strip())
-            for line in lines[:_MOST_NOTES]:
-                console.print(_item("-", line, style))
-            if len(lines) > _MOST_NOTES:
-                console.print(f"  … and {len(lines) - _MOST_NOTES} more in tables/summary.csv", style="dim")
-            console.print()

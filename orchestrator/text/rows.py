@@ -64,9 +64,10 @@ def in_order(cells: pd.DataFrame, columns: Sequence[str]) -> pd.DataFrame:
 def cell_label(row: Row, differing: Sequence[str] = ()) -> str:
     """Return a cell's one short label: `2×128 linear, model=mlp` for 2 GPUs, 128 per GPU and the linear rule.
 
-    `differing` are the further axes of the sweep (see `varying`).
+    `differing` are the further axes of the sweep (see `varying`). A row without `lr_rule` has no rule in its label.
     """
-    label = f"{row['gpus']:g}×{figures.fact(row['device_batch_size'])} {row['lr_rule']}"
+    rule = f" {row['lr_rule']}" if "lr_rule" in row else ""
+    label = f"{row['gpus']:g}×{figures.fact(row['device_batch_size'])}{rule}"
     return ", ".join([label, *([named(row, differing)] if differing else [])])
 
 

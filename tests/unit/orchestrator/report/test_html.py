@@ -221,7 +221,7 @@ def test_the_same_sweep_is_the_same_page() -> None:
         plot = speedup(cells)
         page = rendered(page_of(ReportData(trials=trials, cells=cells), [plot]))
         texts.append((page, plot_files(plot)))
-    assert texts[0] == texts[1] and "gpus=8" in texts[0][0]
+    assert texts[0] == texts[1] and "8×32" in texts[0][0]
 
 
 def test_a_plot_that_is_not_drawn_any_more_has_no_files(tmp_path: Path) -> None:

@@ -117,7 +117,7 @@ def test_memory_of_cells_of_one_batch_each_is_bars(cells: pd.DataFrame) -> None:
     one_each = cells[(cells.device_batch_size == 32) | ((cells.gpus == 1) & (cells.device_batch_size == 128))]
     plot = memory(one_each)
     assert not plot.panels and len(plot.bars) == len(plot.data) == 5
-    assert plot.bars[0].label == "gpus=1, device_batch_size=32"
+    assert plot.bars[0].label == "1×32"
     assert plot.bars[1].parts == pytest.approx((1.4 + 0.021 * 128,))
 
 

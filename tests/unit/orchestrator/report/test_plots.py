@@ -24,7 +24,7 @@ def test_a_bar_adds_up_to_an_ideal_speedup_and_names_the_remedy() -> None:
     assert plot.bars[0].parts[0] == pytest.approx(0.8)
     assert dict(zip(plot.legend, plot.bars[0].parts, strict=True))["exchanging gradients"] == pytest.approx(0.2)
     assert any("exchanging gradients" in remark for remark in plot.remarks)
-    assert "2×32".encode() in bars_svg(plot)
+    assert "2×32" in bars_svg(plot).decode()
 
 
 def test_without_the_parts_of_a_step_it_is_not_measured() -> None:
@@ -42,4 +42,4 @@ def test_captured_steps_are_drawn_as_far_as_they_are_known() -> None:
     drawn = dict(zip(plot.legend, plot.bars[0].parts, strict=True))
     assert (drawn["kept"], drawn["the rest"]) == (pytest.approx(0.8), pytest.approx(0.18))
     assert "Where steps are captured, the rest is everything but waiting for data." in plot.remarks
-    assert "2×32".encode() in bars_svg(plot)
+    assert "2×32" in bars_svg(plot).decode()

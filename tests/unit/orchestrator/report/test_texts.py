@@ -16,24 +16,24 @@ from sweeps.status import Status
 from tests.unit.orchestrator.report import demo
 
 LATEX = r"""% needs booktabs, longtable and amssymb
-\begin{longtable}{lllllll}
+\begin{longtable}{lllll}
 \caption{Speed-up: 100\% \$x\_y\$} \\
 \toprule
-device batch & LR rule & gpus & global batch & samples/s & speed-up & efficiency \\
+cell & global batch & samples/s & speed-up & efficiency \\
 \midrule
 \endfirsthead
 \toprule
-device batch & LR rule & gpus & global batch & samples/s & speed-up & efficiency \\
+cell & global batch & samples/s & speed-up & efficiency \\
 \midrule
 \endhead
 \midrule
-\multicolumn{7}{r}{Continued on next page} \\
+\multicolumn{5}{r}{Continued on next page} \\
 \midrule
 \endfoot
 \bottomrule
 \endlastfoot
-32 & a\&b\_\{ & 1 & 32 & 1,000 & 1$\times$ (baseline) &  \\
-32 & a\&b\_\{ & 2 & 64 & 1,900 & 1.90$\times$ & 95\% \\
+1$\times$32 a\&b\_\{ & 32 & 1,000 & 1$\times$ (baseline) &  \\
+2$\times$32 a\&b\_\{ & 64 & 1,900 & 1.90$\times$ & 95\% \\
 \end{longtable}
 """
 

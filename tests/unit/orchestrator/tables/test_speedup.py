@@ -1,0 +1,135 @@
+from collections.abc import Callable
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from orchestrator.analysis.trials import collect
+from orchestrator.store.record import TrialRecord
+from orchestrator.tables.speedup import one_process, speedup_frame, speedup_markdown
+from tests.unit.orchestrator.tables.markdown import table_rows
+
+RecordOf = Callable[..., TrialRecord]
+
+
+def test_speedups_have_intervals_baselines_and_daggers(records: list[TrialRecord]) -> None:
+    text = speedup_markdown(collect(records, scaling="weak", reference_batch_size=32)[1])
+    rows = {row["cell"]: row for row in table_rows(text)}
+    columns = ("global batch", "samples/s", "speed-up", "efficiency", "status")
+    # 2 gpus: log ratios ln 1.8 and ln 2, mean ln 1.897, half ln(2/1.8)/2 · t(.975, 1) = 0.669; e^±0.669 times 1.897.
+    assert {cell: tuple(row[column] for column in columns) for cell, row in rows.items()} == {
+        "1×32 none": ("32", "1,000 [1,000, 1,000]", "1× (baseline)", "", "ok"),
+        "2×32 none": ("64", "1,897 [972, 3,706]", "1.90× [0.97, 3.71]", "95%", "ok"),
+        "4×32 none": ("128", "3,000 [3,000, 3,000] †", "3.00× [3.00, 3.00] †", "75% †", "ok"),
+        "2×32 sqrt": ("64", "1,850", "", "", "oom, 1 of 2 ok"),
+        "8×32 sqrt": ("256", "", "", "", "infeasible"),
+    }
+    assert list(rows) == ["1×32 none", "2×32 none", "4×32 none", "2×32 sqrt", "8×32 sqrt"]
+    assert "2 \\| 3 &lt;GiB>" in rows["2×32 sqrt"]["note"]
+    for column in ("epoch_s", "time_to_target_s", "energy_j", "gpu_util", "power_w", "peak_memory_gb", "cost"):
+        assert f"{column} (" in text
+
+
+def test_document_names_devices_seeds_and_scaling(record_of: RecordOf) -> None:
+    records = [record_of(gpus, device="cpu", metrics={"samples_per_s": 100 * gpus}) for gpus in (1, 2)]
+    text = speedup_markdown(collect(records, scaling="strong", price_per_gpu_hour=2)[1])
+    assert "Device: cpu;" in text and "1 seed per cell" in text and "Strong scaling:" in text
+
+
+def test_largest_loss_has_its_remedy(record_of: RecordOf) -> None:
+    step = {"step_data_s": 0.0, "step_host_s": 0.0, "step_imbalance_s": 0.0, "step_compute_s": 0.032}
+    one = {**step, "step_s": 0.032, "step_communication_s": 0.0, "samples_per_s": 1000}
+    two = {**step, "step_s": 0.04, "step_communication_s": 0.008, "samples_per_s": 1600}
+    captured = {"step_s": 0.04, "step_data_s": 0.002, "samples_per_s": 3200}
+    cells = collect([record_of(g, metrics=m) for g, m in ((1, one), (2, two), (4, captured))], scaling="weak")[1]
+    assert speedup_frame(cells)["lost most to"].tolist() == ["", "exchanging gradients (20%)", "the rest (15%)"]
+    remedies = [line for line in speedup_markdown(cells).splitlines() if line.startswith("- ")]
+    assert "exchanging gradients" in remedies[0] and "trainable.cuda_graph=off" in remedies[1]
+
+
+def test_rows_follow_numbers_and_labels_name_varying_axes(record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, batch=batch, axes={"model.width": width}, metrics={"samples_per_s": 100})
+        for width in (64, 8)
+        for batch in (128, 32)
+        for gpus in (10, 2)
+    ]
+    assert speedup_frame(collect(records, scaling="weak")[1])["cell"].tolist() == [
+        f"{gpus}×{batch} none, model.width={width}" for width in (8, 64) for batch in (32, 128) for gpus in (2, 10)
+    ]
+
+
+def test_document_without_trials_is_short() -> None:
+    assert speedup_markdown(collect([], scaling="weak")[1]).startswith("# Speed-up\n\n")
+
+
+@pytest.mark.parametrize(("processes", "cells"), [(("7", "7"), 2), (("0", "1"), 0)])
+def test_cells_timed_by_one_process_are_counted(processes: tuple[str, str], cells: int, record_of: RecordOf) -> None:
+    records = [
+        record_of(gpus, seed, metrics={"samples_per_s": 100.0 * gpus}, provenance={"process": process})
+        for gpus in (1, 2)
+        for seed, process in enumerate(processes)
+    ]
+    told = one_process(collect(records, scaling="weak")[1])
+    assert [line.startswith(f"In {cells} cells ") for line in told] == [True] * bool(cells)
+
+
+@pytest.mark.parametrize(
+    ("waits_s", "other", "told"),
+    [
+        ((0.0009, 0.004), {}, "In 1 cell GPUs wait for their processes (40% "),
+        ((0.001, 0.004), {}, "In 2 cells GPUs wait for their processes (up to 40% "),
+        ((0.0009, 0.0), {}, ""),
+        ((0.004,), {"device": "cpu", "provenance": {"device_model": "Xeon"}}, ""),
+    ],
+)
+def test_launch_bound_steps_are_counted(
+    waits_s: tuple[float, ...], other: dict[str, Any], told: str, record_of: RecordOf
+) -> None:
+    measured = [{"samples_per_s": 100.0, "step_s": 0.01, "step_host_s": each} for each in waits_s]
+    records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
+    text = speedup_markdown(collect(records, scaling="weak")[1])
+    assert told in text and ("trainable.cuda_graph=on avoids" in text) == bool(told)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "same"),
+    [
+        ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0a"}, True),
+        ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0b"}, False),
+        ({"host": "a", "machine": "0a"}, {"host": "b", "machine": "0a"}, True),  # two containers of one machine
+        ({"host": "vm", "machine": "0a"}, {"host": "vm", "machine": "0a", "machines": "0a 0b"}, False),
+        ({"machine": "0b", "machines": "0b 0a"}, {"machine": "0a", "machines": "0a 0b"}, True),
+        ({"host": "a"}, {"host": "b"}, False),
+        ({"host": "vm"}, {"host": "vm", "machine": "0b"}, True),  # only one record has the machine's identity
+        ({}, {"host": "vm"}, None),
+    ],
+)
+def test_cells_on_other_machines_than_the_baseline_are_counted(
+    first: dict[str, str], second: dict[str, str], same: bool | None, record_of: RecordOf
+) -> None:
+    records = [
+        record_of(gpus, metrics={"samples_per_s": 100.0 * gpus}, provenance={"device_model": "NVIDIA H200"} | where)
+        for gpus, where in ((1, first), (2, second))
+    ]
+    cells = collect(records, scaling="weak")[1].set_index("gpus")
+    assert cells["same_machines"].astype(object).where(cells["same_machines"].notna(), None)[2] is same
+    assert ("(same_machines)" in speedup_markdown(cells.reset_index())) == (same is False)
+
+
+def test_an_axis_may_be_called_hosts(record_of: RecordOf) -> None:
+    record = record_of(axes={"hosts": 4}, provenance={"host": "vm", "device_model": "H200"})
+    assert collect([record], scaling="weak")[1]["hosts"].tolist() == [4]
+
+
+@pytest.mark.parametrize(("mhz", "told"), [(1833.0, "In 1 cell GPUs clocked up to 7% lower"), (1950.0, "")])
+def test_clocks_below_the_baseline_are_reported(mhz: float, told: str, record_of: RecordOf) -> None:
+    clocks = {1: 1971.0, 2: mhz}
+    records = [record_of(gpus, metrics={"samples_per_s": 1.0, "sm_clock_mhz": clock}) for gpus, clock in clocks.items()]
+    text = speedup_markdown(collect(records, scaling="weak")[1])
+    assert told in text and ("gpu_clock_mhz" in text) == bool(told)
+
+
+def test_hostile_sweep_names_stay_text(record_of: RecordOf) -> None:
+    cells: pd.DataFrame = collect([record_of(sweep="a|<b>")], scaling="weak")[1]
+    assert "a\\|&lt;b>" in speedup_markdown(cells)
