@@ -27,7 +27,7 @@ from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import Durations
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 from tests.contract.trials import Recorder, trial
@@ -38,13 +38,13 @@ class Clock(Recorder):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[tuple[float, float, TrialSpec, Outcome]] = []
+        self.heard: list[tuple[float, float, TrialSpec, TrialOutcome]] = []
         self._began_s = 0.0
 
     def started(self, trial: TrialSpec) -> None:
         self._began_s = time.time()
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         assert outcome.status is Status.OK, outcome.trace
         self.heard.append((self._began_s, time.time(), trial, outcome))
         print(f"{trial.label}: {outcome.metrics['computes'] - self._began_s:.1f} s until it computed", file=sys.stderr)

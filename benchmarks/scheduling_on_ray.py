@@ -35,7 +35,7 @@ from orchestrator.backends.ray.backend import RayBackend  # noqa: E402
 from orchestrator.schedule.queue import TrialQueue  # noqa: E402
 from orchestrator.schedule.simulation import lower_bound_s, makespan_s, simulate  # noqa: E402
 from orchestrator.store.history import Durations  # noqa: E402
-from orchestrator.store.record import Outcome  # noqa: E402
+from orchestrator.store.record import TrialOutcome  # noqa: E402
 from sweeps.status import Status  # noqa: E402
 from sweeps.trial import Gang, TrialSpec  # noqa: E402
 from tests.contract.trials import Recorder, trial  # noqa: E402
@@ -48,14 +48,14 @@ class Ends(Recorder):
         super().__init__()
         self.first_s = math.inf
         self.last_s = 0.0
-        self.stays: dict[str, tuple[TrialSpec, float, float, Outcome]] = {}
+        self.stays: dict[str, tuple[TrialSpec, float, float, TrialOutcome]] = {}
         self._began: dict[str, float] = {}
 
     def started(self, trial: TrialSpec) -> None:
         self._began[trial.trial_id] = time.monotonic()
         self.first_s = min(self.first_s, time.monotonic())
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         self.last_s = time.monotonic()
         self.outcomes[trial.trial_id] = outcome
         self.stays[trial.trial_id] = (trial, self._began[trial.trial_id], self.last_s, outcome)

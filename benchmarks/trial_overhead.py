@@ -26,7 +26,7 @@ from ray import tune
 from benchmarks.figures import machine, tell
 from orchestrator.backends.backend import ClusterSpec
 from orchestrator.backends.ray.backend import RayBackend
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import Recorder, trial
@@ -49,7 +49,7 @@ class Ends(Recorder):
         self.at: list[float] = []
         self.train_s = 0.0
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         if outcome.status is not Status.OK:
             raise RuntimeError(f"{trial.trial_id}: {outcome.note}")
         self.at.append(time.monotonic())

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from orchestrator.backends.backend import Overdue
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Status
 
 
@@ -63,7 +63,7 @@ class RankEnd:
         return RankEnd(rank=rank, status=Status.TIMEOUT, cause=why.cause, note=why.note, trace=trace, answered=False)
 
 
-def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Outcome:
+def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> TrialOutcome:
     """The trial's outcome from the ranks that ended, at least one; where one failed, others may be missing.
 
     The first failure that is seen is often not the first that happened: the ranks that wait for a dead one see a closed
@@ -78,7 +78,7 @@ def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> Ou
         and (world_size > 1 or not root.answered)
         and root.cause is not Cause.TIME_LIMIT
     )
-    return Outcome(
+    return TrialOutcome(
         status=root.status,
         cause=root.cause,
         note=f"rank {root.rank}: {root.note}" if named and root.status is not Status.OK else root.note,

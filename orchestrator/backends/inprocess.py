@@ -24,7 +24,7 @@ from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
 from orchestrator.store.listener import Listener
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.figures import with_telemetry
 from orchestrator.telemetry.sampler import Sampler
 from sweeps.trial import TrialSpec
@@ -123,7 +123,7 @@ class InProcessBackend:
     def close(self) -> None:
         """Nothing is left to give back."""
 
-    def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> Outcome | None:
+    def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> TrialOutcome | None:
         """How it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}

@@ -26,7 +26,7 @@ from orchestrator.decision.choice import NORMAL, TIE, Contest, Means, accuracies
 from orchestrator.decision.recommendation import FEWEST_SEEDS, SURE, is_sure
 from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.history import speed
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.axes import is_number
 from sweeps.equivalence import equivalent_cells
 from sweeps.lr_rule import plainness
@@ -198,7 +198,7 @@ def next_trials(waiting: Sequence[TrialSpec], prospects: Prospects) -> list[Tria
     return [_bounded(trial, prospects) for trial in further]
 
 
-def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
+def skipped(trial: TrialSpec, prospects: Prospects) -> TrialOutcome:
     """The end of a trial that would change nothing."""
     if trial.cell_id in prospects.equivalent_cells:
         why = "the same training as that of a cell with a plainer rule or rate; see"
@@ -209,7 +209,7 @@ def skipped(trial: TrialSpec, prospects: Prospects) -> Outcome:
     else:
         why = "by its probe this cell is slower than"
     note = f"sweep.phases: {why} the answer ({prospects.answer})"
-    return Outcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
+    return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
 
 def _untrained(waiting: Iterable[TrialSpec], prospects: Prospects) -> list[TrialSpec]:

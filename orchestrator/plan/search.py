@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from orchestrator.config.request import Request, Search
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.axes import is_number, is_whole
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
@@ -78,10 +78,10 @@ def _next_points(search: Search, request: Request) -> NextPoints:
     return next_points
 
 
-def skipped(search: Search) -> Outcome:
+def skipped(search: Search) -> TrialOutcome:
     """The end of a trial that the search did not come to."""
     note = f"sweep.search={search.name}: not among the {search.cells} cells that it tried"
-    return Outcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
+    return TrialOutcome(status=Status.SKIPPED, note=note, wall_s=0.0, skipped_by=RULE)
 
 
 def _axes(planned: Sequence[TrialSpec]) -> dict[str, list[Any]]:

@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.text.figures import counted
 from sweeps.identity import SHOWN
 from sweeps.status import Status
@@ -63,7 +63,7 @@ class Display:
         """A trial has made progress."""
         self._latest[trial.trial_id] = rows[-1]
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """A trial has ended; prints a line, but on a terminal only if it is not ok."""
         if running := self._running.pop(trial.trial_id, None):
             self._took_s.append(time.monotonic() - running[1])
@@ -77,7 +77,7 @@ class Display:
             self._console.print(self._line(trial, outcome), soft_wrap=True)
         self.refresh()
 
-    def tried_again(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def tried_again(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """An attempt failed, and the trial waits for the next one."""
         self._running.pop(trial.trial_id, None)
         self._latest.pop(trial.trial_id, None)
@@ -93,7 +93,7 @@ class Display:
         which = counted(len(trials), "trial", "trials")
         self._console.print(f"disturbed timings: repeating {which}, alone")
 
-    def skipped(self, ends: Sequence[tuple[TrialSpec, Outcome]]) -> None:
+    def skipped(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Trials will not be started: print a line for each reason, but do not count them."""
         alike: dict[tuple[Status, str], list[TrialSpec]] = {}
         for trial, end in ends:
@@ -119,7 +119,7 @@ class Display:
         if self._live:
             self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)
 
-    def _line(self, trial: TrialSpec, outcome: Outcome) -> Text:
+    def _line(self, trial: TrialSpec, outcome: TrialOutcome) -> Text:
         done = sum(self._ended.values())
         count = f"[{done:{len(str(self._total))}}/{self._total}]"
         name = _name(trial)

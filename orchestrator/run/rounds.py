@@ -11,12 +11,12 @@ from orchestrator.plan import search as searching
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from orchestrator.telemetry.timing_gate import Fault, judged
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
-Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], Outcome]]
+Choice = tuple[Sequence[TrialSpec], Callable[[TrialSpec], TrialOutcome]]
 """The trials to run next, and the outcomes of those that will never run."""
 
 
@@ -42,7 +42,7 @@ class Rounds:
         self._session = session
         self._history = history
         self._checked = False
-        self._skipped: Callable[[TrialSpec], Outcome] = _never_skipped
+        self._skipped: Callable[[TrialSpec], TrialOutcome] = _never_skipped
         self._later: Sequence[TrialSpec] = self._to_run()
         self.first: Sequence[TrialSpec] = self._placed(self._first())
         """The trials of the first round."""
@@ -55,7 +55,7 @@ class Rounds:
         """Trials whose attempt failed and that get another."""
         return self._session.to_run_again()
 
-    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+    def next(self, left_out: Sequence[tuple[TrialSpec, TrialOutcome]]) -> Sequence[TrialSpec]:
         """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
         if self._session.stopping():
             return ()
@@ -145,7 +145,7 @@ class Rounds:
         return disturbed
 
 
-def _never_skipped(trial: TrialSpec) -> Outcome:
+def _never_skipped(trial: TrialSpec) -> TrialOutcome:
     raise RuntimeError(f"{trial.label}: whatever is left of a grid runs")
 
 

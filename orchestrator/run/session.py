@@ -32,7 +32,7 @@ from orchestrator.store.files import make_directory, refuse_link, write_whole
 from orchestrator.store.history import speed
 from orchestrator.store.journal import EffectiveRecords, Journal, Kind, Record, further_attempts
 from orchestrator.store.layout import KEPT, Layout
-from orchestrator.store.record import Cause, Outcome, TrialRecord, timing_of
+from orchestrator.store.record import Cause, TrialOutcome, TrialRecord, timing_of
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.store.trial_files import HASHED, digests, hide_in_logs
 from orchestrator.telemetry.timing_gate import disturbed_beside, why_not
@@ -111,7 +111,7 @@ class Attempts:
         """The number of the last attempt; 0 where none has begun."""
         return self._numbers.get(trial.trial_id, 0)
 
-    def failed(self, trial: TrialSpec, outcome: Outcome) -> dict[str, Any] | None:
+    def failed(self, trial: TrialSpec, outcome: TrialOutcome) -> dict[str, Any] | None:
         """The journal record of an attempt that will be followed by another; None if this was the last."""
         self._running.pop(trial.trial_id, None)
         tried = self._tried.setdefault(trial.trial_id, [])
@@ -291,7 +291,7 @@ class Session:
         self._display.reported(trial, rows)
         reached(Moment.ROWS_ADDED)
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Journal the end of the attempt: once this returns, a trial that has ended is never run again.
 
         Raises OSError if the trial met a full disk: it has not failed but waits for space. Raises ConfigError if it
@@ -326,9 +326,11 @@ class Session:
 
     def found_infeasible(self, trials: Iterable[tuple[TrialSpec, str]]) -> None:
         """Journal that these trials cannot be placed on these nodes, each with its reason."""
-        self.left_out((trial, Outcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)) for trial, reason in trials)
+        self.left_out(
+            (trial, TrialOutcome(status=Status.INFEASIBLE, note=reason, wall_s=0.0)) for trial, reason in trials
+        )
 
-    def left_out(self, ends: Iterable[tuple[TrialSpec, Outcome]]) -> None:
+    def left_out(self, ends: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         """Journal why these trials were not started, unless the journal says so already; probes have no end."""
         new = [(trial, end) for trial, end in ends if self._left_out.get(trial.trial_id) != (end.status, end.note)]
         for trial, end in new:
@@ -342,12 +344,12 @@ class Session:
         """Something disturbed timings, and these trials repeat them, alone."""
         self._display.once_more(trials)
 
-    def _no_trial_can(self, trial: TrialSpec, outcome: Outcome) -> ConfigError:
+    def _no_trial_can(self, trial: TrialSpec, outcome: TrialOutcome) -> ConfigError:
         """The error to raise if the first trial finds the request wrong: it has not failed, but waits for another."""
         self._folders.write_trace(trial, outcome.trace)
         return ConfigError([f"{outcome.note} (see {self._layout.trace(trial.trial_id)})"])
 
-    def _probed(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def _probed(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         value = {
             "trial_id": trial.trial_id,
             "probes": trial.probes,
@@ -362,7 +364,7 @@ class Session:
         self._journal.append(Kind.PROBED, self._secrets.value(value | ended | found))
         self._display.finished(trial, outcome)
 
-    def _timed_again(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def _timed_again(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Journal the timing, and whether it counts. One that was lost with its node is taken again."""
         row = self._rows[trial.probes]
         timed = {
@@ -383,7 +385,7 @@ class Session:
             self._folders.drop_checkpoint(trial)
             self._display.finished(trial, outcome)
 
-    def _end(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def _end(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         now = datetime.now(UTC).isoformat(timespec="seconds")
         attempt = self._attempts.number(trial)
         record = TrialRecord.of(trial, outcome, attempt=attempt, finished_at=now)

@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
 
@@ -41,7 +41,7 @@ class SystematicFailures:
         """The number of trials held back."""
         return len(self._held)
 
-    def ended(self, trial: TrialSpec, outcome: Outcome | None) -> None:
+    def ended(self, trial: TrialSpec, outcome: TrialOutcome | None) -> None:
         """The trial is over; None where nobody knows how."""
         if outcome is None or outcome.status in _ELSEWISE or trial.probes:
             return
@@ -95,7 +95,7 @@ def _values(trial: TrialSpec) -> set[Value]:
     return {(axis, str(value)) for axis, value in axes.items() if axis != "seed"}
 
 
-def _reason(outcome: Outcome) -> str:
+def _reason(outcome: TrialOutcome) -> str:
     """Its first line; which of the ranks said so does not matter."""
     return _RANK.sub("", (outcome.note.splitlines() or [""])[0])
 

@@ -18,7 +18,7 @@ from orchestrator.schedule.cluster import Node, Shape, kept_gang, why_infeasible
 from orchestrator.schedule.failure_policy import SystematicFailures
 from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.store.history import Durations
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.errors import ConfigError
 from sweeps.status import Allowance, Status
 from sweeps.trial import Gang, TrialSpec
@@ -133,10 +133,10 @@ class Unplaced:
             del since_s[trial.trial_id]
         return given_up
 
-    def end(self, trial: TrialSpec) -> Outcome:
+    def end(self, trial: TrialSpec) -> TrialOutcome:
         """That of one that has waited in vain, or of another of its gang."""
         waited = f"; no node for it came within cluster.wait_s={self._wait_s:g}" if self._wait_s else ""
-        return Outcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0)
+        return TrialOutcome(status=Status.INFEASIBLE, note=self._reasons[trial.gang] + waited, wall_s=0.0)
 
 
 REVISIONS = 100
@@ -155,7 +155,7 @@ class Rounds(Protocol):
     def again(self) -> Sequence[TrialSpec]:
         """Trials whose attempt has ended since this was asked last, and which are to have another at once."""
 
-    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+    def next(self, left_out: Sequence[tuple[TrialSpec, TrialOutcome]]) -> Sequence[TrialSpec]:
         """The next round; empty where there is none. `left_out` did not start in the last."""
 
 
@@ -166,7 +166,7 @@ class OneRound:
         """No trial has another attempt."""
         return ()
 
-    def next(self, left_out: Sequence[tuple[TrialSpec, Outcome]]) -> Sequence[TrialSpec]:
+    def next(self, left_out: Sequence[tuple[TrialSpec, TrialOutcome]]) -> Sequence[TrialSpec]:
         """There is no other round."""
         return ()
 
@@ -204,7 +204,7 @@ class TrialQueue:
         self._began_s = 0.0
         self._ends = self._added = 0
         self._reported = 0
-        self.left_out: list[tuple[TrialSpec, Outcome]] = []
+        self.left_out: list[tuple[TrialSpec, TrialOutcome]] = []
         """Trials that will not start, and why."""
         self.no_nodes = False
         """Whether there has been no node for too long: the waiting trials stop waiting, without an end of their own."""
@@ -254,7 +254,7 @@ class TrialQueue:
             self._begin_round(now_s)
         return None
 
-    def ended(self, trial_id: str, now_s: float, outcome: Outcome | None = None) -> None:
+    def ended(self, trial_id: str, now_s: float, outcome: TrialOutcome | None = None) -> None:
         """The trial has ended; None if its outcome is not known."""
         trial, started_s = self._running.pop(trial_id)
         self._gpu_s += trial.gpus_held * (now_s - started_s)
@@ -294,7 +294,7 @@ class TrialQueue:
         """Whether a trial waits that could run on the nodes there are, and perhaps on a gang that idles."""
         return len(self) > len(self._unplaced)
 
-    def newly_left_out(self) -> Sequence[tuple[TrialSpec, Outcome]]:
+    def newly_left_out(self) -> Sequence[tuple[TrialSpec, TrialOutcome]]:
         """What was left out since the last call; needed after the last round, when no further one asks."""
         reported, self._reported = self._reported, len(self.left_out)
         return self.left_out[reported:]
@@ -354,11 +354,11 @@ class TrialQueue:
         self._placed().add(alike)
         self._leave_out((trial, self._unplaced.end(trial)) for trial in [*in_vain, *alike])
 
-    def _leave_out(self, trials: Iterable[tuple[TrialSpec, Outcome]]) -> None:
+    def _leave_out(self, trials: Iterable[tuple[TrialSpec, TrialOutcome]]) -> None:
         for trial, outcome in list(trials):
             self._placed().drop(trial)
             self.left_out.append((trial, outcome))
 
 
-def _skipped(reason: str) -> Outcome:
-    return Outcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")
+def _skipped(reason: str) -> TrialOutcome:
+    return TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.trial import TrialSpec
 
 
@@ -18,7 +18,7 @@ class Listener(Protocol):
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Rank 0 reported rows, one per epoch, each exactly once and in order."""
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """The attempt has ended. The end is acknowledged once this returns."""
 
     def ticked(self) -> None:

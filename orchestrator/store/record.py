@@ -42,7 +42,7 @@ class Cause(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
+class TrialOutcome:
     """How one attempt at a trial ended."""
 
     status: Status
@@ -189,7 +189,7 @@ class TrialRecord:
         return (self.machine,) if self.machine else ()
 
     @staticmethod
-    def of(trial: TrialSpec, outcome: Outcome, *, attempt: int, finished_at: str) -> TrialRecord:
+    def of(trial: TrialSpec, outcome: TrialOutcome, *, attempt: int, finished_at: str) -> TrialRecord:
         """The record of a trial that ended with this outcome."""
         return TrialRecord(
             trial_id=trial.trial_id,

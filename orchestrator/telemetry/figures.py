@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from orchestrator.store.files import write_whole
 from orchestrator.store.layout import TELEMETRY
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.gpu import THROTTLING
 from orchestrator.telemetry.sources import TRAINING, WINDOW, Readings
 from orchestrator.telemetry.timing_gate import FOREIGN_CPU
@@ -279,7 +279,9 @@ def _phases(readings: Readings, time_s: Floats) -> list[str]:
     return [names[number] for number in np.searchsorted(begins, time_s, side="left")]
 
 
-def with_telemetry(outcome: Outcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path) -> Outcome:
+def with_telemetry(
+    outcome: TrialOutcome, readings: Sequence[Readings], trial: TrialSpec, trial_dir: Path
+) -> TrialOutcome:
     """The outcome with these ranks' figures and machines added; the samples are written to the trial's folder.
 
     The trial's own metrics take precedence over telemetry. If the file cannot be written, the note says so.

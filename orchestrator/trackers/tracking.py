@@ -16,7 +16,7 @@ from pkgutil import resolve_name
 from typing import Any, Protocol
 
 from orchestrator.store.listener import Listener
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.axes import flat, is_number
 from sweeps.errors import ConfigError
@@ -137,7 +137,7 @@ class TrackedListener:
         for row in rows:
             self._tell(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """End the run as the trial ended."""
         self._session.finished(trial, outcome)
         if trial.probes:

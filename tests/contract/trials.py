@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 
 
@@ -51,7 +51,7 @@ class Recorder:
     def __init__(self, *, stop_at_row: bool = False, on_row: Callable[[], None] = lambda: None) -> None:
         self.events: list[tuple[str, str]] = []
         self.rows: dict[str, list[Mapping[str, Any]]] = {}
-        self.outcomes: dict[str, Outcome] = {}
+        self.outcomes: dict[str, TrialOutcome] = {}
         self.ticks = 0
         self._stop_at_row = stop_at_row
         self._lock = threading.Lock()  # real listeners hold displays and files: nothing may copy or pickle them
@@ -65,7 +65,7 @@ class Recorder:
         self.rows.setdefault(trial.trial_id, []).extend(rows)
         self._on_row()
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         self.events.append(("finished", trial.trial_id))
         self.outcomes[trial.trial_id] = outcome
 

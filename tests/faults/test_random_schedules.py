@@ -33,7 +33,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.journal import Journal, JournalError, Kind, replay, terminal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 from tests.contract.trials import trial
@@ -168,7 +168,7 @@ class Schedules(RuleBasedStateMachine):
         trace = "" if end[0] is Status.OK else "Traceback"
         assert self.session
         try:
-            self.session.finished(ended, Outcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace))
+            self.session.finished(ended, TrialOutcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace))
         except OSError:
             return self._die()
         self.scheduler.ended(ended.trial_id)
@@ -222,7 +222,7 @@ class Schedules(RuleBasedStateMachine):
         while start := self.scheduler.next(self.now_s):
             assert start.trial.trial_id not in self.acknowledged
             self.session.started(start.trial)
-            self.session.finished(start.trial, Outcome(status=Status.OK, wall_s=1.0))
+            self.session.finished(start.trial, TrialOutcome(status=Status.OK, wall_s=1.0))
             self.scheduler.ended(start.trial.trial_id)
         self._die()
         records = replay(self.layout.journal).records

@@ -37,7 +37,7 @@ from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch
 from orchestrator.backends.gang_outcome import RankEnd, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.sources import Readings
 from orchestrator.trackers.tracking import numbers, run_of
@@ -464,7 +464,7 @@ class Supervisor:
         self._last_row = rows[-1] if rows else self._last_row
         return rows
 
-    def _finish(self) -> Outcome:
+    def _finish(self) -> TrialOutcome:
         from orchestrator.telemetry.figures import with_telemetry  # pyarrow would delay the start of the gang
 
         wall_s = time.monotonic() - self._started
@@ -481,7 +481,7 @@ class Supervisor:
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
 
 
-def _given_up(outcome: Outcome, why: str) -> Outcome:
+def _given_up(outcome: TrialOutcome, why: str) -> TrialOutcome:
     """The outcome of a trial stopped early, without test accuracy, which means nothing for half a training."""
     metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
     return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

@@ -39,7 +39,7 @@ from orchestrator.backends.ray.private_tune import CONFIG_ATTRIBUTES
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.schedule.scheduler import Start
-from orchestrator.store.record import Cause, Outcome, figure
+from orchestrator.store.record import Cause, TrialOutcome, figure
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from sweeps.status import Status
 from sweeps.trial import Gang, TrialSpec
@@ -93,7 +93,7 @@ class Attempt(Trial):  # type: ignore[misc]
         self.spec = spec
         self.rows: Sequence[Mapping[str, Any]] = ()
         """The rows of the latest result."""
-        self.outcome: Outcome | None = None
+        self.outcome: TrialOutcome | None = None
         """How it ended; None until the supervisor has reported that."""
         self._shown = dict(shown)
         creators = {"trial_name_creator": attrgetter("spec.label"), "trial_dirname_creator": attrgetter("trial_id")}
@@ -261,7 +261,7 @@ class Metrics:
         """Count an attempt that has started."""
         self._count(trial.sweep, RUNNING, 1)
 
-    def finished(self, trial: TrialSpec, outcome: Outcome) -> None:
+    def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """Count an attempt that has ended."""
         self._count(trial.sweep, RUNNING, -1)
         self._count(trial.sweep, outcome.status.value, 1)
@@ -343,7 +343,7 @@ class Relay(Callback):  # type: ignore[misc]
             listener.started(trial.spec)
 
 
-def _with_quarantine(outcome: Outcome) -> Outcome:
+def _with_quarantine(outcome: TrialOutcome) -> TrialOutcome:
     """The outcome, with the quarantined GPUs added to its note."""
     lost = [
         f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
@@ -351,11 +351,11 @@ def _with_quarantine(outcome: Outcome) -> Outcome:
     return replace(outcome, note=f"{outcome.note}; in quarantine: {', '.join(lost)}") if lost else outcome
 
 
-def _broken(error_file: str | None, wall_s: float) -> Outcome:
+def _broken(error_file: str | None, wall_s: float) -> TrialOutcome:
     trace = Path(error_file).read_text() if error_file else ""
     hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNHEARD in trace else ""
     # The supervisor computes nothing: only its node or Ray can have ended it.
-    return Outcome(
+    return TrialOutcome(
         status=Status.FAILED,
         cause=Cause.NODE,
         note=f"the gang's supervisor failed: {in_short(trace)}{hint}",

@@ -12,7 +12,7 @@ from orchestrator.config.search_path import config_dir
 from orchestrator.schedule.cluster import Node
 from orchestrator.store.journal import Kind, Record, encode
 from orchestrator.store.layout import JOURNAL
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies.published_results import gathered, kept, merged, reported
 from sweeps.status import Status
 from trainables.supervised import settings as supervised_check
@@ -117,7 +117,9 @@ def write_made_up(results, question, trials):
     for trial in trials:
         accuracy, losses = learnt(trial)
         metrics = {"accuracy": accuracy, "loss": losses[-1], "epochs": 50.0, "samples_per_s": 1000.0 + trial.seed}
-        outcome = Outcome(status=Status.OK, note="", wall_s=10.0, metrics=metrics, provenance={"device_model": "H200"})
+        outcome = TrialOutcome(
+            status=Status.OK, note="", wall_s=10.0, metrics=metrics, provenance={"device_model": "H200"}
+        )
         ended = TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-22T12:00:00+00:00")
         records.append(Record(kind=Kind.FINISHED, value=ended.to_json()))
         curve = results / "trials" / trial.trial_id / "metrics.jsonl"

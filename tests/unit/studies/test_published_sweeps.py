@@ -18,7 +18,7 @@ from orchestrator.config.fingerprint import Versions
 from orchestrator.config.search_path import config_dir
 from orchestrator.decision.claims import Claim, verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies import published_session
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -104,7 +104,9 @@ def test_the_others_fit_four_gpus(sweep, scale):
 
 def ended(trial):
     """A record of the trial, as if it had been measured; every axis that makes a cell is in it."""
-    outcome = Outcome(status=Status.OK, note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"})
+    outcome = TrialOutcome(
+        status=Status.OK, note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"}
+    )
     return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-11-21T12:00:00+00:00")
 
 

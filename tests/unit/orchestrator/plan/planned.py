@@ -1,7 +1,7 @@
 """A small planned sweep, and records of its trials."""
 
 from orchestrator.schedule.cluster import Node
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.status import Status
 from sweeps.sweep import Sweep, trials
 from tests.unit.sweeps.setups import setup
@@ -11,5 +11,5 @@ TRIALS = trials(Sweep(name="s", axes={"gpus": [1, 4], "device_batch_size": [8], 
 
 
 def ended(trial, status=Status.OK, wall_s=3.0):
-    outcome = Outcome(status=status, wall_s=wall_s, note="" if status is Status.OK else "why")
+    outcome = TrialOutcome(status=status, wall_s=wall_s, note="" if status is Status.OK else "why")
     return TrialRecord.of(trial, outcome, attempt=1, finished_at="2026-01-01T00:00:00+00:00")

@@ -14,7 +14,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.history import spent_gpu_s
 from orchestrator.store.journal import Kind
-from orchestrator.store.record import Outcome, TrialRecord
+from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.errors import ConfigError
 from sweeps.probe import probe_of
 from sweeps.rerun import Rerun
@@ -205,7 +205,7 @@ def test_a_budget_and_a_forecast_count_what_is_held(record_of):
     trial_queue = TrialQueue([placed])
     trial_queue.on([Node(name="a", cpus=8, gpus=1)], 0.0)
     assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0
-    end = TrialRecord.of(placed, Outcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
+    end = TrialRecord.of(placed, TrialOutcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
     older = {name: value for name, value in end.to_json().items() if name != "gpus_held"}
     values = (end.to_json(), older, {"gpus": 0.25, "gpus_held": 1.0, "wall_s": 10.0})
     kinds = (Kind.FINISHED, Kind.FINISHED, Kind.PROBED)

@@ -5,7 +5,7 @@ from rich.console import Console
 
 from orchestrator.run import display as live
 from orchestrator.run.display import Display
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.status import Status
 from tests.unit.orchestrator.plan.planned import TRIALS
 
@@ -23,8 +23,8 @@ def watched(screen):
             display.started(trial)
             display.reported(trial, [{"epoch": 3, "loss": 0.25, "val_accuracy": 0.5}])
             display.refresh()
-        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics={"val_accuracy": 0.75}))
-        display.finished(TRIALS[1], Outcome(status=Status.FAILED, wall_s=2.0, note="it broke [sic]"))
+        display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=1.5, metrics={"val_accuracy": 0.75}))
+        display.finished(TRIALS[1], TrialOutcome(status=Status.FAILED, wall_s=2.0, note="it broke [sic]"))
         assert display.left_s() == 0
     return screen.file.getvalue()
 
@@ -40,14 +40,14 @@ def test_without_a_terminal_every_trial_is_one_plain_line():
 def test_a_trial_that_never_starts_is_a_line_with_its_id():
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
-        display.skipped([(TRIALS[0], Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))])
+        display.skipped([(TRIALS[0], TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))])
     assert screen.file.getvalue() == f"infeasible  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  needs 4 ranks\n"
 
 
 def test_trials_that_never_start_for_one_reason_share_a_line():
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
-        end = Outcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
+        end = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
         display.skipped([(trial, end) for trial in TRIALS[:2]])
     assert screen.file.getvalue() == "infeasible  2 trials: needs 4 ranks\n"
 
@@ -63,7 +63,7 @@ def test_text_of_trials_is_never_markup():
     screen = console(terminal=True)
     with Display(screen, waiting=1) as display:
         display.started(TRIALS[0])
-        display.finished(TRIALS[0], Outcome(status=Status.FAILED, wall_s=0.0, note="[red]not markup[/]"))
+        display.finished(TRIALS[0], TrialOutcome(status=Status.FAILED, wall_s=0.0, note="[red]not markup[/]"))
     assert "[red]not markup[/]" in screen.file.getvalue()
 
 
@@ -72,7 +72,7 @@ def test_large_figures_are_written_out():
     with Display(screen, waiting=1) as display:
         display.started(TRIALS[0])
         figures = {"samples_per_s": 10663.2, "val_accuracy": 0.97222}
-        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=1.5, metrics=figures))
+        display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=1.5, metrics=figures))
     assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val 0.9722")
 
 
@@ -87,7 +87,7 @@ def test_a_cluster_without_room_is_told_once(monkeypatch):
         display.started(TRIALS[0])
         now[0] += 100
         display.refresh()
-        display.finished(TRIALS[0], Outcome(status=Status.OK, wall_s=100.0))
+        display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=100.0))
         display.refresh()
     assert screen.file.getvalue().count("for resources that others use") == 1
 
@@ -118,7 +118,7 @@ def test_the_time_that_is_left_goes_by_what_trials_take_and_not_by_the_start_of_
                 display.started(trial)
             now[0] += seconds
             for trial in trials:
-                display.finished(trial, Outcome(status=Status.OK, wall_s=seconds))
+                display.finished(trial, TrialOutcome(status=Status.OK, wall_s=seconds))
 
         now[0] = 100.0  # Ray has started
         take(TRIALS[:1], 60)

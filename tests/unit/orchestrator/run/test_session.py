@@ -19,7 +19,7 @@ from orchestrator.run.verify import of_ended_trials
 from orchestrator.store.history import read_results, with_earlier
 from orchestrator.store.journal import Journal, Kind, Record, replay, terminal
 from orchestrator.store.layout import KEPT, Layout
-from orchestrator.store.record import Cause, Outcome, TrialRecord
+from orchestrator.store.record import Cause, TrialOutcome, TrialRecord
 from orchestrator.store.secrets import Secrets
 from sweeps.errors import ConfigError
 from sweeps.status import Status
@@ -27,10 +27,10 @@ from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
 
 TRIAL = trial("t", "quick")
-OK = Outcome(status=Status.OK, wall_s=1.0)
-BROKEN = Outcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0, note="boom", trace="Traceback")
-FULL = Outcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OSError: [Errno 122] Disk quota exceeded")
-SKIPPED = Outcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
+OK = TrialOutcome(status=Status.OK, wall_s=1.0)
+BROKEN = TrialOutcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0, note="boom", trace="Traceback")
+FULL = TrialOutcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OSError: [Errno 122] Disk quota exceeded")
+SKIPPED = TrialOutcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
 
 
 def session(layout: Layout, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
@@ -120,12 +120,12 @@ def test_what_was_given_up_is_told_with_how_long_it_had_run(layout: Layout, monk
     [
         (OK, False),
         (BROKEN, True),
-        (Outcome(status=Status.DIVERGED, wall_s=1.0), False),
+        (TrialOutcome(status=Status.DIVERGED, wall_s=1.0), False),
         (replace(SKIPPED, wall_s=1.0, skipped_by="early_stop"), False),
     ],
 )
 def test_a_checkpoint_stays_for_as_long_as_something_may_go_on_from_it(
-    layout: Layout, end: Outcome, kept: bool
+    layout: Layout, end: TrialOutcome, kept: bool
 ) -> None:
     taken_up = session(layout)
     taken_up.started(TRIAL)
@@ -193,7 +193,7 @@ def test_attempts_that_are_given_up_are_told_with_what_they_held(layout: Layout)
     assert told["trial_id"] == "t" and told["attempt"] == 1 and 0 <= told["wall_s"] < 60
 
 
-def timed(rate: float, foreign_cpu: float = 0.0) -> Outcome:
+def timed(rate: float, foreign_cpu: float = 0.0) -> TrialOutcome:
     return replace(OK, metrics={"samples_per_s": rate, "foreign_cpu": foreign_cpu, "accuracy": 0.5})
 
 
@@ -204,7 +204,7 @@ def row(layout: Layout) -> TrialRecord:
 REPETITION = replace(TRIAL, trial_id="again", probes="t", repeats="window")
 
 
-def repeat(taken_up: Session, outcome: Outcome) -> None:
+def repeat(taken_up: Session, outcome: TrialOutcome) -> None:
     taken_up.found_disturbed([REPETITION])
     taken_up.started(REPETITION)
     taken_up.reported(REPETITION, [{"epoch": 1}])
@@ -293,7 +293,7 @@ def test_what_an_earlier_driver_tried_counts_until_the_trial_ends() -> None:
 
 
 TRIAL_kept_files = trial("t", "quick", ranks=1, timing="exclusive")
-FAILED = Outcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
+FAILED = TrialOutcome(status=Status.FAILED, wall_s=1.0, note="boom", trace="Traceback")
 
 
 def session_kept_files(layout: Layout, journal: Journal) -> Session:
@@ -301,7 +301,7 @@ def session_kept_files(layout: Layout, journal: Journal) -> Session:
     return Session(layout, journal, display, Interrupt())
 
 
-def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: Outcome | None) -> None:
+def attempt(taken_up: Session, layout: Layout, losses: list[float], outcome: TrialOutcome | None) -> None:
     """One that reports these losses, leaves telemetry, and ends so; None: the driver is killed before it does."""
     taken_up.started(TRIAL_kept_files)
     (layout.trial("t") / "telemetry.parquet").write_text(f"of {losses}")
@@ -318,7 +318,7 @@ def state(layout: Layout) -> tuple[list[float], str]:
     return list(frame["loss"]), layout.telemetry("t").read_text()
 
 
-def twice(layout: Layout, journal: Journal, outcome: Outcome | None) -> Session:
+def twice(layout: Layout, journal: Journal, outcome: TrialOutcome | None) -> Session:
     taken_up = session_kept_files(layout, journal)
     attempt(taken_up, layout, [3.0, 2.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "all"})
@@ -349,7 +349,9 @@ def test_until_then_a_report_reads_the_files_of_the_row_that_stands(layout: Layo
 
 
 @pytest.mark.parametrize("outcome", [OK, FAILED])
-def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(layout: Layout, outcome: Outcome) -> None:
+def test_and_one_that_ended_has_its_files_though_the_copies_were_not_removed(
+    layout: Layout, outcome: TrialOutcome
+) -> None:
     journal = Journal.open(layout.journal)
     attempt(session_kept_files(layout, journal), layout, [3.0], OK)
     journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": ["t"]})
@@ -402,7 +404,7 @@ def test_one_that_is_left_out_after_an_attempt_leaves_them_too(layout: Layout) -
     taken_up = session_kept_files(layout, journal)
     attempt(taken_up, layout, [9.0], None)
     taken_up.left_out(
-        [(TRIAL_kept_files, Outcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))]
+        [(TRIAL_kept_files, TrialOutcome(status=Status.SKIPPED, note="no budget", wall_s=0.0, skipped_by="budget"))]
     )
     assert state(layout) == ([3.0, 2.0], "of [3.0, 2.0]") and list(of_ended_trials(layout, journal.records)) == []
     assert terminal(journal.records)["t"].status is Status.OK

@@ -8,14 +8,14 @@ from orchestrator.run.interrupt import Interrupt
 from orchestrator.run.session import Session
 from orchestrator.store.journal import Journal, terminal
 from orchestrator.store.layout import Layout
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.errors import ConfigError
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.run.screen import Nobody
 
 NOTE = "RequestError: model 'mine:build' has no key width"
-WRONG = Outcome(status=Status.FAILED, cause=Cause.REQUEST, wall_s=1.0, note=NOTE, trace="Traceback …")
+WRONG = TrialOutcome(status=Status.FAILED, cause=Cause.REQUEST, wall_s=1.0, note=NOTE, trace="Traceback …")
 
 
 def session(layout: Layout, journal: Journal) -> Session:
@@ -23,7 +23,7 @@ def session(layout: Layout, journal: Journal) -> Session:
     return Session(layout, journal, display, Interrupt())
 
 
-def ends(session: Session, name: str, outcome: Outcome) -> None:
+def ends(session: Session, name: str, outcome: TrialOutcome) -> None:
     session.started(trial(name, "quick"))
     session.finished(trial(name, "quick"), outcome)
 
@@ -37,6 +37,6 @@ def test_it_is_told_once_and_the_trial_has_not_ended(layout: Layout) -> None:
 
 def test_after_a_result_it_is_a_trial_that_failed(layout: Layout) -> None:
     with Journal.open(layout.journal) as journal:
-        ends(session(layout, journal), "first", Outcome(status=Status.OK, wall_s=1.0))
+        ends(session(layout, journal), "first", TrialOutcome(status=Status.OK, wall_s=1.0))
         ends(session(layout, journal), "second", WRONG)
         assert terminal(journal.records)["second"].status is Status.FAILED

@@ -5,17 +5,17 @@ import pytest
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.failure_policy import SystematicFailures
 from orchestrator.schedule.queue import Patience, TrialQueue
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Status
 from tests.contract.trials import trial
 from tests.unit.orchestrator.schedule.test_queue import Source
 
 NODE = Node(name="a", cpus=1, gpus=0)
-OK = Outcome(status=Status.OK, wall_s=1.0)
+OK = TrialOutcome(status=Status.OK, wall_s=1.0)
 
 
 def failed(note="ValueError: no such file", cause=Cause.ERROR, status=Status.FAILED):
-    return Outcome(status=status, cause=cause, note=note, wall_s=1.0)
+    return TrialOutcome(status=status, cause=cause, note=note, wall_s=1.0)
 
 
 def cell(batch, rule="none", seed=0):

@@ -16,7 +16,7 @@ from orchestrator.schedule.queue import (
 )
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.history import Durations
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from sweeps.errors import ConfigError
 from sweeps.status import Allowance, Limit, Status
 from tests.contract.trials import trial
@@ -42,7 +42,7 @@ def ids(left_out):
 def test_trials_start_as_others_end():
     trial_queue = on(TrialQueue(trials(2)), ONE)
     assert trial_queue.next(0.0).trial.trial_id == "0" and trial_queue.next(0.0) is None and len(trial_queue) == 1
-    trial_queue.ended("0", 5.0, Outcome(status=Status.OK, wall_s=5.0))
+    trial_queue.ended("0", 5.0, TrialOutcome(status=Status.OK, wall_s=5.0))
     assert trial_queue.next(5.0).trial.trial_id == "1" and len(trial_queue) == 0 and not trial_queue.left_out
 
 
@@ -57,7 +57,7 @@ def test_trials_start_as_others_end():
 def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
     trial_queue = on(TrialQueue(trials(3), allowance=Allowance(limit=limit, gpu_s=spent_gpu_s)), ONE)
     assert trial_queue.next(0.0) is not None
-    trial_queue.ended("0", 5.0, Outcome(status=Status.OK, wall_s=5.0))
+    trial_queue.ended("0", 5.0, TrialOutcome(status=Status.OK, wall_s=5.0))
     assert trial_queue.next(5.0) is None and len(trial_queue) == 0
     assert [(outcome.status, outcome.note, outcome.skipped_by) for _, outcome in trial_queue.left_out] == [
         (Status.SKIPPED, note, "budget")
@@ -68,7 +68,7 @@ def test_seconds_before_this_trial_queue_count_for_the_budget():
     """The driver's own, before its first trial, and those of rounds before."""
     trial_queue = on(TrialQueue(trials(2), allowance=Allowance(limit=Limit(wall_s=10.0), wall_s=6.0)), ONE, now_s=100.0)
     assert trial_queue.next(103.9) is not None
-    trial_queue.ended("0", 104.0, Outcome(status=Status.OK, wall_s=0.1))
+    trial_queue.ended("0", 104.0, TrialOutcome(status=Status.OK, wall_s=0.1))
     assert trial_queue.next(104.0) is None and ids(trial_queue.left_out) == [("1", Status.SKIPPED)]
 
 
@@ -78,7 +78,7 @@ def test_a_probe_says_nothing_of_how_long_its_trial_takes():
     trial_queue = on(TrialQueue([probe, whole]), ONE)
     for name, timed in (("probe", False), ("whole", True)):
         assert trial_queue.next(0.0).trial.trial_id == name
-        trial_queue.ended(name, 1.0, Outcome(status=Status.OK, wall_s=1.0))
+        trial_queue.ended(name, 1.0, TrialOutcome(status=Status.OK, wall_s=1.0))
         assert trial_queue.is_timed(probe) is trial_queue.is_timed(whole) is timed
 
 
@@ -162,7 +162,7 @@ def test_durations_of_ended_trials_decide_who_is_next():
     trial_queue = on(TrialQueue(repeats), Node(name="a", cpus=1, gpus=0))
     for name, seconds in (("short 0", 2.0), ("long 0", 7.0)):
         assert trial_queue.next(0.0).trial.trial_id == name
-        trial_queue.ended(name, seconds, Outcome(status=Status.OK, wall_s=seconds))
+        trial_queue.ended(name, seconds, TrialOutcome(status=Status.OK, wall_s=seconds))
     assert [trial_queue.is_timed(each) for each in repeats] == [True] * 4
     assert trial_queue.next(9.0).trial.trial_id == "long 1"
 
@@ -268,7 +268,7 @@ def test_the_wait_for_nodes_counts_from_when_nothing_runs():
     )
     assert trial_queue.next(0.0).trial.trial_id == "pair"
     assert len(on(trial_queue, ONE, now_s=50.0)) == 1
-    trial_queue.ended("pair", 51.0, Outcome(status=Status.OK, wall_s=51.0))
+    trial_queue.ended("pair", 51.0, TrialOutcome(status=Status.OK, wall_s=51.0))
     assert len(on(trial_queue, ONE, now_s=59.0)) == 1 and len(on(trial_queue, ONE, now_s=60.0)) == 0
     assert ids(trial_queue.left_out) == [("four", Status.INFEASIBLE)]
 
@@ -323,7 +323,7 @@ def test_a_large_round_after_a_small_one_is_not_planned_anew_at_every_end(monkey
     monkeypatch.setattr(Scheduler, "revise", lambda self: made.append(revise(self)))
     trial_queue = on(TrialQueue([trial("first", "quick")], rounds=Source(trials(4 * REVISIONS))), ONE)
     for now_s in range(4 * REVISIONS + 1):
-        trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, Outcome(status=Status.OK, wall_s=1.0))
+        trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, TrialOutcome(status=Status.OK, wall_s=1.0))
     assert trial_queue.next(now_s) is None and trial_queue.over
     assert 0.9 * REVISIONS < len(made) < 1.1 * REVISIONS
 

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from orchestrator.store.layout import TELEMETRY
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.telemetry.figures import COLUMNS, figures, with_telemetry
 from orchestrator.telemetry.sources import Readings
 from sweeps.status import Status
@@ -162,7 +162,7 @@ def test_a_trial_of_no_samples() -> None:
     assert figures([empty], {}, alone=True) == {}
 
 
-DONE = Outcome(status=Status.OK, note="slow", wall_s=1.0, metrics={"peak_memory_gb": 7.0})
+DONE = TrialOutcome(status=Status.OK, note="slow", wall_s=1.0, metrics={"peak_memory_gb": 7.0})
 
 
 def readings(rank: int = 0, failure: str = "", ticks: int = 2) -> Readings:

@@ -3,7 +3,7 @@ from dataclasses import replace
 
 import pytest
 
-from orchestrator.store.record import Outcome
+from orchestrator.store.record import TrialOutcome
 from orchestrator.store.secrets import Secrets
 from orchestrator.trackers.tracking import TrackedListener, make_trackers, numbers, run_of, tracker_errors
 from sweeps.errors import ConfigError
@@ -40,7 +40,7 @@ def play(*trackers):
     listener = TrackedListener(session, {f"tracker{n}": tracker for n, tracker in enumerate(trackers)})
     listener.started(one)
     listener.reported(one, [{"epoch": 1, "loss": 0.5, "note": "text"}, {"epoch": 2, "loss": float("nan")}])
-    listener.finished(one, Outcome(status=Status.OK, wall_s=2.0, metrics={"accuracy": 0.9, "shape": [1]}))
+    listener.finished(one, TrialOutcome(status=Status.OK, wall_s=2.0, metrics={"accuracy": 0.9, "shape": [1]}))
     listener.ticked()
     assert not listener.stopping() and session.ticks == 1
     listener.close()

@@ -18,7 +18,7 @@ from orchestrator.backends.ray.private_tune import KeptGangs, PolledPlacementGro
 from orchestrator.backends.ray.tune import Bundles, QueueSearch, Starting, _broken
 from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.queue import Patience, TrialQueue
-from orchestrator.store.record import Cause, Outcome
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Status
 from sweeps.trial import Gang
 from tests.contract.trials import trial
@@ -171,7 +171,7 @@ def test_on_several_nodes_each_rank_is_told_its_node() -> None:
 class Tried:
     """What the queue looks at in a trial of Tune's."""
 
-    def __init__(self, number: int, status: str = Trial.PENDING, outcome: Outcome | None = None) -> None:
+    def __init__(self, number: int, status: str = Trial.PENDING, outcome: TrialOutcome | None = None) -> None:
         self.trial_id, self.status, self.outcome = f"{number}", status, outcome
 
     def is_finished(self) -> bool:
@@ -207,7 +207,7 @@ def test_a_trial_whose_node_is_lost_before_it_begins_is_taken_back(alive: list[N
     assert queue.next_trial() is None and queue.stranded() == [of.lost]
     of.lost.status = Trial.TERMINATED  # as Tune does with it
     assert queue.next_trial() is None  # there is one node, and it is taken
-    of.here.status, of.here.outcome = Trial.TERMINATED, Outcome(status=Status.OK, wall_s=1.0)
+    of.here.status, of.here.outcome = Trial.TERMINATED, TrialOutcome(status=Status.OK, wall_s=1.0)
     assert queue.next_trial().trial_id == of.lost.trial_id
 
 
@@ -216,7 +216,7 @@ def test_after_a_lost_node_the_cluster_is_looked_at_before_anything_starts(
 ) -> None:
     of = _lost(alive, queue)
     of.lost.status = Trial.TERMINATED
-    of.lost.outcome = Outcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
+    of.lost.outcome = TrialOutcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
     assert queue.next_trial() is None and queue._alive == [A_queue]
 
 
@@ -286,5 +286,5 @@ def test_a_pace_that_is_no_number_is_not_told(
     found = tune.Metrics()
     heard: list[float] = []
     monkeypatch.setattr(found._pace, "set", lambda value, tags: heard.append(value))
-    found.finished(trial("t", "quick"), Outcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": told}))
+    found.finished(trial("t", "quick"), TrialOutcome(status=Status.OK, wall_s=1.0, metrics={"samples_per_s": told}))
     assert heard == paces
