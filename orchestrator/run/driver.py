@@ -26,7 +26,7 @@ from orchestrator.backends.ray.token import token_place
 from orchestrator.config.request import Request
 from orchestrator.plan.plan import Plan, TrialsOn
 from orchestrator.run.display import Display
-from orchestrator.run.finish import Ending, have_not_run
+from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.orphans import Watcher
 from orchestrator.run.provenance import origin
@@ -202,12 +202,12 @@ class SweepRun:
         findings = [Finding(where=self.layout.journal.name, what=f"{damage}; in quarantine") for damage in damages]
         with console.status("writing the tables and the report …") if console.is_terminal else nullcontext():
             known = {"driver": self._who, "fingerprint": self.fingerprint, "findings": findings}
-            ending = Ending.of(self.request, self.layout, planned.trials, ends, **known)
+            summary = SweepSummary.of(self.request, self.layout, planned.trials, ends, **known)
         reached(Moment.TABLES_WRITTEN)
-        self.journal.append(Kind.ENDED, {"missing": ending.missing})
+        self.journal.append(Kind.ENDED, {"missing": summary.missing})
         reached(Moment.SWEEP_ENDED)
-        ending.show(console)
-        return interrupt.exit_status if interrupt.signal is not None else ending.exit_status
+        summary.show(console)
+        return interrupt.exit_status if interrupt.signal is not None else summary.exit_status
 
     def ends(self) -> dict[str, TrialRecord]:
         """How each trial ended, according to valid records."""
@@ -339,7 +339,7 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         raise ConfigError([f"there are no results in {layout.root}: it has no {layout.journal.name}{what_is_left}"])
     found = read_results(layout)
     read_from = replace(layout, set_aside=found.set_aside)
-    ending = Ending.of(
+    summary = SweepSummary.of(
         request,
         read_from,
         (),
@@ -349,5 +349,5 @@ def _report(request: Request, layout: Layout, console: Console) -> int:
         findings=found.findings,
         unfinished=found.unfinished,
     )
-    ending.show(console)
-    return ending.exit_status
+    summary.show(console)
+    return summary.exit_status

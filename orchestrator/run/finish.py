@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class SweepSummary:
     """Everything to report once nothing runs any more."""
 
     reported: Reported | None
@@ -72,7 +72,7 @@ class Ending:
         fingerprint: Mapping[str, Any] | None = None,
         findings: Sequence[Finding] = (),
         unfinished: bool = False,
-    ) -> Ending:
+    ) -> SweepSummary:
         """Write the tables and the report for these ends.
 
         `driver` describes the last driver, as returned by `origin.origin`, and `fingerprint` its request;
@@ -81,7 +81,7 @@ class Ending:
         """
         missing = sum(trial.trial_id not in ends for trial in planned)
         if not ends:
-            return Ending(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
+            return SweepSummary(reported=None, findings=findings, ends=(), missing=missing, layout=layout)
 
         known = Known(
             driver=driver or {}, fingerprint=fingerprint or {}, findings=findings, unfinished=unfinished or missing > 0
@@ -89,7 +89,7 @@ class Ending:
         reported = report_on(request, layout, list(ends.values()), known)
         asked_for = {trial.trial_id for trial in planned} or set(ends)
         of_those = tuple(record for record in ends.values() if record.trial_id in asked_for)
-        return Ending(
+        return SweepSummary(
             reported=reported,
             findings=reported.findings,
             ends=of_those,

@@ -27,7 +27,7 @@ from orchestrator.backends.choose import known_nodes
 from orchestrator.config.request import Request
 from orchestrator.plan.plan import TrialsOn
 from orchestrator.run import orphans
-from orchestrator.run.finish import Ending
+from orchestrator.run.finish import SweepSummary
 from orchestrator.store import files as yaml_text
 from orchestrator.store import trial_files
 from orchestrator.store.history import Results, ends_under, latest, read_results
@@ -118,7 +118,7 @@ def _replayed(request: Request, layout: Layout, results: Results) -> dict[str, b
         there.tables.mkdir()
         there.trials.symlink_to(layout.trials.absolute())
         quick = replace(request, html=False)
-        Ending.of(quick, there, (), results.ends, driver=results.driver, unfinished=results.unfinished)
+        SweepSummary.of(quick, there, (), results.ends, driver=results.driver, unfinished=results.unfinished)
         return _contents(there.tables)
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from orchestrator.config.request import Request
 from orchestrator.run import finish
-from orchestrator.run.finish import Ending, Known, Reported, have_not_run, report_on
+from orchestrator.run.finish import Known, Reported, SweepSummary, have_not_run, report_on
 from orchestrator.store.history import Finding, sound_record
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
@@ -35,8 +35,8 @@ def test_failures_that_differ_in_numbers_are_one_line_with_the_trace_of_the_firs
     ends = [record_of(status=Status.FAILED, trial_id=f"t{n}", note=note) for n, note in enumerate(notes)]
     layout.trial("t0").mkdir(parents=True)
     layout.trace("t0").write_text("Traceback …")
-    ending = Ending(reported=None, findings=(), ends=ends, missing=0, layout=layout)
-    assert ending.failures() == [
+    summary = SweepSummary(reported=None, findings=(), ends=ends, missing=0, layout=layout)
+    assert summary.failures() == [
         f"2 of 3 trials failed: {SHAPES.format(32)} (see {layout.trace('t0')})",
         f"1 of 3 trials failed: ValueError: something else (see {layout.trial('t2')})",
     ]
