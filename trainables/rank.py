@@ -56,7 +56,7 @@ _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ending:
+class RankExit:
     """How the call ended: `status` is `ok`, `oom`, `diverged`, `timeout`, `skipped` or `failed`."""
 
     status: str
@@ -68,10 +68,10 @@ class Ending:
     trace: str = ""
 
     @staticmethod
-    def of(error: BaseException) -> Ending:
+    def of(error: BaseException) -> RankExit:
         """The ending that this exception means, whichever wrapper (a compiler's, say) it arrived in."""
         status, cause = _kind(error)
-        return Ending(
+        return RankExit(
             status=status,
             cause=cause,
             note=str(error) if status == "skipped" else _one_line(error),
@@ -139,7 +139,7 @@ def run(
 
     `observe` is called with the trial's phases: see `Context.phase`.
 
-    Returns JSON values: `status` (ok, oom, diverged, skipped, failed), `cause` (as in `Ending`), `note`, `trace`,
+    Returns JSON values: `status` (ok, oom, diverged, skipped, failed), `cause` (as in `RankExit`), `note`, `trace`,
     `rank`, `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
     """
     before = BackgroundWork.now()
@@ -147,9 +147,9 @@ def run(
     context.observe = observe
     try:
         metrics = _train(request, context)
-        ending = Ending(status="ok", note="; ".join(context.remarks))
+        ending = RankExit(status="ok", note="; ".join(context.remarks))
     except (Exception, SystemExit) as error:
-        ending = _within(request, Ending.of(error))
+        ending = _within(request, RankExit.of(error))
         metrics = plain(context.metrics) if ending.status == "skipped" else {}
     memory, about, broken = _leave(context)
     if broken and ending.status == "ok":
@@ -168,7 +168,7 @@ def run(
     }
 
 
-def _within(request: Mapping[str, Any], ending: Ending) -> Ending:
+def _within(request: Mapping[str, Any], ending: RankExit) -> RankExit:
     """The ending, its note with the part of a device that the trial ran out of."""
     share = request.get("memory_share")
     if ending.cause != "device_memory" or share is None:
@@ -176,7 +176,7 @@ def _within(request: Mapping[str, Any], ending: Ending) -> Ending:
     return replace(ending, note=f"in {share:g} of the GPU's memory: {ending.note}")
 
 
-def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], Ending | None]:
+def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], RankExit | None]:
     """What the trial took of its device, what it ran on, and the end of a process that cannot be tidied.
 
     Some CUDA errors meet all that follows.
@@ -188,7 +188,7 @@ def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], Ending |
         about = provenance.collect(context.device)
         isolation.leave()
     except Exception as error:
-        return memory, about, Ending.of(error)
+        return memory, about, RankExit.of(error)
     return memory, about, None
 
 

@@ -16,7 +16,7 @@ import torch
 
 from trainables.context import Batch, Context
 from trainables.process_group import Gang
-from trainables.rank import Ending
+from trainables.rank import RankExit
 from trainables.torch_state import derive
 
 
@@ -84,7 +84,7 @@ def _failure(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exce
         try:
             take_pass(samples)
         except (RuntimeError, MemoryError) as error:
-            if Ending.of(error).status != "oom":
+            if RankExit.of(error).status != "oom":
                 raise
             return error.with_traceback(None)  # whose frames hold what did not fit
         return None

@@ -16,7 +16,7 @@ from trainables import data
 from trainables.context import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Part, Split, as_pixels
 from trainables.process_group import Gang
-from trainables.rank import Ending
+from trainables.rank import RankExit
 from trainables.registry import check_keys
 from trainables.step.training_step import Precision, correct_sum, loss_sum
 from trainables.supervised.settings import Settings
@@ -74,7 +74,7 @@ class Evaluation:
         try:
             self._add_up(model, sums)
         except (RuntimeError, MemoryError) as error:
-            if not self._shrinks or self._batch_size == 1 or Ending.of(error).status != "oom":
+            if not self._shrinks or self._batch_size == 1 or RankExit.of(error).status != "oom":
                 raise
             return None
         return sums

@@ -10,7 +10,7 @@ from tests.unit.trainables import polluters
 from tests.unit.trainables.ranks import request, run
 from trainables import rank
 from trainables.context import Batch, Context, DivergedError, RequestError
-from trainables.rank import Ending, rank_environment
+from trainables.rank import RankExit, rank_environment
 
 
 def test_a_noop_of_one_rank_imports_no_torch() -> None:
@@ -134,7 +134,7 @@ def wrapped(error: Exception) -> Exception:
     ],
 )
 def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
-    assert Ending.of(error).status == status
+    assert RankExit.of(error).status == status
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_exceptions_tell_what_happened(error: Exception, status: str) -> None:
     ],
 )
 def test_a_lost_gpu_is_told_from_an_error(error: Exception, cause: str) -> None:
-    assert (Ending.of(error).status, Ending.of(error).cause) == ("failed", cause)
+    assert (RankExit.of(error).status, RankExit.of(error).cause) == ("failed", cause)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_a_lost_gpu_is_told_from_an_error(error: Exception, cause: str) -> None:
     ],
 )
 def test_whose_memory_it_was_is_told(error: Exception, cause: str) -> None:
-    assert (Ending.of(error).status, Ending.of(error).cause) == ("oom", cause)
+    assert (RankExit.of(error).status, RankExit.of(error).cause) == ("oom", cause)
 
 
 @pytest.mark.parametrize(
@@ -169,28 +169,28 @@ def test_whose_memory_it_was_is_told(error: Exception, cause: str) -> None:
 )
 def test_a_disk_that_takes_nothing_is_told_from_an_error(number: int, cause: str) -> None:
     for error in (OSError(number, "no"), wrapped(OSError(number, "no"))):
-        assert (Ending.of(error).status, Ending.of(error).cause) == ("failed", cause)
+        assert (RankExit.of(error).status, RankExit.of(error).cause) == ("failed", cause)
 
 
 def test_a_note_is_one_short_line() -> None:
-    ending = Ending.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
+    ending = RankExit.of(RuntimeError("first " + "long " * 200 + "\nsecond"))
     assert len(ending.note) == 300 and ending.note.startswith("RuntimeError: first") and "second" in ending.trace
 
 
 def test_a_note_does_not_say_where_an_error_of_ours_is_defined() -> None:
-    assert Ending.of(DivergedError("the loss is nan")).note == "DivergedError: the loss is nan"
-    assert Ending.of(torch.OutOfMemoryError("CUDA")).note == "torch.OutOfMemoryError: CUDA"
+    assert RankExit.of(DivergedError("the loss is nan")).note == "DivergedError: the loss is nan"
+    assert RankExit.of(torch.OutOfMemoryError("CUDA")).note == "torch.OutOfMemoryError: CUDA"
 
 
 def test_the_note_of_a_syntax_error_names_error_and_place() -> None:
     with pytest.raises(SyntaxError) as caught:
         compile("def train(config, context)\n    pass\n", "/somewhere/my_training.py", "exec")
-    assert Ending.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"
+    assert RankExit.of(caught.value).note == "SyntaxError: expected ':' (my_training.py, line 1)"
 
 
 def test_what_no_trial_can_do_better_is_the_requests_fault() -> None:
     for error in (RequestError("no key"), wrapped(ModuleNotFoundError("No module named 'x'")), SyntaxError("what")):
-        assert Ending.of(error).cause == "request"
+        assert RankExit.of(error).cause == "request"
 
 
 def test_a_rank_is_the_only_one_of_its_node():

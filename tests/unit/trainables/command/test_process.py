@@ -3,15 +3,15 @@ from pathlib import Path
 import pytest
 
 from trainables.command import process
-from trainables.command.process import CommandEnding, CommandError, OutputLines
+from trainables.command.process import CommandError, FailureCause, OutputLines
 from trainables.context import DivergedError
 
 
 def end(lines, exit_code=1, oom=(), diverged=(), stream="stderr"):
-    ending = CommandEnding(oom, diverged)
+    failure = FailureCause(oom, diverged)
     for line in lines:
-        ending.hear(stream, line)
-    ending.check(exit_code, [0])
+        failure.read(stream, line)
+    failure.check(exit_code, [0])
 
 
 @pytest.mark.parametrize(

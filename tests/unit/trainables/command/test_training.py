@@ -13,7 +13,8 @@ from typing import Any
 import psutil
 import pytest
 
-from trainables.command.process import TOKEN, CommandError
+from trainables.command.process import CommandError
+from trainables.command.process_tree import TOKEN
 from trainables.command.training import train
 from trainables.context import Batch, Context, DivergedError, TrialTimeoutError
 from trainables.supervised.loop import Budget
