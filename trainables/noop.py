@@ -1,4 +1,4 @@
-"""A trainable that does nothing, to measure what everything around a trial costs."""
+"""A trainable that does nothing, to measure the overhead of a trial."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trainables.context import Context
 
 
 def train(config: Mapping[str, Any], context: Context) -> None:
-    """Report one row and summarize; several ranks meet for one all-reduce. A single rank needs no torch."""
+    """Report one row and summarize; several ranks do one all-reduce. A single rank needs no torch."""
     ranks = _count_ranks(context) if context.world_size > 1 else 1
     context.report({"epoch": 1, "samples": 0, "steps": 0, "ranks": ranks})
     context.summarize({"epochs": 1, "samples": 0, "steps": 0, "train_s": 0.0})

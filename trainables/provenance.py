@@ -15,7 +15,7 @@ from typing import Any
 
 
 def collect(device: str) -> dict[str, Any]:
-    """What produced a trial's figures; a key is absent where its answer is not to be had without importing torch."""
+    """Return what produced a trial's figures; keys that would need torch are absent if it is not loaded."""
     about = _machine() | (_torch_build() | {"process": _process()} if "torch" in sys.modules else {})
     model = _gpu_model() if device.startswith("cuda") else about.get("cpu_model")
     return about | ({"device_model": model} if model else {})
@@ -38,9 +38,9 @@ def _machine() -> dict[str, Any]:
 
 @cache
 def _process() -> str:
-    """Of this process alone: what trains in it has its luck with memory, cores and compiled kernels in common.
+    """Return an id of this process; its trials share memory layout, cores and compiled kernels.
 
-    A command, which trains in processes of its own, brings no torch here.
+    A command trains in other processes, and loads no torch here.
     """
     return f"{os.getpid()} of {datetime.now(UTC).isoformat(timespec='milliseconds')}"
 
@@ -59,7 +59,7 @@ def _torch_build() -> dict[str, Any]:
 
 
 def _gpu_model() -> str | None:
-    if "torch" not in sys.modules:  # a command uses torch in processes of its own
+    if "torch" not in sys.modules:  # a command loads torch in its own processes
         files = sorted(Path("/proc/driver/nvidia/gpus").glob("*/information"))
         return next((model for file in files if (model := _first_match(str(file), r"Model:\s*(.+)"))), None)
     import torch
@@ -70,7 +70,7 @@ def _gpu_model() -> str | None:
 def _torch_version() -> str | None:
     try:
         return version("torch")
-    except PackageNotFoundError:  # built from source and put on the path
+    except PackageNotFoundError:  # built from source
         return None
 
 

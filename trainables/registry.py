@@ -1,10 +1,7 @@
-"""What can be had by name, as dotted paths: known without importing what computes.
+"""Models, data sets, optimizers and schedules by name, and checks of a config section against a factory's arguments.
 
-A config section handed to what it configures: its keys are the keyword arguments of a factory.
-
-What a factory of somebody's own takes, as its source says it: nothing of theirs is imported or run to know it.
-
-What counts as a number in a config: to Python true and false are some, too.
+Names are dotted paths, so that a config can be checked without importing torch. The arguments of the user's own factory
+are read from its source: checking must not run the user's code.
 """
 
 from __future__ import annotations
@@ -33,12 +30,11 @@ MODELS: Mapping[str, str] = {
     "resnet101": "trainables.models.resnet:resnet101",
     "wrn28_10": "trainables.models.resnet:wrn28_10",
     "unet": "trainables.models.unet:unet",
-    "conv2d": "trainables.models.classifiers:conv2d",
     "torchvision": "trainables.models.torchvision:from_torchvision",
 }
 
-OF_PIXELS = ("unet", "conv2d")
-"""Models of ours with a class for every pixel; all others have one for each image."""
+OF_PIXELS = ("unet",)
+"""Shipped models that predict a class for each pixel; all others predict one for each image."""
 
 DATA: Mapping[str, str] = {
     "digits": "trainables.data.local:Digits",
@@ -71,8 +67,7 @@ FAMILIES: Mapping[str, Mapping[str, str]] = {
     "optimizer": OPTIMIZERS,
     "schedule": SCHEDULES,
 }
-"""By the section of the config whose `name` it is."""
-
+"""{config section: its names}"""
 
 PLUGINS: Mapping[str, str] = {
     "model": "sweep_orchestrator.models",
@@ -80,33 +75,33 @@ PLUGINS: Mapping[str, str] = {
     "optimizer": "sweep_orchestrator.optimizers",
     "schedule": "sweep_orchestrator.schedules",
 }
-"""The entry points' groups, by what they offer."""
+"""{config section: entry point group of installed plugins}"""
 
 
 def _plugins(subject: str) -> dict[str, str]:
-    """The paths of what installed packages offer, by name."""
+    """Return {name: dotted path} of the plugins in installed packages."""
     return {each.name: each.value for each in entry_points(group=PLUGINS[subject])} if subject in PLUGINS else {}
 
 
-def path_of(families: Mapping[str, str], name: object, *, subject: str) -> str:
-    """The dotted path behind a family's name or a plugin's, or the name if it is one; ValueError where it is none."""
-    path = families.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
+def path_of(names: Mapping[str, str], name: object, *, subject: str) -> str:
+    """Return the dotted path of a shipped name or a plugin, or the name itself if it is one. Raises ValueError."""
+    path = names.get(str(name)) or _plugins(subject).get(str(name)) or str(name)
     if ":" not in path:
-        choices = ", ".join([*families, *_plugins(subject)])
+        choices = ", ".join([*names, *_plugins(subject)])
         raise ValueError(f"{subject} {name!r} is not one of {choices}, nor package.module:factory")
     return path
 
 
-def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
-    """The factory behind a family's name, a plugin's, or a dotted path `package.module:factory`; imported only now.
+def choose(names: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
+    """Import the factory of a shipped name, a plugin, or a dotted path `package.module:factory`.
 
-    A plugin is an entry point of an installed package, in the group that `PLUGINS` has for the subject. Raises
-    ValueError with the valid choices where there is none, RequestError where its module cannot be imported.
+    A plugin is an entry point of an installed package, in the group `PLUGINS[subject]`. Raises ValueError with the valid
+    choices for an unknown name, RequestError if the module cannot be imported.
     """
-    path = path_of(families, name, subject=subject)
+    path = path_of(names, name, subject=subject)
     try:
         factory = pkgutil.resolve_name(path)
-    except Exception as error:  # whatever somebody's module does when it is imported
+    except Exception as error:  # the user's module may raise anything
         raise RequestError(f"{subject} {name!r} cannot be imported: {error}") from error
     if not callable(factory):
         raise RequestError(f"{subject} {name!r} is a {type(factory).__name__}, not a function or class")
@@ -114,7 +109,7 @@ def choose(families: Mapping[str, str], name: object, *, subject: str) -> Callab
 
 
 def taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the arguments that the factory takes by name."""
+    """Return those of the arguments that the factory takes by name."""
     parameters = inspect.signature(factory).parameters
     takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values())
     return {key: value for key, value in given.items() if takes_all or key in parameters}
@@ -123,9 +118,9 @@ def taken(factory: Callable[..., Any], given: Mapping[str, Any]) -> dict[str, An
 def check_keys(
     factory: Callable[..., Any], options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
 ) -> None:
-    """Raise RequestError where `options` holds keys that the factory does not take, or lacks keys that it needs.
+    """Raise RequestError if `options` has keys that the factory does not take, or lacks keys that it needs.
 
-    `given` names the arguments that come from elsewhere than the config.
+    `given` names the arguments that do not come from the config.
     """
     check_options(inspect.signature(factory), options, subject=subject, given=given)
 
@@ -133,14 +128,14 @@ def check_keys(
 def check_options(
     signature: inspect.Signature, options: Mapping[str, Any], *, subject: str, given: tuple[str, ...]
 ) -> None:
-    """The same of a factory of which only the signature is known."""
+    """Check a factory by its signature alone: see `check_keys`."""
     parameters = signature.parameters
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters.values()):
         return
     own = {key: parameter for key, parameter in parameters.items() if key not in given}
     unknown = sorted(set(options) - set(own))
     if unknown:
-        # Under the name of somebody's own code stand the keys of the choice whose place it took.
+        # With the user's own code, the section still has the keys of the choice that it replaces.
         section = subject.partition(" ")[0]
         hint = f"; left out by {' '.join(f'~{section}.{key}' for key in unknown)}" if ":" in subject else ""
         raise RequestError(f"{subject} has no key {', '.join(unknown)}; its keys are: {', '.join(own) or 'none'}{hint}")
@@ -152,10 +147,10 @@ def check_options(
 
 
 def written_signature(path: str) -> Signature | None:
-    """Of the function, or of the class' `__init__`, at `package.module:name`, with `...` for its defaults.
+    """Return the signature of a function, or of a class's `__init__`, as its source has it; defaults become `...`.
 
-    None where reading does not tell: a file that is not here, a name that is defined elsewhere, twice or within
-    something, what is decorated, a class that inherits how it is made.
+    Returns None if the source does not say: a file that is not here; a name that is imported, defined twice or inside
+    another statement; a decorated function; a class that inherits `__init__`.
     """
     module, _, name = path.partition(":")
     file = _source(module)
@@ -163,22 +158,23 @@ def written_signature(path: str) -> Signature | None:
         return None
     try:
         tree = ast.parse(file.read_bytes(), str(file))
-    except (SyntaxError, ValueError):  # which is told where it is imported
+    except (SyntaxError, ValueError):  # reported when it is imported
         return None
     named = [each for each in tree.body if name in _bound(each)]
-    function = _made_by(named[0]) if len(named) == 1 else None
+    function = _constructor(named[0]) if len(named) == 1 else None
     return Signature(list(_parameters(function, named[0]))) if function else None
 
 
 def _source(module: str) -> Path | None:
+    """Return the module's file, found without importing it."""
     top, *rest = module.split(".")
     try:
         spec = importlib.util.find_spec(top)
-    except ValueError:  # of a module that is there, and does not say from where, as __main__
+    except ValueError:  # a loaded module without a spec, such as __main__
         return None
     roots = [Path(root) for root in (spec.submodule_search_locations or ())] if spec else []
     places = [root.joinpath(*rest) for root in roots]
-    # As the import does: a package before a module of its name.
+    # Like an import: a package before a module of the same name.
     files = [file for place in places for file in (place / "__init__.py", place.with_suffix(".py"))]
     if spec and not roots and not rest:
         files = [Path(spec.origin or "")]
@@ -186,7 +182,7 @@ def _source(module: str) -> Path | None:
 
 
 def _bound(statement: ast.stmt) -> set[str]:
-    """Names that a statement at the top of a module, or anything within it, gives a value."""
+    """Return the names that a top-level statement, or anything inside it, assigns or defines."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
         return {statement.name}
     aliases = {(each.asname or each.name) for each in ast.walk(statement) if isinstance(each, ast.alias)}
@@ -195,7 +191,8 @@ def _bound(statement: ast.stmt) -> set[str]:
     return aliases | stored | defined
 
 
-def _made_by(statement: ast.stmt) -> ast.FunctionDef | None:
+def _constructor(statement: ast.stmt) -> ast.FunctionDef | None:
+    """Return the function itself or a class's `__init__`; None if it is decorated or inherited."""
     if isinstance(statement, ast.ClassDef) and not statement.decorator_list and not statement.keywords:
         inside = [each for each in statement.body if {"__init__", "__new__"} & _bound(each)]
         statement = inside[0] if len(inside) == 1 else statement
@@ -223,10 +220,10 @@ def _parameters(function: ast.FunctionDef, owner: ast.stmt) -> Iterator[Paramete
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number, whole or not."""
+    """Return whether the value is a number; booleans are not."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number: 1.0 is none."""
+    """Return whether the value is a whole number; 1.0 is not."""
     return is_number(value) and isinstance(value, int)

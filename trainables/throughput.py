@@ -1,4 +1,4 @@
-"""Throughput for trainables with a loop of their own: steps beyond the training, timed as the tables expect it."""
+"""Throughput of the user's own training step, timed like the steps of shipped trainables."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ def throughput(
     least_steps: int = 50,
     warmup: Warmup = WARMUP,
 ) -> dict[str, float]:
-    """`samples_per_s`, `window_s` and `window_steps`, to be given to `context.summarize`.
+    """Time further steps; return `samples_per_s`, `window_s` and `window_steps` for `context.summarize`.
 
-    `step` takes one optimizer step on the next global batch; all ranks call this together. The device is waited for at
-    the ends of the window only, and the slowest rank counts. Below 2 s or 50 steps a timing is not valid.
+    `step` takes one optimizer step on the next global batch; all ranks call this together. The device is synchronised
+    only at the ends of the window, and the slowest rank counts. Below 2 s or 50 steps a timing is not valid.
     """
     gang, clock = process_group.join(context), Clock(context.device)
 

@@ -1,3 +1,5 @@
+"""Small classifiers for images: plain CNNs and a multilayer perceptron."""
+
 from __future__ import annotations
 
 import itertools
@@ -10,7 +12,7 @@ from trainables.models.torchvision import Shape, require_side
 
 
 def small_cnn(*, input_shape: Shape, num_classes: int, width: int = 16) -> nn.Module:
-    """A CNN for the 8×8 digits and up, small enough for CPUs; without batch norm, so that batches split exactly.
+    """Build a CNN for images from 8×8 pixels, small enough for CPUs; without batch norm, so that batches split exactly.
 
     3×3 convolutions of `width`, 2·width, … channels, halving the image until it is 4 to 7 pixels wide; one more; then a
     dense layer.
@@ -26,7 +28,7 @@ def small_cnn(*, input_shape: Shape, num_classes: int, width: int = 16) -> nn.Mo
 
 
 def mlp(*, input_shape: Shape, num_classes: int, hidden: Sequence[int] = (128, 128)) -> nn.Module:
-    """Dense layers with ReLU; `hidden` holds the widths of the hidden ones."""
+    """Build dense layers with ReLU; `hidden` has the widths of the hidden layers."""
     layers: list[nn.Module] = [nn.Flatten()]
     widths = [math.prod(input_shape), *hidden]
     for wide, narrow in itertools.pairwise(widths):
@@ -35,7 +37,7 @@ def mlp(*, input_shape: Shape, num_classes: int, hidden: Sequence[int] = (128, 1
 
 
 def mnist_cnn(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """Keras' MNIST example: 1,199,882 parameters on 1×28×28 images with 10 classes."""
+    """Build Keras' MNIST example: 1,199,882 parameters on 1×28×28 images with 10 classes."""
     require_side("mnist_cnn", input_shape, 6)
     channels, height, width = input_shape
     return nn.Sequential(
@@ -54,7 +56,7 @@ def mnist_cnn(*, input_shape: Shape, num_classes: int) -> nn.Module:
 
 
 def cnn10(*, input_shape: Shape, num_classes: int, bias: bool = True) -> nn.Module:
-    """Three 3×3 convolutions each of 64, 128 and 256 channels, with batch norm, and one dense layer.
+    """Build three 3×3 convolutions each of 64, 128 and 256 channels, with batch norm, and one dense layer.
 
     1,925,258 parameters on RGB images with 10 classes. `bias` gives the convolutions biases, which batch norm makes
     redundant: without them a step is a little faster, and there are 1,344 parameters fewer.
@@ -73,15 +75,3 @@ def cnn10(*, input_shape: Shape, num_classes: int, bias: bool = True) -> nn.Modu
             ]
             channels = width
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, num_classes))
-
-
-def conv2d(*, input_shape: Shape, num_classes: int, filter_size: int = 3, channels: int = 1) -> nn.Module:
-    """One convolution and nothing else, to time: N×C×H×W to N×channels×H×W.
-
-    Stride 1, no bias, padded with zeros like TensorFlow's SAME: of an even filter's odd number of them the smaller half
-    comes first. `num_classes` has no part in it.
-    """
-    convolution = nn.Conv2d(input_shape[0], channels, filter_size, bias=False)
-    before = (filter_size - 1) // 2
-    after = filter_size // 2
-    return nn.Sequential(nn.ZeroPad2d((before, after, before, after)), convolution)

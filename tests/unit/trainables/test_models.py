@@ -33,7 +33,6 @@ def parameters(module: nn.Module) -> int:
         ({"name": "unet"}, NUCLEI, 2, 31_036_546),
         ({"name": "small_cnn"}, DIGITS, 10, 160 + 4_640 + 5_130),
         ({"name": "mlp", "hidden": [32]}, DIGITS, 10, 65 * 32 + 33 * 10),
-        ({"name": "conv2d", "filter_size": 10, "channels": 10}, (1, 100, 100), 10, 1_000),
         ({"name": "torchvision", "arch": "resnet18"}, (3, 64, 64), 1000, 11_689_512),
         ({"name": "torchvision", "arch": "resnet18"}, (1, 64, 64), 1000, 11_689_512 - 2 * 64 * 49),
     ],
@@ -46,7 +45,7 @@ def test_parameter_counts(
 
 
 @pytest.mark.parametrize("channels", [1, 3])
-@pytest.mark.parametrize("name", sorted(set(MODELS) - {"unet", "conv2d", "torchvision"}))
+@pytest.mark.parametrize("name", sorted(set(MODELS) - {"unet", "torchvision"}))
 def test_classifiers_follow_channels_and_classes(name: str, channels: int) -> None:
     with torch.device("meta"):
         module = build({"name": name}, input_shape=(channels, 32, 32), num_classes=7)
@@ -70,18 +69,6 @@ def test_unet_gives_logits_for_every_pixel_and_all_its_layers_learn() -> None:
     assert logits.shape == (2, 2, 32, 16)
     functional.cross_entropy(logits, torch.ones(2, 32, 16, dtype=torch.int64)).backward()
     assert all(parameter.grad is not None for parameter in module.parameters())
-
-
-@pytest.mark.parametrize("filter_size", [3, 10])
-def test_conv2d_keeps_the_size_and_is_one_correlation(filter_size: int) -> None:
-    module = build({"name": "conv2d", "filter_size": filter_size}, input_shape=(1, 12, 12), num_classes=1)
-    image = torch.zeros(1, 1, 12, 12)
-    image[0, 0, 6, 6] = 1
-    with torch.no_grad():
-        (weight,) = module.parameters()
-        first = 6 - filter_size // 2
-        found = module(image)[0, 0, first : first + filter_size, first : first + filter_size]
-    assert torch.equal(found, weight[0, 0].flip(0, 1))
 
 
 def test_the_seed_decides_the_weights() -> None:

@@ -33,8 +33,8 @@ GROWS = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.1}
         ),
         ({"model": {"name": "mypackage.models:build"}}, []),
         (
-            {"model": {"name": "conv2d"}, "data": {"name": "digits"}},
-            ["model 'conv2d' predicts a label for every pixel, but data 'd"],
+            {"model": {"name": "unet"}, "data": {"name": "digits"}},
+            ["model 'unet' predicts a label for every pixel, but data 'd"],
         ),
         (
             {"model": {"name": "mlp"}, "data": {"name": "synthetic", "dense": True}},
