@@ -220,6 +220,9 @@ def out_of_memory(host: Host) -> dict[str, Any]:
     return row | {"wanted": {"too large": "oom", "after it": "ok", "auto": "ok"}}
 
 
+SLOWED = "studies.slow_down:train"
+
+
 def unequal(host: Host) -> dict[str, Any]:
     """One rank half as fast on purpose: equal shares, and shares in proportion to speed, over the sum of the speeds."""
     ranks, share = Ranks(2, host.device), 16 if host.tiny else 1024
@@ -240,13 +243,19 @@ def unequal(host: Host) -> dict[str, Any]:
         for _ in range(1 if host.tiny else 3):
             apart = [
                 request(
-                    shares=(share,), config={"data": host.data} | settings(slow), device=host.device, gpus_per_rank=1
+                    SLOWED,
+                    shares=(share,),
+                    config={"data": host.data} | settings(slow),
+                    device=host.device,
+                    gpus_per_rank=1,
                 )
                 for slow in (1, 0)  # the second process is the slow one: alone it is rank 0 of its own
             ]
             alone = [answer["metrics"]["samples_per_s"] for answer in ranks.call(run, *[(each,) for each in apart])]
             pair = {
-                name: host.trial(ranks, count=2, shares=(share, share), strategy=name, config=settings(1))["metrics"]
+                name: host.trial(
+                    ranks, count=2, trainable=SLOWED, shares=(share, share), strategy=name, config=settings(1)
+                )["metrics"]
                 for name in ("ddp", "ddp_unequal")
             }
             found.append(

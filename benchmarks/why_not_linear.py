@@ -130,14 +130,14 @@ class Neighbour:
 
 def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[str, Any]:
     """One rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
+    from trainables.clock import device_pause
     from trainables.inputs.inputs import ResidentInputs
-    from trainables.inputs.pause import pause
     from trainables.step import training_step
     from trainables.supervised import loop
 
     if core >= 0:
         os.sched_setaffinity(0, {core})
-    wait_on_device = pause(asked["device"], delay_s)
+    wait_on_device = device_pause(asked["device"], delay_s)
     step = training_step.TrainingStep
     places: dict[str, tuple[Any, str, Callable[[], None]]] = {
         "input": (ResidentInputs, "_block", lambda: time.sleep(delay_s)),

@@ -1,4 +1,7 @@
-"""Time as it is reported: monotonic, and only after the device has done what it was given."""
+"""Time as it is reported: monotonic, read when the device has finished its work.
+
+Epochs are laps; throughput is measured over a window in steady state, which an epoch or further steps fill.
+"""
 
 from __future__ import annotations
 
@@ -6,24 +9,13 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any
 
 import torch
 
 from trainables.process_group import Gang
-
-OVERSHOOT = 1.05
-"""A window aims this far past its least length, so that one try mostly suffices."""
-
-SLICES = 4
-"""Into which the least warm-up is divided, to see whether the pace still changes."""
-
-SETTLED = 0.03
-"""How far the paces of two successive slices may differ in steady state."""
-
-LONGEST_WARMUP = 2.0
-"""Where the pace never settles, the warm-up ends at so many times its least length."""
 
 
 class Clock:
@@ -40,9 +32,31 @@ class Clock:
         return self._monotonic()
 
 
+CALIBRATION_CYCLES = 100_000_000
+"""About 50 ms of a GPU's clock."""
+
+
+def device_pause(device: str, seconds: float) -> Callable[[], None]:
+    """Return a function that makes the device pause for so long.
+
+    A GPU pauses in its own stream, after the work given before and before the work that follows. The host goes on
+    launching work meanwhile, and other streams are not held up. A CPU sleeps.
+    """
+    if not device.startswith("cuda"):
+        return partial(time.sleep, seconds)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    for _ in range(2):  # the first one wakes the clocks
+        begin.record()
+        torch.cuda._sleep(CALIBRATION_CYCLES)
+        end.record()
+        end.synchronize()
+    cycles_per_s = 1e3 * CALIBRATION_CYCLES / begin.elapsed_time(end)
+    return partial(torch.cuda._sleep, round(seconds * cycles_per_s))
+
+
 @dataclass(frozen=True, kw_only=True)
 class Lap:
-    """The training part of one epoch, the slowest rank's, without evaluation."""
+    """The training part of one epoch on the slowest rank, without evaluation."""
 
     seconds: float
     steps: int
@@ -58,7 +72,7 @@ class Window:
 
 
 def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> Window | None:
-    """The median lap from the second on, where each of these is a window by itself; a shorter last lap is left out."""
+    """Return the median lap after the first, if each is long enough for a window; a shorter last lap is ignored."""
     whole = [lap for lap in laps[1:] if lap.steps == laps[0].steps]
     if not whole or any(lap.seconds < least_s or lap.steps < least_steps for lap in whole):
         return None
@@ -66,19 +80,29 @@ def window_of_laps(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> 
 
 
 def is_timed_by(laps: Sequence[Lap], *, least_s: float, least_steps: int) -> bool:
-    """Whether further laps would not change which window is taken: the second lap, or one that follows the training.
+    """Return whether the window is certain: the second lap, or further steps because the first lap is too short.
 
-    The first lap warms up, so that none is shorter where it is too short for a window.
+    The first lap warms up, so that later laps are no longer than it.
     """
     return len(laps) > 1 or laps[0].seconds < least_s or laps[0].steps < least_steps
 
 
+SLICES = 4
+"""The minimal warm-up is divided into so many slices, to see whether the pace still changes."""
+
+SETTLED = 0.03
+"""How far the paces of two successive slices may differ in steady state."""
+
+MAX_WARMUP = 2.0
+"""If the pace never settles, the warm-up ends after so many times its minimal length."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Warmup:
-    """Untimed steps before a window, the same rule for new and kept processes.
+    """Untimed steps before a window, the same rule for new and reused processes.
 
-    At least so many steps and seconds; from there on until the paces of two successive slices, each a quarter of the
-    least seconds, agree within `SETTLED`, but no longer than `LONGEST_WARMUP` times the least seconds.
+    At least so many steps and seconds, and then until the paces of two successive slices, each a quarter of the
+    minimal seconds, agree within `SETTLED`; no longer than `MAX_WARMUP` times the minimal seconds.
     """
 
     steps: int
@@ -86,27 +110,39 @@ class Warmup:
 
 
 def warm_up(step: Callable[[], None], *, clock: Clock, gang: Gang, warmup: Warmup) -> float:
-    """Bring caches, allocators and the input pipeline into steady state; returns its pace in seconds a step.
+    """Bring caches, allocators and the input pipeline into steady state; return the pace in seconds per step.
 
-    All ranks take the same steps, because they go by the slowest rank's time.
+    All ranks take the same steps, because the slowest rank's time decides.
     """
+
+    def pace_of(steps: int) -> float:
+        started = clock.read()
+        for _ in range(steps):
+            step()
+        (seconds,) = gang.largest(clock.read() - started)
+        return seconds / steps
+
     steps = max(1, warmup.steps)
-    pace = _time(step, steps, clock, gang)
+    pace = pace_of(steps)
     spent, settled = pace * steps, False
-    while spent < warmup.seconds or (not settled and spent < LONGEST_WARMUP * warmup.seconds):
+    while spent < warmup.seconds or (not settled and spent < MAX_WARMUP * warmup.seconds):
         steps = max(1, math.ceil(warmup.seconds / SLICES / pace)) if pace else 2 * steps
-        latest = _time(step, steps, clock, gang)
+        latest = pace_of(steps)
         spent, settled, pace = spent + latest * steps, abs(latest - pace) <= SETTLED * pace, latest
     return pace
+
+
+OVERSHOOT = 1.05
+"""A window aims this far past its minimal length, so that one attempt usually suffices."""
 
 
 def measure_window(
     step: Callable[[], None], *, clock: Clock, gang: Gang, least_s: float, least_steps: int, pace: float
 ) -> Window:
-    """Take steps until a window is full. The device is waited for at its ends only, save where the guess fell short.
+    """Take steps until a window is full. The clock is read at its ends, and again if the window was too short.
 
-    `pace`, the seconds of a step in steady state, tells how many steps fill the window: all ranks take the same number,
-    because they go by the slowest rank's time.
+    `pace`, the seconds of a step in steady state, predicts how many steps fill the window. All ranks take the same
+    number, because the slowest rank's time decides.
     """
     started, steps, seconds = clock.read(), 0, 0.0
     while seconds < least_s or steps < least_steps:
@@ -120,37 +156,25 @@ def measure_window(
     return Window(seconds=seconds, steps=steps)
 
 
-def _time(step: Callable[[], None], steps: int, clock: Clock, gang: Gang) -> float:
-    started = clock.read()
-    for _ in range(steps):
-        step()
-    (seconds,) = gang.largest(clock.read() - started)
-    return seconds / steps
-
-
 def timings(
     laps: Sequence[Lap], window: Window, *, steps_per_epoch: int, global_batch_size: int, target: float | None
 ) -> dict[str, Any]:
-    """The trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
+    """Return the trial's times by column name; `samples_per_s` counts the distinct samples of all ranks.
 
-    A training that ended within its first epoch has no `first_epoch_s`.
+    A training that ended within its first epoch has no `first_epoch_s`, one that missed its target accuracy no
+    `time_to_target_s`.
     """
-    whole = len(laps) > 1 or laps[0].steps >= steps_per_epoch
-    first = {"first_epoch_s": laps[0].seconds} if whole else {}
-    return {
-        **first,
+    figures: dict[str, Any] = {}
+    if len(laps) > 1 or laps[0].steps >= steps_per_epoch:
+        figures["first_epoch_s"] = laps[0].seconds
+    figures |= {
         "epoch_s": window.seconds / window.steps * steps_per_epoch,
         "train_s": math.fsum(lap.seconds for lap in laps),
         "samples_per_s": window.steps * global_batch_size / window.seconds,
         "window_s": window.seconds,
         "window_steps": window.steps,
-    } | _time_to(target, laps)
-
-
-def _time_to(target: float | None, laps: Sequence[Lap]) -> dict[str, float]:
-    if target is None:
-        return {}
+    }
     for count, lap in enumerate(laps, start=1):
-        if lap.val_accuracy is not None and lap.val_accuracy >= target:
-            return {"time_to_target_s": math.fsum(each.seconds for each in laps[:count])}
-    return {}
+        if target is not None and lap.val_accuracy is not None and lap.val_accuracy >= target:
+            return figures | {"time_to_target_s": math.fsum(each.seconds for each in laps[:count])}
+    return figures

@@ -51,10 +51,10 @@ class Gang:
         values[self.rank] = value
         return tuple(self.sum(values).tolist())
 
-    def lone(self, work: Callable[[], Made]) -> Made:
-        """What the rank's own work comes to, which talks to no other; all ranks call it, each with its own.
+    def rank_local(self, work: Callable[[], Made]) -> Made:
+        """Return the result of this rank's own work, which does not communicate; all ranks call this together.
 
-        Where any raises, all do, at once: the others, who would wait for it in vain, ConnectionAbortedError.
+        If the work of any rank raises, all ranks raise at once: the others raise ConnectionAbortedError.
         """
         mine: Exception | None = None
         try:

@@ -1,4 +1,4 @@
-"""Where batches come from: resident on the device, from loaders, or from one loader for all; by name."""
+"""Input pipelines by name: data resident on the device, a loader per rank, or one loader shared by all ranks."""
 
 from __future__ import annotations
 
@@ -7,18 +7,13 @@ from typing import Any
 
 from trainables.inputs.inputs import Feed, Inputs, ResidentInputs
 from trainables.process_group import Gang
-from trainables.registry import check_keys
 
 
 def build(name: str, feed: Feed, gang: Gang, loader: Mapping[str, Any]) -> Inputs:
-    """The rank's input of this feed; the keys of `loader` are those of `Workers`: ValueError for unknown ones."""
+    """Return the rank's input of this feed; `loader` has the keys of `Workers`. Raises ValueError for unknown keys."""
     if name == "resident":
         return ResidentInputs(feed, gang.rank)
-    from trainables.inputs.loaders import LoaderInputs, Workers  # torchvision is slow to import
+    from trainables.inputs.loaders import LoaderInputs, SharedInputs, Workers  # imports torchvision, which is slow
 
-    check_keys(Workers, loader, subject="trainable.loader", given=())
-    if name == "loader":
-        return LoaderInputs(feed, (gang.rank,), Workers(**loader))
-    from trainables.inputs.loaders import SameInputs, SharedInputs
-
-    return (SameInputs if name == "same_batch" else SharedInputs)(feed, gang, Workers(**loader))
+    workers = Workers.of(loader)
+    return SharedInputs(feed, gang, workers) if name == "shared_loader" else LoaderInputs(feed, (gang.rank,), workers)

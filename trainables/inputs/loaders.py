@@ -1,11 +1,12 @@
 """Batches from worker processes: a DataLoader with torchvision's transforms, image by image, as most people train.
 
-One loader for all ranks, in the process of rank 0, which hands every rank its part: usual from 2016 to 2018.
+`LoaderInputs` has a loader in every rank. `SharedInputs` has one loader in rank 0 that feeds all ranks, as was usual
+from 2016 to 2018.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice, repeat
 from typing import Any
@@ -20,21 +21,28 @@ from torchvision.transforms import v2
 from trainables.context import Batch
 from trainables.inputs.inputs import Augmentation, Feed, Form, Minibatch
 from trainables.process_group import Gang
+from trainables.registry import check_keys
 
-Asked = tuple[int, int]
-"""Which sample, and the seed of its augmentation."""
+Sample = tuple[int, int]
+"""The index of a sample, and the seed of its augmentation."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Workers:
-    """The `trainable.loader` section. Raises ValueError for numbers that cannot be."""
+    """The `trainable.loader` section. Raises ValueError for numbers out of range."""
 
     workers: int = 2
-    """Processes that load and augment, besides the rank's own; 0: the rank does it itself, between its steps."""
+    """Processes that load and augment, besides the rank's own; with 0 the rank itself does so between its steps."""
     prefetch: int = 2
-    """Batches that each of them prepares ahead."""
+    """Batches that each worker prepares ahead."""
     pin_memory: bool = True
-    """Whether batches wait in page-locked memory, from which the GPU copies by itself; without effect on CPUs."""
+    """Whether batches are put into page-locked memory, from which GPUs copy asynchronously; no effect on CPUs."""
+
+    @staticmethod
+    def of(loader: Mapping[str, Any]) -> Workers:
+        """Return the section's workers. Raises ValueError for unknown keys."""
+        check_keys(Workers, loader, subject="trainable.loader", given=())
+        return Workers(**loader)
 
     def __post_init__(self) -> None:
         if self.workers < 0 or self.prefetch < 1:
@@ -43,26 +51,26 @@ class Workers:
             )
 
     def options(self, device: str) -> dict[str, Any]:
-        """The same in a DataLoader's own words."""
+        """Return the keyword arguments of a DataLoader."""
+        pinned = {"pin_memory": self.pin_memory and device != "cpu"}
         if not self.workers:
-            return {"pin_memory": self.pin_memory and device != "cpu"}
-        return {
+            return pinned
+        return pinned | {
             "num_workers": self.workers,
             "prefetch_factor": self.prefetch,
-            "pin_memory": self.pin_memory and device != "cpu",
-            "multiprocessing_context": "fork",  # they share the images, and no server of processes stays behind
+            "multiprocessing_context": "fork",  # workers share the images, and no server of processes is left behind
         }
 
 
 class LoaderInputs:
     """A loader of the rank's own, whose workers start with the first batch and work until `close`.
 
-    The samples and their order are those of `ResidentInputs`. So are not the augmentation's random numbers, but they,
-    too, are each sample's own by seed and epoch, whichever rank or worker takes it.
+    Samples and their order are those of `ResidentInputs`. The random numbers of the augmentation differ, but they also
+    depend only on sample, seed and epoch, whichever rank or worker loads the sample.
     """
 
     def __init__(self, feed: Feed, ranks: Sequence[int], workers: Workers) -> None:
-        """The samples of `ranks` are loaded, one rank's behind the other's."""
+        """Load the samples of `ranks`, those of one rank after those of another."""
         self.feed, self._ranks, self._workers = feed, ranks, workers
         self._samples = _Samples(feed)
         self._stream: Generator[Minibatch] | None = None
@@ -72,7 +80,7 @@ class LoaderInputs:
         """See `Inputs`; the workers go on from one epoch to the next without a pause."""
         if self._stream is None or number != self._next or start:
             self.close()
-            self._stream = self._from(number, start)
+            self._stream = self._load(number, start)
         self._next = number + 1
         yield from islice(self._stream, self.feed.steps_from(start) * self.feed.batch.grad_accum_steps)
 
@@ -84,15 +92,16 @@ class LoaderInputs:
     def close(self) -> None:
         """End the workers."""
         if self._stream is not None:
-            self._stream.close()  # which drops the loader's iterator, and that waits for its workers
+            self._stream.close()  # drops the loader's iterator, which waits for its workers
             self._stream = None
 
-    def _from(self, first: int, start: int) -> Generator[Minibatch]:
+    def _load(self, first: int, start: int) -> Generator[Minibatch]:
+        """Yield minibatches from sample `start` of epoch `first` on, without end."""
         form = self.feed.form
         loader = DataLoader(
             self._samples,
-            batch_sampler=self._asked(first, start),
-            generator=torch.Generator(),  # else each loader takes a number of those that training draws from
+            batch_sampler=self._passes(first, start),
+            generator=torch.Generator(),  # otherwise each loader draws a number from training's random stream
             **self._workers.options(form.device),
         )
         layout = torch.channels_last if form.channels_last else torch.contiguous_format
@@ -100,27 +109,23 @@ class LoaderInputs:
             there = images.to(form.device, non_blocking=True)
             yield there.to(form.dtype, memory_format=layout), targets.to(form.device, non_blocking=True)
 
-    def _asked(self, first: int, start: int) -> Iterator[list[Asked]]:
+    def _passes(self, first: int, start: int) -> Iterator[list[Sample]]:
+        """Yield the samples of each forward pass.
+
+        A rank's part of a step is contiguous in the epoch's order, so that a step's samples are the same in the same
+        order for any number of ranks and passes. The last partial step is left out.
+        """
+        batch = self.feed.batch
         for epoch in count(first):
             order, source = self.feed.order(epoch)
             seeds = torch.randint(2**32, order.shape, generator=source)
             columns = torch.stack([order, seeds])[:, start if epoch == first else 0 :]
-            for parts in _passes(columns, self.feed.batch):
-                yield list(zip(*torch.cat([parts[rank] for rank in self._ranks], dim=1).tolist(), strict=True))
-
-
-def _passes(order: Tensor, batch: Batch) -> Iterator[tuple[Tensor, ...]]:
-    """For every forward pass over the samples in this order what each rank takes of it, by rank.
-
-    `order` is a column a sample, or one value. A rank's part of a step is contiguous in it, so that a step's samples
-    are the same in the same order for any number of ranks and passes; the last partial step is left out.
-    """
-    size, accumulate = batch.global_batch_size, batch.grad_accum_steps
-    whole = order[..., : order.shape[-1] // size * size]
-    for step in whole.split(size, dim=-1) if whole.shape[-1] else ():
-        parts = step.split([accumulate * share for share in batch.shares], dim=-1)
-        own = [part.split(share, dim=-1) for part, share in zip(parts, batch.shares, strict=True)]
-        yield from zip(*own, strict=True)
+            whole_steps = columns[:, : columns.shape[1] // batch.global_batch_size * batch.global_batch_size]
+            for step in whole_steps.split(batch.global_batch_size, dim=1) if whole_steps.shape[1] else ():
+                by_rank = step.split([batch.grad_accum_steps * share for share in batch.shares], dim=1)
+                own = [by_rank[rank].split(batch.shares[rank], dim=1) for rank in self._ranks]
+                for passes in zip(*own, strict=True):
+                    yield list(zip(*torch.cat(passes, dim=1).tolist(), strict=True))
 
 
 class _Samples(Dataset[tuple[Tensor, Tensor]]):
@@ -134,14 +139,14 @@ class _Samples(Dataset[tuple[Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self._images)
 
-    def __getitems__(self, asked: list[Asked]) -> list[tuple[Tensor, Tensor]]:
-        """A batch; without workers this is the rank's own process, whose random numbers are left alone."""
+    def __getitems__(self, samples: list[Sample]) -> list[tuple[Tensor, Tensor]]:
+        """Return a batch; without workers this runs in the rank's process, whose random state is left as it was."""
         before = torch.default_generator.get_state()
-        samples = [self._changed(index, seed) for index, seed in asked]
+        batch = [self._augmented(index, seed) for index, seed in samples]
         torch.default_generator.set_state(before)
-        return samples
+        return batch
 
-    def _changed(self, index: int, seed: int) -> tuple[Tensor, Tensor]:
+    def _augmented(self, index: int, seed: int) -> tuple[Tensor, Tensor]:
         torch.default_generator.manual_seed(seed)
         image, target = self._images[index], self._targets[index]
         if target.ndim:
@@ -164,10 +169,9 @@ def _transform(size: Sequence[int], augmentation: Augmentation, form: Form) -> v
 
 
 class SharedInputs:
-    """Rank 0 loads the global batch onto its device, and scatters it; the others have neither workers nor images.
+    """Rank 0 loads the global batch onto its device and scatters it; other ranks have neither workers nor images.
 
-    Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`. A batch of a single share is given to
-    every rank, whole.
+    Samples and their order are those of `ResidentInputs`, as with `LoaderInputs`.
     """
 
     def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
@@ -179,13 +183,18 @@ class SharedInputs:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; every rank must take all passes that the others take."""
-        form, part, most = self.feed.form, self.feed.part, max(self.feed.batch.shares)
-        layout = torch.channels_last if form.channels_last else torch.contiguous_format
+        form, part, batch = self.feed.form, self.feed.part, self.feed.batch
+        layout, most = torch.channels_last if form.channels_last else torch.contiguous_format, max(batch.shares)
         image_place = torch.empty(most, *part.images.shape[1:], dtype=self._wide, device="meta")
         target_place = torch.empty(most, *part.targets.shape[1:], dtype=part.targets.dtype, device="meta")
-        for images, targets in self._whole(number, start):
-            own = self._scatter(images, like=image_place).to(form.dtype, memory_format=layout)
-            yield own, self._scatter(targets, like=target_place)
+        loaded: Iterator[tuple[Tensor | None, Tensor | None]]
+        if self._gang.rank == 0:
+            loaded = self._loader.epoch(number, start)
+        else:
+            loaded = repeat((None, None), self.feed.steps_from(start) * batch.grad_accum_steps)
+        for images, targets in loaded:
+            own = self.scatter(images, like=image_place).to(form.dtype, memory_format=layout)
+            yield own, self.scatter(targets, like=target_place)
 
     def rebatch(self, batch: Batch) -> None:
         """See `Inputs`."""
@@ -196,37 +205,10 @@ class SharedInputs:
         """End the workers."""
         self._loader.close()
 
-    def _whole(self, number: int, start: int) -> Iterator[tuple[Tensor | None, Tensor | None]]:
-        if self._gang.rank == 0:
-            return self._loader.epoch(number, start)
-        return repeat((None, None), self.feed.steps_from(start) * self.feed.batch.grad_accum_steps)
-
-    def _scatter(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
+    def scatter(self, whole: Tensor | None, *, like: Tensor) -> Tensor:
+        """Return this rank's share of a batch, which only rank 0 has before."""
         shares = self.feed.batch.shares
         # Every rank's part is as long as the longest: a scatter knows only one shape.
         parts = None if whole is None else list(pad_sequence(whole.split(shares), batch_first=True))
-        if parts and len(shares) == 1:
-            parts *= self._gang.world_size
         received = self._gang.scatter(parts, torch.empty_like(like, device=self.feed.form.device))
-        return received[: shares[self._gang.rank % len(shares)]]
-
-
-class SameInputs(SharedInputs):
-    """Every rank takes the same samples, as the towers of some early scripts did: more ranks see no more of the data.
-
-    The batch of its feed, and so an epoch's number of steps, is that of one rank. Raises ValueError for unequal shares.
-    """
-
-    def __init__(self, feed: Feed, gang: Gang, workers: Workers) -> None:
-        super().__init__(replace(feed, batch=_of_one_rank(feed.batch)), gang, workers)
-
-    def rebatch(self, batch: Batch) -> None:
-        """See `Inputs`."""
-        super().rebatch(_of_one_rank(batch))
-
-
-def _of_one_rank(batch: Batch) -> Batch:
-    share = batch.shares[0]
-    if set(batch.shares) != {share}:
-        raise ValueError(f"trainable.input=same_batch gives all ranks the same samples, not shares of {batch.shares}")
-    return replace(batch, global_batch_size=share * batch.grad_accum_steps, shares=(share,))
+        return received[: shares[self._gang.rank]]

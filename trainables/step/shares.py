@@ -89,7 +89,7 @@ def _failure(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exce
             return error.with_traceback(None)  # whose frames hold what did not fit
         return None
 
-    mine = gang.lone(attempt)
+    mine = gang.rank_local(attempt)
     (fails,) = gang.largest(float(mine is not None))
     if not fails:
         return None

@@ -1,8 +1,7 @@
-"""A model in training: one rank's copy of it, with what feeds it and what a step of it is.
+"""A model in training: one rank's copy of the model, its inputs, and its optimizer step.
 
-Passes that a rank takes by itself, before the training: how long one takes, and whether it fits into memory.
-
-Recognises a model that does not accept the images of its data: torch's own message names neither.
+Before the training, rank-local passes measure how fast a rank is and whether a pass fits into its memory.
+`as_shape_mismatch` recognises a model that does not accept the images of its data, which torch's message does not say.
 """
 
 from __future__ import annotations
@@ -10,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from itertools import chain, count
 from typing import Any
 
 import torch
@@ -19,8 +19,7 @@ from trainables import inputs, models
 from trainables.clock import Clock
 from trainables.context import Batch, Context
 from trainables.gradient_noise import NoiseWatch, Pace
-from trainables.inputs.inputs import Form, Inputs, Part, as_pixels
-from trainables.inputs.pause import pause
+from trainables.inputs.inputs import Inputs, Minibatch, as_pixels
 from trainables.models.batch_norm import own_statistics, synchronises
 from trainables.optimizers import optimizers
 from trainables.optimizers.schedules import Growth
@@ -31,126 +30,15 @@ from trainables.step.graphed_step import GraphedStep
 from trainables.step.shares import INDEPENDENT, fitting, share_by_speed
 from trainables.step.stopwatch import Stopwatch
 from trainables.step.strategies import Exchange
-from trainables.step.training_step import Objective, Precision, Step, TrainingStep, loss_sum
+from trainables.step.training_step import Objective, Step, TrainingStep, loss_sum
 from trainables.supervised.evaluation import Evaluation, Score, Workload
 from trainables.supervised.settings import Settings
 
-WARMUP_PASSES = 3
-LEAST_PASSES = 10
-LEAST_S = 0.5
-BALLAST = 3
-"""What a step holds besides a pass, in sizes of the parameters: Adam's two moments, and the exchange's buckets."""
-
-
-class LonePasses:
-    """Forward and backward passes of a model that is on its device, and in no wrapper that talks to others."""
-
-    def __init__(
-        self, model: nn.Module, part: Part, *, form: Form, precision: Precision, clock: Clock, objective: Objective
-    ) -> None:
-        self._model, self._part, self._form, self._precision, self._clock = model, part, form, precision, clock
-        self._objective = objective
-
-    def pass_s(self, samples: int) -> float:
-        """Seconds of one pass over so many samples: the fastest of at least `LEAST_PASSES` in at least `LEAST_S`.
-
-        What else the host does only ever lengthens a pass; a device's own pace is the same in all of them.
-
-        The model is afterwards as it was before; the random numbers that its passes draw are gone.
-        """
-        with self._unchanged():
-            pass_once = self._pass_over(samples)
-            for _ in range(WARMUP_PASSES):
-                pass_once()
-            times = [self._time(pass_once)]
-            while len(times) < LEAST_PASSES or sum(times) < LEAST_S:
-                times.append(self._time(pass_once))
-        return min(times)
-
-    def take_pass(self, samples: int) -> None:
-        """One pass with `BALLAST` in memory; the model stays as it was. Raises what a device out of memory raises."""
-        with self._unchanged():
-            ballast = [torch.empty_like(each) for each in self._model.parameters() for _ in range(BALLAST)]
-            self._pass_over(samples)()
-            self._clock.read()
-            del ballast
-
-    @contextmanager
-    def _unchanged(self) -> Iterator[None]:
-        buffers = [buffer.clone() for buffer in self._model.buffers()]
-        try:
-            with own_statistics(self._model):  # ranks take different numbers of passes, and may run out of memory
-                yield
-        finally:
-            self._model.zero_grad()
-            for buffer, before in zip(self._model.buffers(), buffers, strict=True):
-                buffer.copy_(before)
-
-    def _pass_over(self, samples: int) -> Callable[[], None]:
-        form = self._form
-        images = form.normalise(as_pixels(self._part.images[:samples], form.device))
-        targets = self._part.targets[:samples].to(form.device)
-
-        def pass_once() -> None:
-            with self._precision.casting(form.device):
-                outputs = self._model(images)
-                self._objective.require_fit(outputs, targets)
-                loss = loss_sum(outputs, targets)
-            loss.backward()
-
-        return pass_once
-
-    def _time(self, pass_once: Callable[[], None]) -> float:
-        started = self._clock.read()
-        pass_once()
-        return self._clock.read() - started
-
-
-_RAISED = (RuntimeError, ValueError, IndexError)
-"""What torch raises for shapes and types that do not fit; what a model's code gets wrong by itself is told well."""
-
-
-class ShapeMismatchError(ValueError):
-    """A model cannot be applied to images of the data's shape."""
-
-
-@contextmanager
-def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
-    """Raise ShapeMismatchError for an error within, if the model does not take images of `input_shape` (C, H, W).
-
-    `name` is the model's name in the config. If the model takes such images, the original error is raised.
-    """
-    try:
-        yield
-    except _RAISED as error:
-        why = _why_not(model, input_shape)
-        if why is None:
-            raise
-        shape = "×".join(map(str, input_shape))
-        raise ShapeMismatchError(
-            f"model {name!r} does not take the data's images, N×C×H×W = N×{shape} of floats: build it from the"
-            f" input_shape that it is given, or choose other data ({why})"
-        ) from error
-
-
-def _why_not(model: nn.Module, input_shape: tuple[int, int, int]) -> str | None:
-    """What a copy of the model says to two blank images; on the CPU, because a GPU may be what is full or broken."""
-    try:
-        alone = copy.deepcopy(model).to("cpu", torch.float32)
-    except Exception:  # somebody's model cannot be copied, a broken GPU not be read: what was raised before stands
-        return None
-    try:
-        with torch.no_grad():
-            alone(torch.zeros(2, *input_shape))
-    except _RAISED as error:
-        return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else repr(error)
-    return None
-
 
 class Replica:
-    """Trains with the ranks of `gang`, which are one model's; `context.batch` is what they take together.
+    """A rank's part of a model that the ranks of `gang` train together; `context.batch` is their common batch.
 
-    Before the first step that batch may change: its shares by speed, its passes by memory.
+    Before the first step that batch may change: its shares by speed, its number of passes by memory.
     """
 
     def __init__(
@@ -163,7 +51,7 @@ class Replica:
         clock: Clock,
         settled: Batch | None = None,
     ) -> None:
-        """`settled` is the batch of an earlier part of this training; None: it is settled now. Raises ValueError."""
+        """`settled` is the batch of an earlier part of this training; None: settle it now. Raises ValueError."""
         self._config, self._context, self._workload = config, context, workload
         self._gang, self._clock = gang, clock
         self._settings = Settings.of(config["trainable"])
@@ -171,8 +59,9 @@ class Replica:
         self._objective = Objective(num_classes=workload.num_classes, smoothing=self._settings.label_smoothing)
         self._check_growth()
         self.model = self._build_model()
+        self.passes = RankLocalPasses(self.model, workload, clock=clock, objective=self._objective)
         with as_shape_mismatch(self.model, config["model"]["name"], workload.input_shape):
-            pause_s = self._settle(settled)
+            self.settle_batch(settled)
         self.noise = NoiseWatch(
             self.model,
             context,
@@ -181,50 +70,75 @@ class Replica:
             visible=not self.captures and not workload.precision.scales_loss,
         )
         self.stopwatch = Stopwatch(context.device)
-        """Takes the time of its steps' parts."""
-        compiled = self._compiled(self.model)
-        self._strategy = strategies.prepare(compiled, context, self._exchange())
-        self.inputs = self._make_inputs()
-        self.pause = pause(context.device, pause_s) if pause_s else None
-        self.step = self._make_step()
+        """Measures what the time of a step is spent on."""
+        self._strategy = self._apply_strategy()
+        self.inputs = self.build_inputs()
+        self.step = self._build_step()
 
     @property
     def captures(self) -> bool:
         """Whether steps are captured as CUDA graphs."""
         return self._settings.cuda_graph == "on"
 
+    def settle_batch(self, settled: Batch | None) -> None:
+        """Settle the ranks' shares of a batch and the number of passes, or take over a batch that is `settled`."""
+        context, whole = self._context, self._context.batch
+        if settled is not None:
+            context.batch = settled
+            return
+        self._fit_memory()  # before any pass is timed
+        if strategies.follows_speed(context):
+            share_by_speed(context, self._gang, self._gang.rank_local(self.measure_pass_s), whole)
+            self._fit_memory()  # from the whole batch again: the shares that had to fit were equal ones
+            more = context.batch.grad_accum_steps // whole.grad_accum_steps
+            context.summarize({"shares": [more * share for share in context.batch.shares]})
+
+    def measure_pass_s(self) -> float:
+        """Return the seconds of a pass over this rank's share of the batch."""
+        return self.passes.pass_s(self._context.batch.shares[self._context.rank])
+
+    def build_inputs(self) -> Inputs:
+        """Return the rank's input pipeline."""
+        feed = self._workload.feed(self._context.batch, self._context.seed)
+        return inputs.build(self._settings.input, feed, self._gang, self._settings.loader)
+
+    def batches(self, epoch: int, start: int) -> Iterator[Minibatch]:
+        """Return the minibatches from sample `start` of an epoch on, without end; their fetching is timed."""
+        endless = chain(self.inputs.epoch(epoch, start), chain.from_iterable(map(self.inputs.epoch, count(epoch + 1))))
+        return self.stopwatch.fetching(endless)
+
     def pace(self) -> Pace:
-        """What the next step is worth."""
+        """Return what the next step is worth."""
         return self.noise.pace()
 
     def enlarge(self, times: int) -> None:
-        """Take steps of so many times the trial's own batch from now on; inputs asked again give such batches."""
+        """Change the batch to so many times the trial's initial batch; call `batches` again afterwards."""
         batch = self._growth.enlarged(self._context.batch, times)
         if self._settings.micro_batch == "auto":
-            batch = fitting(batch, self._gang, self._lone_passes.take_pass)
+            batch = fitting(batch, self._gang, self.passes.take_pass)
         self.inputs.rebatch(batch)
         self.step.enlarge(times, batch.grad_accum_steps)
 
     def score(self, evaluation: Evaluation) -> Score:
-        """The model as it is now, its running statistics those of rank 0."""
+        """Evaluate the present model, with rank 0's running statistics."""
         self._strategy.share_buffers()
         return evaluation.score(self.model)
 
     def state(self) -> dict[str, Any]:
-        """All that the next step depends on, between two steps: the same on all of the model's ranks.
+        """Return what the next step depends on, except random numbers: the same on all of the model's ranks.
 
-        Random numbers are not in it. Running statistics are each rank's own, but only rank 0's are ever used.
+        Running statistics differ between ranks, but only rank 0's are ever used.
         """
         return {"model": self.model.state_dict(), "step": self.step.state(), "noise": self.noise.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Bring that back, before the first step."""
+        """Restore the state before the first step."""
         self.model.load_state_dict(state["model"])
         self.step.restore(state["step"])
         self.noise.restore(state["noise"])
 
     def close(self) -> None:
-        """End the processes that feed it."""
+        """End the worker processes of the inputs."""
         self.inputs.close()
 
     def _check_growth(self) -> None:
@@ -238,72 +152,34 @@ class Replica:
             raise ValueError("schedule=increase_batch cannot be combined with noise_scale=true or lr_rule=adascale")
 
     def _build_model(self) -> nn.Module:
-        workload = self._workload
+        workload, context = self._workload, self._context
         model = models.build(self._config["model"], input_shape=workload.input_shape, num_classes=workload.num_classes)
-        if synchronises(model):
-            self._check_synchronised()
+        if synchronises(model) and context.strategy == INDEPENDENT:
+            raise ValueError(
+                "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
+            )
+        if synchronises(model) and context.world_size > 1 and context.device == "cpu":
+            raise ValueError("batch_norm=sync joins ranks on GPUs only: use replica or ghost:SIZE on CPUs")
         layout = torch.channels_last if workload.form.channels_last else torch.contiguous_format
         model.to(workload.form.device, workload.precision.parameters).to(memory_format=layout)
         return model
 
-    def _check_synchronised(self) -> None:
-        if self._context.strategy == INDEPENDENT:
-            raise ValueError(
-                "batch_norm=sync joins the ranks of one model, and strategy=independent trains one on each"
-            )
-        if self._context.world_size > 1 and self._context.device == "cpu":
-            raise ValueError("batch_norm=sync joins ranks on GPUs only: use replica or ghost:SIZE on CPUs")
-
-    def _compiled(self, model: nn.Module) -> nn.Module:
-        mode = self._settings.compile
-        return model if mode == "off" else Compiled(model, mode, fallback=self._settings.compile_fallback)
-
-    def _exchange(self) -> Exchange:
-        wire = torch.bfloat16 if self._settings.exchange == "bf16" else None
-        return Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
-
-    @property
-    def _lone_passes(self) -> LonePasses:
-        workload = self._workload
-        return LonePasses(
-            self.model,
-            workload.split.train,
-            form=workload.form,
-            precision=workload.precision,
-            clock=self._clock,
-            objective=self._objective,
-        )
-
-    def _settle(self, settled: Batch | None) -> float:
-        """Settle shares and passes; returns a slowed-down rank's pause a pass, s."""
-        context, whole = self._context, self._context.batch
-        factor = self._settings.slowed_down(context.rank)
-        if settled is not None:
-            context.batch = settled
-        else:
-            self._fit()  # before any pass is timed
-            if strategies.follows_speed(context):
-                pass_s = self._gang.lone(self._own_pass_s)
-                share_by_speed(context, self._gang, factor * pass_s, whole)
-                self._fit()  # from the whole again: the shares that had to fit were equal ones
-                more = context.batch.grad_accum_steps // whole.grad_accum_steps
-                context.summarize({"shares": [more * share for share in context.batch.shares]})
-        return self._gang.lone(lambda: (factor - 1) * self._own_pass_s() if factor > 1 else 0.0)
-
-    def _fit(self) -> None:
-        """Let a step have as many passes as the ranks' memory wants, where the config says so."""
+    def _fit_memory(self) -> None:
+        """With `micro_batch: auto`, divide a step into as many passes as the ranks' memory requires."""
         if self._settings.micro_batch == "auto":
-            self._context.batch = fitting(self._context.batch, self._gang, self._lone_passes.take_pass)
+            self._context.batch = fitting(self._context.batch, self._gang, self.passes.take_pass)
             self._context.summarize({"micro_batch_size": self._context.batch.shares[self._context.rank]})
 
-    def _own_pass_s(self) -> float:
-        return self._lone_passes.pass_s(self._context.batch.shares[self._context.rank])
+    def _apply_strategy(self) -> strategies.Strategy:
+        """Compile the model if wanted, and wrap it for its ranks."""
+        settings, model = self._settings, self.model
+        if settings.compile != "off":
+            model = Compiled(model, settings.compile, fallback=settings.compile_fallback)
+        wire = torch.bfloat16 if settings.exchange == "bf16" else None
+        exchange = Exchange(wire=wire, noise=self.noise.gradients, stopwatch=self.stopwatch)
+        return strategies.prepare(model, self._context, exchange)
 
-    def _make_inputs(self) -> Inputs:
-        feed = self._workload.feed(self._context.batch, self._context.seed)
-        return inputs.build(self._settings.input, feed, self._gang, self._settings.loader)
-
-    def _make_step(self) -> Step:
+    def _build_step(self) -> Step:
         context = self._context
         if self.captures and not self._strategy.capturable:
             raise ValueError(f"strategy={context.strategy} cannot be captured: set trainable.cuda_graph=off")
@@ -320,3 +196,111 @@ class Replica:
             objective=self._objective,
         )
         return GraphedStep(step) if self.captures else step
+
+
+WARMUP_PASSES = 3
+MIN_PASSES = 10
+MIN_S = 0.5
+STEP_TENSORS = 3
+"""What a step keeps in memory besides a pass, in sizes of the parameters: Adam's moments, the exchange's buckets."""
+
+
+class RankLocalPasses:
+    """Forward and backward passes that one rank takes alone, to measure them; the model is in no wrapper yet."""
+
+    def __init__(self, model: nn.Module, workload: Workload, *, clock: Clock, objective: Objective) -> None:
+        self._model, self._workload, self._clock, self._objective = model, workload, clock, objective
+
+    def pass_s(self, samples: int) -> float:
+        """Return the seconds of a pass: the fastest of at least `MIN_PASSES` in at least `MIN_S`.
+
+        The fastest, because other work of the host can only make a pass slower. The model stays as it was; the random
+        numbers that the passes draw are used up.
+        """
+        with self._unchanged():
+            take_pass = self._prepare(samples)
+            for _ in range(WARMUP_PASSES):
+                take_pass()
+            times: list[float] = []
+            while len(times) < MIN_PASSES or sum(times) < MIN_S:
+                started = self._clock.read()
+                take_pass()
+                times.append(self._clock.read() - started)
+        return min(times)
+
+    def take_pass(self, samples: int) -> None:
+        """Take a pass with `STEP_TENSORS` in memory; the model stays as it was. Raises the out-of-memory error."""
+        with self._unchanged():
+            reserved = [torch.empty_like(each) for each in self._model.parameters() for _ in range(STEP_TENSORS)]
+            self._prepare(samples)()
+            self._clock.read()
+            del reserved
+
+    @contextmanager
+    def _unchanged(self) -> Iterator[None]:
+        buffers = [buffer.clone() for buffer in self._model.buffers()]
+        try:
+            with own_statistics(self._model):  # ranks take different numbers of passes, and may run out of memory
+                yield
+        finally:
+            self._model.zero_grad()
+            for buffer, before in zip(self._model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
+    def _prepare(self, samples: int) -> Callable[[], None]:
+        form, part = self._workload.form, self._workload.split.train
+        images = form.normalise(as_pixels(part.images[:samples], form.device))
+        targets = part.targets[:samples].to(form.device)
+
+        def take_pass() -> None:
+            with self._workload.precision.casting(form.device):
+                outputs = self._model(images)
+                self._objective.require_fit(outputs, targets)
+                loss = loss_sum(outputs, targets)
+            loss.backward()
+
+        return take_pass
+
+
+_SHAPE_ERRORS = (RuntimeError, ValueError, IndexError)
+"""What torch raises for shapes and types that do not fit; other errors of a model's code are clear as they are."""
+
+
+class ShapeMismatchError(ValueError):
+    """A model cannot be applied to images of the data's shape."""
+
+
+@contextmanager
+def as_shape_mismatch(model: nn.Module, name: str, input_shape: tuple[int, int, int]) -> Iterator[None]:
+    """Raise ShapeMismatchError for an error within, if the model does not take images of `input_shape` (C, H, W).
+
+    `name` is the model's name in the config. If the model takes such images, the original error is raised.
+    """
+    try:
+        yield
+    except _SHAPE_ERRORS as error:
+        reason = _why_rejected(model, input_shape)
+        if reason is None:
+            raise
+        shape = "×".join(map(str, input_shape))
+        raise ShapeMismatchError(
+            f"model {name!r} does not take the data's images, N×C×H×W = N×{shape} of floats: build it from the"
+            f" input_shape that it is given, or choose other data ({reason})"
+        ) from error
+
+
+def _why_rejected(model: nn.Module, input_shape: tuple[int, int, int]) -> str | None:
+    """Return the error of a copy of the model for two blank images; None if it takes them, or cannot be copied.
+
+    The copy is on the CPU, because a GPU may be full or broken.
+    """
+    try:
+        alone = copy.deepcopy(model).to("cpu", torch.float32)
+    except Exception:  # not every model can be copied, and a broken GPU cannot be read
+        return None
+    try:
+        with torch.no_grad():
+            alone(torch.zeros(2, *input_shape))
+    except _SHAPE_ERRORS as error:
+        return f"{type(error).__name__}: {str(error).strip().splitlines()[0]}" if str(error).strip() else repr(error)
+    return None

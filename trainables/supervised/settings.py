@@ -1,6 +1,6 @@
-"""The `trainable` section of the config, as `trainables.supervised.training` reads it.
+"""The `trainable` section of the training loop's config, and the errors of a config that show before torch is imported.
 
-What is wrong with a config of the project's own training that shows before anything is imported to compute with.
+The orchestrator calls `errors` and `remarks` by dotted path, for a plan as well as for a run.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ CHOICES = {
     "cuda_graph": ("off", "on"),
     "micro_batch": ("off", "auto"),
     "memory_format": ("contiguous", "channels_last"),
-    "input": ("resident", "loader", "shared_loader", "same_batch"),
+    "input": ("resident", "loader", "shared_loader"),
     "exchange": ("full", "bf16"),
     "checkpoint": ("off", "epochs"),
 }
@@ -54,72 +54,62 @@ class Settings:
     precision: str = "fp32"
     """fp32, tf32, bf16, fp16 or fp64: see `trainables.step.training_step`."""
     input: str = "resident"
-    """resident: the training set lies on the device and is augmented there; loader: every rank has worker processes
-    that load and augment; shared_loader: rank 0 alone has them, and feeds the others; same_batch: and all ranks the
-    same samples."""
+    """resident: the training set is on the device and is augmented there; loader: every rank has worker processes that
+    load and augment; shared_loader: only rank 0 has them, and sends the other ranks their shares."""
     loader: Mapping[str, Any] = field(default_factory=dict)
-    """Of the loaders: see `trainables.inputs.loaders.Workers`."""
-    slow_down: Mapping[str, float] | None = None
-    """`rank` and `factor`: passes of this rank, where there is one, take that many times as long, on purpose."""
+    """The keys of `trainables.inputs.loaders.Workers`."""
     compile: str = "off"
     """off, default or max-autotune: torch.compile of the model, for fixed shapes."""
     compile_fallback: bool = False
-    """Whether a model that cannot be compiled is trained all the same; else the trial fails."""
+    """Whether a model that cannot be compiled trains uncompiled; otherwise the trial fails."""
     cuda_graph: str = "off"
-    """off, or on: the whole optimizer step is captured once and replayed, for steps shorter than their launches."""
+    """on: the whole optimizer step is captured once and replayed, for steps shorter than their kernel launches."""
     micro_batch: str = "off"
-    """off, or auto: shares that do not fit into memory are taken in several passes, as few as fit on every rank; what
-    is evaluated at once is halved until it fits."""
+    """auto: a share that does not fit into memory is divided into passes, as few as fit on every rank; the evaluation's
+    batch is halved until it fits."""
     exchange: str = "full"
-    """full: gradients travel between ranks as they are; bf16: rounded to 8 significant bits, half as long."""
+    """full: gradients are exchanged as they are; bf16: rounded to 8 significant bits, half the bytes."""
     memory_format: str = "contiguous"
     """contiguous (N×C×H×W) or channels_last, which tensor cores prefer."""
     noise_scale: bool = False
-    """Whether the gradient noise scale is estimated, where a step has several ranks or passes."""
+    """Whether the gradient noise scale is estimated, if a step has several ranks or passes."""
     label_smoothing: float = 0.0
     """The share of a target that training spreads evenly over all classes; evaluation does not."""
     eval_mirrored: bool = False
-    """Whether an image is judged by the mean logits of itself and its mirror image."""
+    """Whether an image is evaluated by the mean logits of itself and its mirror image."""
     val_fraction: float = 0.1
-    """Of the training set, held out by the trial's seed; 0 measures no `val_accuracy`."""
+    """The share of the training set that is held out by the trial's seed; 0 measures no `val_accuracy`."""
     target_accuracy: float | None = None
-    """`val_accuracy` whose first reaching `time_to_target_s` measures."""
+    """`time_to_target_s` is the time until `val_accuracy` first reaches this."""
     give_up_below: float | None = None
-    """`val_accuracy` after the training below which nothing further is looked at, nor timed: the orchestrator's."""
+    """A trial whose `val_accuracy` after the training is below this is neither evaluated nor timed; the orchestrator
+    sets it."""
     only_timed: bool = False
-    """Whether the training goes only as far as its timing needs, and nothing is looked at but that."""
+    """Whether the trial trains only as far as its timing needs, and is not evaluated on the test set."""
     eval_batch_size: int = 1024
-    """Samples a rank evaluates at once; changes no figure."""
+    """Samples that a rank evaluates at once; changes no result."""
     window_s: float = 2.0
-    """Seconds of steady state that throughput is measured over, at least."""
+    """Throughput is measured over at least so many seconds in steady state."""
     window_steps: int = 50
-    """Optimizer steps of the same, at least."""
+    """Throughput is measured over at least so many optimizer steps in steady state."""
     warmup_steps: int = 10
-    """Steps that pass untimed before a window that follows the training, at least …"""
+    """Untimed steps before a window that follows the training, at least."""
     warmup_s: float = 0.3
-    """… and seconds, and then until the pace has settled: see `trainables.clock.Warmup`."""
-
+    """Untimed seconds before such a window, at least; they last until the pace settles: `trainables.clock.Warmup`."""
     checkpoint: str = "epochs"
-    """off, or epochs: what an interrupted trial goes on from is kept at epochs' ends, and where it is asked to stop."""
+    """epochs: a checkpoint is saved at the ends of epochs, and when the trial is asked to stop; off: none is."""
     checkpoint_every_s: float = 30.0
-    """Seconds of training between two of them, at least; more where writing takes longer than a hundredth of it."""
+    """Seconds of training between two checkpoints, at least; more if saving takes over 1% of the time."""
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> Settings:
-        """The settings among the section's keys; the others are the orchestrator's."""
+        """Return the settings among the section's keys; the orchestrator reads the others."""
         return Settings(**{each.name: config[each.name] for each in fields(Settings) if each.name in config})
-
-    def slowed_down(self, rank: int) -> float:
-        """How many times as long this rank's passes are to take."""
-        return self.slow_down["factor"] if self.slow_down and self.slow_down["rank"] == rank else 1.0
 
     def __post_init__(self) -> None:
         for name, choices in CHOICES.items():
             if getattr(self, name) not in choices:
                 raise ValueError(f"trainable.{name}={getattr(self, name)!r} is not one of {', '.join(choices)}")
-        slow = self.slow_down
-        if slow is not None and (set(slow) != {"rank", "factor"} or slow["factor"] < 1 or slow["rank"] < 0):
-            raise ValueError(f"trainable.slow_down={dict(slow)} is not a rank, and a factor of at least 1")
         if not 0 <= self.val_fraction < 1:
             raise ValueError(f"trainable.val_fraction={self.val_fraction} is not a share of the training set below 1")
         if not 0 <= self.label_smoothing < 1:
@@ -131,36 +121,40 @@ class Settings:
                 raise ValueError(f"trainable.{name}={getattr(self, name)} is not at least {least}")
 
 
-HANDED = {"model": ("input_shape", "num_classes"), "data": (), "optimizer": ("params", "lr"), "schedule": ("progress",)}
-"""What a factory is given besides its section's keys, …"""
-APART = {
+GIVEN = {"model": ("input_shape", "num_classes"), "data": (), "optimizer": ("params", "lr"), "schedule": ("progress",)}
+"""The arguments that a factory receives besides its section's keys."""
+NOT_PASSED = {
     "model": ("name", "batch_norm"),
     "data": ("name", "subset", "mean", "std", "augment"),
     "optimizer": ("name", "lr"),
     "schedule": ("name",),
 }
-"""… and keys of the section that are not for the factory."""
+"""The keys of a section that its factory does not receive."""
 
 
 def errors(config: Mapping[str, Any]) -> Iterator[str]:
-    """A line for each; a trial finds what only its data and its device can tell."""
+    """Yield a line for each error that shows without loading the data and without a device."""
+    model, data = config.get("model") or {}, config.get("data") or {}
     try:
         Settings.of(config["trainable"])
     except ValueError as error:
         yield str(error)
     except TypeError as error:
         yield f"trainable: a value has the wrong type: {error}"
-    yield from _names(config)
-    yield from _own_keys(config)
-    yield from _labels(config.get("model") or {}, config.get("data") or {})
-    yield from _subset(config.get("data") or {})
-    yield from _statistics(config.get("data") or {})
-    yield from _loader(config["trainable"])
+    yield from _factory_errors(config)
+    yield from _label_errors(model, data)
+    yield from _data_errors(data)
+    loader = config["trainable"].get("loader") or {}
+    if isinstance(loader, Mapping):
+        yield from _count_errors("trainable.loader", loader, {"workers": 0, "prefetch": 1})
+    else:
+        yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
     if runs_here(config):
-        yield from absent(config.get("data") or {})
+        yield from absent(data)
     try:
         growth = Growth.of(config["schedule"])
-        _try_out(config["schedule"])
+        if config["schedule"]["name"] in SCHEDULES:  # the user's own code is not imported here
+            schedules.resolve(config["schedule"])(0.0, 1.0)
     except (ValueError, KeyError, TypeError) as error:
         yield f"schedule: {error}"
         return
@@ -169,45 +163,32 @@ def errors(config: Mapping[str, Any]) -> Iterator[str]:
 
 
 def remarks(config: Mapping[str, Any]) -> Iterator[str]:
-    """A line for data that are not on this machine, where only a plan is made here."""
+    """Yield a line for data that is not on this machine, if the trials run elsewhere or are only planned."""
     if not runs_here(config):
         yield from not_here(config, absent(config.get("data") or {}))
 
 
-def _subset(data: Mapping[str, Any]) -> Iterator[str]:
-    subset = data.get("subset") or {}
-    if not isinstance(subset, Mapping):
-        if data.get("name") in DATA:
-            return  # whose keys the orchestrator compares with those of the shipped file
-        yield f"data.subset must be {{train: …, test: …, seed: …}}, numbers of images and a seed, not {subset!r}"
-        return
-    for key, least in (("train", 1), ("test", 1), ("seed", 0)):
-        count = subset.get(key)
-        if count is not None and not (is_whole(count) and count >= least):
-            yield f"data.subset.{key} must be a whole number of at least {least}, not {count!r}"
+def _factory_errors(config: Mapping[str, Any]) -> Iterator[str]:
+    """Yield errors of names that are unknown, and of keys that the user's own factories do not take."""
+    for section, families in FAMILIES.items():
+        try:
+            path_of(families, config[section]["name"], subject=section)
+        except (ValueError, KeyError, TypeError) as error:
+            yield str(error) if isinstance(error, ValueError) else f"{section}.name is not set"
+    for section, given in GIVEN.items():
+        name = str((config.get(section) or {}).get("name"))
+        signature = written_signature(name) if ":" in name else None
+        if signature is None:
+            continue
+        options = {key: value for key, value in config[section].items() if key not in NOT_PASSED[section]}
+        try:
+            check_options(signature, options, subject=f"{section} {name!r}", given=given)
+        except RequestError as error:
+            yield str(error)
 
 
-def _statistics(data: Mapping[str, Any]) -> Iterator[str]:
-    for key in ("mean", "std"):
-        given = data.get(key)
-        if given is not None and not (isinstance(given, list) and given and all(map(is_number, given))):
-            yield f"data.{key} must be null or a list with a number for each channel, not {given!r}"
-        elif key == "std" and given is not None and min(given) <= 0:
-            yield f"data.std must be above 0 for each channel, which it divides, not {given!r}"
-
-
-def _loader(trainable: Mapping[str, Any]) -> Iterator[str]:
-    loader = trainable.get("loader") or {}
-    if not isinstance(loader, Mapping):
-        yield f"trainable.loader must be a section with workers, prefetch, pin_memory, not {loader!r}"
-        return
-    for key, least in (("workers", 0), ("prefetch", 1)):
-        if key in loader and not (is_whole(loader[key]) and loader[key] >= least):
-            yield f"trainable.loader.{key} must be a whole number of at least {least}, not {loader[key]!r}"
-
-
-def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
-    """Of a model and a data set of ours, one of which is about images, and the other about their pixels."""
+def _label_errors(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield an error if a shipped model labels images and a shipped data set pixels, or the other way round."""
     name, source = str(model.get("name")), str(data.get("name"))
     if name not in MODELS or source not in DATA or name == "torchvision":
         return
@@ -220,29 +201,24 @@ def _labels(model: Mapping[str, Any], data: Mapping[str, Any]) -> Iterator[str]:
         yield f"model {name!r} predicts one label per image, but data {source!r} has one for every pixel: {remedy}"
 
 
-def _try_out(schedule: Mapping[str, Any]) -> None:
-    """Raise what a schedule of ours raises for its values; somebody's own is not imported to be looked at."""
-    if schedule["name"] in SCHEDULES:
-        schedules.resolve(schedule)(0.0, 1.0)
+def _data_errors(data: Mapping[str, Any]) -> Iterator[str]:
+    """Yield errors of the keys that all data sets have: `subset`, `mean` and `std`."""
+    subset = data.get("subset") or {}
+    if isinstance(subset, Mapping):
+        set_keys = {key: value for key, value in subset.items() if value is not None}
+        yield from _count_errors("data.subset", set_keys, {"train": 1, "test": 1, "seed": 0})
+    elif data.get("name") not in DATA:  # the orchestrator compares shipped sections with their files
+        yield f"data.subset must be {{train: …, test: …, seed: …}}, numbers of images and a seed, not {subset!r}"
+    for key in ("mean", "std"):
+        given = data.get(key)
+        if given is not None and not (isinstance(given, list) and given and all(map(is_number, given))):
+            yield f"data.{key} must be null or a list with a number for each channel, not {given!r}"
+        elif key == "std" and given is not None and min(given) <= 0:
+            yield f"data.std must be above 0 for each channel, which it divides, not {given!r}"
 
 
-def _names(config: Mapping[str, Any]) -> Iterator[str]:
-    for section, families in FAMILIES.items():
-        try:
-            path_of(families, config[section]["name"], subject=section)
-        except (ValueError, KeyError, TypeError) as error:
-            yield str(error) if isinstance(error, ValueError) else f"{section}.name is not set"
-
-
-def _own_keys(config: Mapping[str, Any]) -> Iterator[str]:
-    """Of somebody's own factories, which mostly stand in the place of a shipped choice with keys of its own."""
-    for section, given in HANDED.items():
-        name = str((config.get(section) or {}).get("name"))
-        signature = written_signature(name) if ":" in name else None
-        if signature is None:
-            continue
-        options = {key: value for key, value in config[section].items() if key not in APART[section]}
-        try:
-            check_options(signature, options, subject=f"{section} {name!r}", given=given)
-        except RequestError as error:
-            yield str(error)
+def _count_errors(section: str, values: Mapping[str, Any], least: Mapping[str, int]) -> Iterator[str]:
+    """Yield a line for each value that is given and is not a whole number of at least `least`."""
+    for key, bound in least.items():
+        if key in values and not (is_whole(values[key]) and values[key] >= bound):
+            yield f"{section}.{key} must be a whole number of at least {bound}, not {values[key]!r}"

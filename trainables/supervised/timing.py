@@ -1,8 +1,8 @@
-"""How long a trained model's steps take, and what of them: further steps are taken for it.
+"""How fast a trial trains, and what its time is spent on.
 
-An epoch's seconds by what they went into.
-
-What a step's time is made of, so that it can be told why more ranks are not as many times as fast.
+At the end of a training `Timing` takes the window that throughput is measured over: an epoch if epochs are long enough,
+otherwise further steps. It then splits a step of the window into data, host, compute, communication and imbalance.
+`epoch_split` splits an epoch's seconds for its row of the learning curve, at no cost.
 """
 
 from __future__ import annotations
@@ -15,9 +15,18 @@ from typing import Any
 
 import torch
 
-from trainables.clock import Clock, Lap, Warmup, Window, measure_window, timings, warm_up, window_of_laps
+from trainables.clock import (
+    Clock,
+    Lap,
+    Warmup,
+    Window,
+    device_pause,
+    measure_window,
+    timings,
+    warm_up,
+    window_of_laps,
+)
 from trainables.context import Context
-from trainables.inputs.pause import pause
 from trainables.process_group import Gang
 from trainables.step.graphed_step import WARMUP_STEPS
 from trainables.step.stopwatch import Parts, Stopwatch
@@ -27,142 +36,8 @@ from trainables.supervised.replica import Replica
 from trainables.supervised.settings import Settings
 
 
-def split_of(epoch: Epoch, *, on_gpu: bool) -> dict[str, float]:
-    """Columns of the epoch's row, rank 0's view; together they are its seconds.
-
-    `data_s`, `compute_s`, `communication_s` (waiting for slower ranks is in it) and `rest_s`: the loop itself. On a GPU
-    compute and communication run into each other, and only the device's waiting for data is told apart: of an epoch
-    with enough steps to know it, else nothing is.
-    """
-    parts = epoch.parts
-    if parts.untimed:
-        return {}
-    if on_gpu:
-        return {"data_s": parts.data_s, "rest_s": max(0.0, epoch.seconds - parts.data_s)}
-    known_s = parts.data_s + parts.compute_s + parts.exchange_s
-    return {
-        "data_s": parts.data_s,
-        "compute_s": parts.compute_s,
-        "communication_s": parts.exchange_s,
-        "rest_s": max(0.0, epoch.seconds - known_s),
-    }
-
-
-def mean_parts(epochs: Sequence[Epoch], steps: int) -> Parts:
-    """The mean parts of so many steps of these epochs."""
-    taken = sum(epoch.steps for epoch in epochs) or 1
-    return Parts(
-        data_s=sum(epoch.parts.data_s for epoch in epochs) / taken * steps,
-        exchange_s=sum(epoch.parts.exchange_s for epoch in epochs) / taken * steps,
-        step_s=sum(epoch.parts.step_s for epoch in epochs) / taken * steps,
-    )
-
-
-SPLIT_STEPS = 10
-SPLIT_S = 0.3
-MOST_SPLIT_STEPS = 300
-"""A split of several ranks takes at least so many steps and so many seconds, but no more than the most."""
-
-DEVICE_TRIES = 5
-LONGEST_PAUSE_S = 0.2
-"""Longer than any step's launches take."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StepParts:
-    """Mean seconds of one rank's steps, without those of the exchange."""
-
-    step_s: float
-    data_s: float
-    host_s: float
-    """On CPUs what the loop does around the step; on GPUs the device's waiting for launches."""
-
-    @property
-    def compute_s(self) -> float:
-        """Everything else: the model's own work."""
-        return max(0.0, self.step_s - self.data_s - self.host_s)
-
-
-class StepSplit:
-    """Takes further steps, after everything else: the ranks' models part in it."""
-
-    def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, gang: Gang) -> None:
-        self._take, self._stopwatch, self._clock, self._gang = take, stopwatch, clock, gang
-
-    def alone(self, window: Window, parts: Parts) -> dict[str, float]:
-        """Of a single rank, whose window had these parts."""
-        own = self._parts(window.seconds, parts, window.steps)
-        return _named(own, step_s=window.seconds / window.steps, communication_s=0.0, imbalance_s=0.0)
-
-    def undivided(self, window: Window, parts: Parts) -> dict[str, float]:
-        """Of steps that are captured: the (lower) median rank's waiting for data in its window, and no other part."""
-        waits = sorted(self._gang.each(parts.data_s / window.steps))
-        return {"step_s": window.seconds / window.steps, "step_data_s": waits[(len(waits) - 1) // 2]}
-
-    def together(self, window: Window, without_exchange: AbstractContextManager[None]) -> dict[str, float]:
-        """Of several: each takes some steps that wait for nobody, and what the window's took longer is exchange.
-
-        Data, host and compute are the (lower) median rank's, imbalance is what the slowest takes longer;
-        `slowest_rank` says which it is.
-        """
-        pace = window.seconds / window.steps
-        steps = min(max(SPLIT_STEPS, math.ceil(SPLIT_S / pace)), MOST_SPLIT_STEPS)
-        with without_exchange:
-            for _ in range(2):
-                self._take()
-            self._gang.meet()
-            before, started = self._stopwatch.parts(), self._clock.read()
-            for _ in range(steps):
-                self._take()
-            seconds = self._clock.read() - started
-            own = self._parts(seconds, self._stopwatch.parts() - before, steps)
-        every = [self._gang.each(value) for value in (own.step_s, own.data_s, own.host_s)]
-        ranks = [StepParts(step_s=s, data_s=d, host_s=h) for s, d, h in zip(*every, strict=True)]
-        by_pace = sorted(ranks, key=lambda rank: rank.step_s)
-        typical, slowest = by_pace[(len(by_pace) - 1) // 2], by_pace[-1]
-        return _named(
-            typical,
-            step_s=pace,
-            communication_s=max(0.0, pace - slowest.step_s),
-            imbalance_s=slowest.step_s - typical.step_s,
-        ) | {"slowest_rank": ranks.index(slowest)}
-
-    def _parts(self, seconds: float, parts: Parts, steps: int) -> StepParts:
-        step_s, data_s = seconds / steps, parts.data_s / steps
-        if self._stopwatch.on_gpu:
-            host_s = max(0.0, step_s - data_s - self._device_step_s(step_s))
-        else:
-            host_s = max(0.0, (seconds - parts.step_s) / steps)
-        return StepParts(step_s=step_s, data_s=data_s, host_s=host_s)
-
-    def _device_step_s(self, step_s: float) -> float:
-        """The GPU's time for a step whose kernels were all launched before it may begin: the shortest of a few."""
-        times: list[float] = []
-        wait = pause("cuda", min(2 * step_s, LONGEST_PAUSE_S))
-        for _ in range(DEVICE_TRIES):
-            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-            wait()
-            begin.record()
-            self._take()
-            end.record()
-            self._clock.read()
-            times.append(begin.elapsed_time(end) / 1e3)
-        return min(times)
-
-
-def _named(own: StepParts, *, step_s: float, communication_s: float, imbalance_s: float) -> dict[str, float]:
-    return {
-        "step_s": step_s,
-        "step_data_s": own.data_s,
-        "step_host_s": own.host_s,
-        "step_compute_s": own.compute_s,
-        "step_communication_s": communication_s,
-        "step_imbalance_s": imbalance_s,
-    }
-
-
 class Timing:
-    """Of a replica at the end of its training; all ranks ask together."""
+    """The times of a replica at the end of its training; all ranks measure together."""
 
     def __init__(
         self, loop: Loop, replica: Replica, settings: Settings, *, clock: Clock, gang: Gang, context: Context
@@ -171,26 +46,31 @@ class Timing:
         self._clock, self._gang, self._context = clock, gang, context
 
     def figures(self, laps: Sequence[Lap], epochs: Sequence[Epoch], models: int) -> dict[str, Any]:
-        """The trial's times by column name, of so many models together; `epochs` are the last of the `laps`.
+        """Return the trial's times by column name; `models` independent models train at the same time.
 
-        Those before were an earlier process's. What a step's time is made of is told of a single model only.
+        `epochs` are those of this process, the last of the `laps`. A step is split only for a single model.
         """
+        if self._loop.at.times > 1:  # no window is like another: take all epochs but the first
+            steady = epochs[1:] or epochs
+            seconds, steps = math.fsum(epoch.seconds for epoch in steady), sum(epoch.steps for epoch in steady)
+            samples = sum(epoch.samples for epoch in steady) * models
+            figures = self._timings(laps, Window(seconds=seconds, steps=steps), models)
+            return figures | {"samples_per_s": samples / seconds, "epoch_s": seconds / len(steady)}
+        window, parts = self._window(laps, epochs)
+        return self._timings(laps, window, models) | (self._step_split(window, parts) if models == 1 else {})
+
+    def _timings(self, laps: Sequence[Lap], window: Window, models: int) -> dict[str, Any]:
         feed = self._replica.inputs.feed
-        grew = self._loop.at.times > 1
-        window, parts = (_whole_training(epochs), Parts()) if grew else self._window(laps, epochs)
-        found = timings(
+        return timings(
             laps,
             window,
             steps_per_epoch=feed.steps_per_epoch,
             global_batch_size=feed.batch.global_batch_size * models,
             target=self._settings.target_accuracy,
         )
-        if grew:
-            return found | _mean_figures(epochs, models)
-        return found | (self._step_parts(window, parts) if models == 1 else {})
 
     def _window(self, laps: Sequence[Lap], epochs: Sequence[Epoch]) -> tuple[Window, Parts]:
-        """The window that throughput is measured over, and what its steps are made of: epochs, where they are long."""
+        """Return the window of throughput, and the parts of its steps: an epoch, or further steps after a warm-up."""
         least_s, least_steps = self._settings.window_s, self._settings.window_steps
         own = laps[len(laps) - len(epochs) :]
         if window := window_of_laps(own, least_s=least_s, least_steps=least_steps):
@@ -206,26 +86,148 @@ class Timing:
             window = measure_window(step, clock=clock, gang=gang, least_s=least_s, least_steps=least_steps, pace=pace)
             return window, self._replica.stopwatch.parts() - before
 
-    def _step_parts(self, window: Window, parts: Parts) -> dict[str, float]:
-        """What a step's time is made of; of captured steps, which cannot be taken apart, only the wait for data."""
+    def _step_split(self, window: Window, parts: Parts) -> dict[str, float]:
         step = self._replica.step
         split = StepSplit(self._loop.step, self._replica.stopwatch, clock=self._clock, gang=self._gang)
         if not isinstance(step, TrainingStep):
-            return split.undivided(window, parts) if self._replica.captures else {}
+            return split.captured(window, parts) if self._replica.captures else {}
         with self._context.phase("probe"):
             if self._gang.world_size == 1:
-                return split.alone(window, parts)
-            return split.together(window, step.without_exchange())
+                return split.single(window, parts)
+            return split.several(window, step.without_exchange())
 
 
-def _whole_training(epochs: Sequence[Epoch]) -> Window:
-    """Where batches grew no window is like another: all epochs from the second on, or the only one."""
-    steady = epochs[1:] or epochs
-    return Window(seconds=math.fsum(epoch.seconds for epoch in steady), steps=sum(epoch.steps for epoch in steady))
+def mean_parts(epochs: Sequence[Epoch], steps: int) -> Parts:
+    """Return the parts of so many average steps of these epochs."""
+    taken = sum(epoch.steps for epoch in epochs) or 1
+    return Parts(
+        data_s=sum(epoch.parts.data_s for epoch in epochs) / taken * steps,
+        exchange_s=sum(epoch.parts.exchange_s for epoch in epochs) / taken * steps,
+        step_s=sum(epoch.parts.step_s for epoch in epochs) / taken * steps,
+    )
 
 
-def _mean_figures(epochs: Sequence[Epoch], models: int) -> dict[str, Any]:
-    """`samples_per_s` and `epoch_s` over the same."""
-    steady, window = epochs[1:] or epochs, _whole_training(epochs)
-    samples = sum(epoch.samples for epoch in steady) * models
-    return {"samples_per_s": samples / window.seconds, "epoch_s": window.seconds / len(steady)}
+def epoch_split(epoch: Epoch, *, on_gpu: bool) -> dict[str, float]:
+    """Return columns of the epoch's row that sum up to its seconds, as rank 0 sees them.
+
+    On CPUs: `data_s`, `compute_s`, `communication_s` (including the wait for slower ranks), and `rest_s`, the loop
+    itself. On a GPU compute and communication overlap, and only the device's wait for data is known, in epochs with
+    enough steps.
+    """
+    parts = epoch.parts
+    if parts.untimed:
+        return {}
+    if on_gpu:
+        return {"data_s": parts.data_s, "rest_s": max(0.0, epoch.seconds - parts.data_s)}
+    known_s = parts.data_s + parts.compute_s + parts.exchange_s
+    return {
+        "data_s": parts.data_s,
+        "compute_s": parts.compute_s,
+        "communication_s": parts.exchange_s,
+        "rest_s": max(0.0, epoch.seconds - known_s),
+    }
+
+
+SPLIT_STEPS = 10
+SPLIT_S = 0.3
+MAX_SPLIT_STEPS = 300
+"""A split of several ranks takes at least so many steps and seconds, but no more than the maximum of steps."""
+
+DEVICE_TRIES = 5
+MAX_PAUSE_S = 0.2
+"""Longer than the kernel launches of any step."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class StepParts:
+    """Mean seconds of one rank's steps without the exchange of gradients."""
+
+    step_s: float
+    data_s: float
+    host_s: float
+    """On CPUs the loop around the step; on GPUs the time in which the device waits for kernel launches."""
+
+    @property
+    def compute_s(self) -> float:
+        """The rest: the model's own work."""
+        return max(0.0, self.step_s - self.data_s - self.host_s)
+
+    def columns(self, *, step_s: float, communication_s: float = 0.0, imbalance_s: float = 0.0) -> dict[str, float]:
+        """Return the columns of the trial's row."""
+        return {
+            "step_s": step_s,
+            "step_data_s": self.data_s,
+            "step_host_s": self.host_s,
+            "step_compute_s": self.compute_s,
+            "step_communication_s": communication_s,
+            "step_imbalance_s": imbalance_s,
+        }
+
+
+class StepSplit:
+    """Splits the time of a step. Takes further steps after everything else, in which the ranks' models diverge."""
+
+    def __init__(self, take: Callable[[], None], stopwatch: Stopwatch, *, clock: Clock, gang: Gang) -> None:
+        self._take, self._stopwatch, self._clock, self._gang = take, stopwatch, clock, gang
+
+    def single(self, window: Window, parts: Parts) -> dict[str, float]:
+        """Return the split of a single rank's step, whose window had these parts."""
+        own = self._parts(window.seconds, parts, window.steps)
+        return own.columns(step_s=window.seconds / window.steps)
+
+    def captured(self, window: Window, parts: Parts) -> dict[str, float]:
+        """Return the wait for data of captured steps, of the (lower) median rank; nothing else of them is known."""
+        waits = sorted(self._gang.each(parts.data_s / window.steps))
+        return {"step_s": window.seconds / window.steps, "step_data_s": waits[(len(waits) - 1) // 2]}
+
+    def several(self, window: Window, without_exchange: AbstractContextManager[None]) -> dict[str, float]:
+        """Return the split of several ranks' steps, from some steps that each rank takes without the exchange.
+
+        What a step of the window takes longer than the slowest rank's is communication. Data, host and compute are
+        those of the (lower) median rank; imbalance is what the slowest rank takes longer, which is `slowest_rank`.
+        """
+        pace = window.seconds / window.steps
+        steps = min(max(SPLIT_STEPS, math.ceil(SPLIT_S / pace)), MAX_SPLIT_STEPS)
+        with without_exchange:
+            for _ in range(2):
+                self._take()
+            self._gang.meet()
+            before, started = self._stopwatch.parts(), self._clock.read()
+            for _ in range(steps):
+                self._take()
+            seconds = self._clock.read() - started
+            own = self._parts(seconds, self._stopwatch.parts() - before, steps)
+        every = [self._gang.each(value) for value in (own.step_s, own.data_s, own.host_s)]
+        ranks = [StepParts(step_s=s, data_s=d, host_s=h) for s, d, h in zip(*every, strict=True)]
+        by_pace = sorted(ranks, key=lambda rank: rank.step_s)
+        typical, slowest = by_pace[(len(by_pace) - 1) // 2], by_pace[-1]
+        return typical.columns(
+            step_s=pace,
+            communication_s=max(0.0, pace - slowest.step_s),
+            imbalance_s=slowest.step_s - typical.step_s,
+        ) | {"slowest_rank": ranks.index(slowest)}
+
+    def _parts(self, seconds: float, parts: Parts, steps: int) -> StepParts:
+        step_s, data_s = seconds / steps, parts.data_s / steps
+        if self._stopwatch.on_gpu:
+            host_s = max(0.0, step_s - data_s - self._device_step_s(step_s))
+        else:
+            host_s = max(0.0, (seconds - parts.step_s) / steps)
+        return StepParts(step_s=step_s, data_s=data_s, host_s=host_s)
+
+    def _device_step_s(self, step_s: float) -> float:
+        """Return the GPU's time for a step whose kernels are all launched before the first starts: the best of a few.
+
+        The GPU pauses first, for longer than the launches take.
+        """
+        times: list[float] = []
+        pause = device_pause("cuda", min(2 * step_s, MAX_PAUSE_S))
+        for _ in range(DEVICE_TRIES):
+            begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+            pause()
+            begin.record()
+            self._take()
+            end.record()
+            self._clock.read()
+            times.append(begin.elapsed_time(end) / 1e3)
+        return min(times)

@@ -1,4 +1,8 @@
-"""The project's own training: of image classifiers, and of segmentation, by stochastic gradient descent."""
+"""The project's own training loop, as one rank runs it: image classification and segmentation by gradient descent.
+
+`train` is the trainable: train until the budget is spent, evaluate once on the test set, measure the speed. A trial
+consists of a workload (data and their form), a replica (model, inputs and optimizer step) and a loop that takes steps.
+"""
 
 from __future__ import annotations
 
@@ -24,104 +28,111 @@ from trainables.supervised.flops import utilisation
 from trainables.supervised.loop import Epoch, Loop, Progress, TrainingPlan
 from trainables.supervised.replica import Replica, as_shape_mismatch
 from trainables.supervised.settings import Settings
-from trainables.supervised.timing import Timing, split_of
+from trainables.supervised.timing import Timing, epoch_split
 from trainables.torch_state import derive, random_state, restore_random_state
 
 
-def train(config: Mapping[str, Any], context: Context) -> None:
-    """Train `config["model"]` on `config["data"]` for `config["budget"]`, report every epoch, summarize at the end.
+def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
+    """Train `config["model"]` on `config["data"]` for `config["budget"]`; report every epoch, summarize at the end.
 
     The other sections are `trainable` (its keys: `Settings`), `optimizer` and `schedule`; `data.augment` is an
-    `Augmentation`. A trial that kept a checkpoint goes on from it, with the same result as without an interruption.
-    Raises DivergedError, GivenUpError, and ValueError for a config that cannot be.
+    `Augmentation`. A trial with a checkpoint continues from it, with the same result as without an interruption.
+    A study may train with a `replica_type` of its own. Raises DivergedError, GivenUpError, and ValueError for a config
+    that cannot be trained.
     """
     settings = Settings.of(config["trainable"])
     with (
         stream_for(settings.cuda_graph, context.device),
         one_line_errors(settings.compile),
-        closing(SupervisedTrial(config, context)) as trial,
+        closing(SupervisedTrial(config, context, replica_type=replica_type)) as trial,
         as_shape_mismatch(trial.model, config["model"]["name"], trial.input_shape),
     ):
         trial.train()
         if not settings.only_timed:
-            trial.judge()
+            trial.give_up_if_poor()
             trial.evaluate()
         if not trial.stopped:
-            trial.time()
+            trial.measure_speed()
 
 
 class SupervisedTrial:
     """One rank's part of a trial."""
 
-    def __init__(self, config: Mapping[str, Any], context: Context) -> None:
+    def __init__(self, config: Mapping[str, Any], context: Context, *, replica_type: type[Replica] = Replica) -> None:
+        # The process: its gang, its clock, its random numbers and number formats.
         self._context, self._settings = context, Settings.of(config["trainable"])
         self._gang = process_group.join(context)
         self._clock = Clock(context.device)
         self._replicas = Replicas.of(context, self._gang)
-        own = self._replicas.context
+        own, gang = self._replicas.context, self._replicas.gang
         torch.manual_seed(own.seed)
         precision = precision_on(self._settings.precision, context.device)
         precision.set_flags(context.device)
-        self._workload = Workload.of(config, self._settings, precision, device=context.device, seed=own.seed)
-        before = context.restored() if self._settings.checkpoint == "epochs" else None
-        settled = Batch(**before["batch"]) if before else None
-        gang = self._replicas.gang
-        self.replica = Replica(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
-        course = TrainingPlan.of(config, own.lr, self.replica.inputs.feed)
-        self._grows = bool(course.growth.milestones)
-        self._laps: list[Lap] = []
+
+        # Data, then the model with its inputs and its step.
         self._model_config = config["model"]
+        self._workload = Workload.of(config, self._settings, precision, device=context.device, seed=own.seed)
+        restored = context.restored() if self._settings.checkpoint == "epochs" else None
+        settled = Batch(**restored["batch"]) if restored else None
+        self.replica = replica_type(config, own, self._workload, gang=gang, clock=self._clock, settled=settled)
+
+        # The loop, at its beginning or at the checkpoint.
+        plan = TrainingPlan.of(config, own.lr, self.replica.inputs.feed)
+        self._batch_grows = bool(plan.growth.milestones)
+        self._laps: list[Lap] = []
         self._epochs: list[Epoch] = []
-        """Of this process, which warms up in the first of them."""
+        """The epochs of this process, which warms up in the first one; `_laps` also holds those before a restart."""
         self._pace = CheckpointPace(every_s=self._settings.checkpoint_every_s)
-        at = self._go_on(before) if before else Progress()
-        self._loop = Loop(self.replica, course, clock=self._clock, gang=self._gang, context=context, at=at)
-        if not before:
-            torch.manual_seed(derive(own.seed, "rank", own.rank))  # each rank drops out other activations
+        at = self._restore(restored) if restored else Progress()
+        self._loop = Loop(self.replica, plan, clock=self._clock, gang=self._gang, context=context, at=at)
+        if not restored:
+            torch.manual_seed(derive(own.seed, "rank", own.rank))  # each rank drops out different activations
 
     @property
     def model(self) -> nn.Module:
-        """The rank's own."""
+        """The rank's copy of the model, without wrappers."""
         return self.replica.model
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """Of the data's images: C, H, W."""
+        """The shape C, H, W of the data's images."""
         return self._workload.input_shape
 
     @property
     def stopped(self) -> bool:
-        """Whether the training was asked to end early."""
+        """Whether any rank was asked to stop the training early."""
         return self._loop.stopped
 
     def close(self) -> None:
-        """End the processes that it has started."""
+        """End the processes that the trial has started."""
         self.replica.close()
 
     def train(self) -> None:
-        """Spend the budget, or as much of it as the timing needs; reports each epoch."""
-        part = self._workload.split.validation
+        """Train until the budget is spent, or as far as timing needs; evaluate and report each epoch."""
+        part, settings = self._workload.split.validation, self._settings
         validation = self._evaluation(part) if len(part) else None
         for epoch in self._loop.epochs():
             if self.stopped:
-                self._keep()  # at once: whoever asks for the end may not wait for an evaluation
-            score = self._score(validation) if validation else None
-            self._report(epoch, score)
-            if not self.stopped and self._settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
-                self._keep()
-            if self._settings.only_timed and self._is_timed():
+                self._save_checkpoint()  # before the evaluation, which a stop request may leave no time for
+            self._report(epoch, self._score(validation) if validation else None)
+            if self.stopped:
                 return
+            if settings.checkpoint == "epochs" and self._pace.due(self._loop.at.train_s):
+                self._save_checkpoint()
+            if settings.only_timed and not self._batch_grows:  # batches that grow are timed over the whole training
+                if is_timed_by(self._laps, least_s=settings.window_s, least_steps=settings.window_steps):
+                    return
 
-    def judge(self) -> None:
-        """GivenUpError where the training came to less than what is worth being looked at any further."""
+    def give_up_if_poor(self) -> None:
+        """Raise GivenUpError if the accuracy reached is too low to evaluate and time the trial."""
         bound, reached = self._settings.give_up_below, self._laps[-1].val_accuracy if self._laps else None
-        if self.stopped or self._replicas.count > 1:  # which share no accuracy
+        if self.stopped or self._replicas.count > 1:  # independent replicas have different accuracies
             return
         if bound is not None and reached is not None and reached < bound:
             raise GivenUpError(f"early stop: val_accuracy {reached:.4f} is below {bound:.4f} after the training")
 
     def evaluate(self) -> None:
-        """Summarize what the training came to; the test set is looked at here, once, and decides nothing."""
+        """Summarize the result of the training. The test set is evaluated here, once, and decides nothing."""
         score = self._score(self._evaluation(self._workload.split.test))
         at, replicas = self._loop.at, self._replicas
         self._context.summarize(
@@ -139,8 +150,8 @@ class SupervisedTrial:
             (peak_gb,) = self._gang.largest(own_gb)
             self._context.summarize({name: peak_gb})
 
-    def time(self) -> None:
-        """Summarize the times, after everything else: further steps may be taken for it."""
+    def measure_speed(self) -> None:
+        """Summarize times and throughput. Comes last, because it may take further steps."""
         gang, context = self._gang, self._context
         timing = Timing(self._loop, self.replica, self._settings, clock=self._clock, gang=gang, context=context)
         figures = timing.figures(self._laps, self._epochs, self._replicas.count)
@@ -148,36 +159,31 @@ class SupervisedTrial:
         speed = figures["samples_per_s"]
         context.summarize(utilisation(self._model_config, self._workload, speed, gang=gang, context=context))
 
-    def _is_timed(self) -> bool:
-        """Whether the rest of the training would not change what is timed; where batches grow, all of it is."""
-        least_s, least_steps = self._settings.window_s, self._settings.window_steps
-        return not self._grows and is_timed_by(self._laps, least_s=least_s, least_steps=least_steps)
-
-    def _report(self, epoch: Epoch, score: Score | None) -> None:
-        chosen_by = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
-        self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, val_accuracy=chosen_by.get("val_accuracy")))
-        self._epochs.append(epoch)
-        noise, at = self.replica.noise.figures(), self._loop.at
-        self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | chosen_by | noise)
-        self._context.report(
-            {"epoch": epoch.number, "loss": epoch.loss}
-            | chosen_by
-            | {"epoch_s": epoch.seconds, "samples": at.samples * self._replicas.count, "steps": at.steps}
-            | {"lr": epoch.lr}
-            | split_of(epoch, on_gpu=self.replica.stopwatch.on_gpu)
-            | device_memory.peak(self._context.device)
-            | noise
-        )
+    def _evaluation(self, part: Part) -> Evaluation:
+        return self._workload.evaluation(part, self._replicas.gang, self._settings)
 
     def _score(self, evaluation: Evaluation) -> Score:
         with self._context.phase("evaluation"):
             return self.replica.score(evaluation)
 
-    def _evaluation(self, part: Part) -> Evaluation:
-        return self._workload.evaluation(part, self._replicas.gang, self._settings)
+    def _report(self, epoch: Epoch, score: Score | None) -> None:
+        validation = {"val_accuracy": score.accuracy, "val_loss": score.loss} if score else {}
+        self._laps.append(Lap(seconds=epoch.seconds, steps=epoch.steps, val_accuracy=validation.get("val_accuracy")))
+        self._epochs.append(epoch)
+        noise, at = self.replica.noise.figures(), self._loop.at
+        self._context.summarize({"loss": epoch.loss, "epochs": epoch.number} | validation | noise)
+        self._context.report(
+            {"epoch": epoch.number, "loss": epoch.loss}
+            | validation
+            | {"epoch_s": epoch.seconds, "samples": at.samples * self._replicas.count, "steps": at.steps}
+            | {"lr": epoch.lr}
+            | epoch_split(epoch, on_gpu=self.replica.stopwatch.on_gpu)
+            | device_memory.peak(self._context.device)
+            | noise
+        )
 
-    def _keep(self) -> None:
-        """Keep all that the training depends on."""
+    def _save_checkpoint(self) -> None:
+        """Save everything that the rest of the training depends on."""
         if self._settings.checkpoint == "off":
             return
         started = self._clock.read()
@@ -195,15 +201,15 @@ class SupervisedTrial:
         (cost_s,) = self._gang.largest(self._clock.read() - started)
         self._pace.kept(self._loop.at.train_s, cost_s)
 
-    def _go_on(self, before: Mapping[str, Any]) -> Progress:
-        """Bring back what was kept; the progress it had come to."""
-        at = Progress(**before["progress"])
-        self.replica.restore(before["replica"])
+    def _restore(self, restored: Mapping[str, Any]) -> Progress:
+        """Restore everything from a checkpoint, and return the progress it was saved at."""
+        at = Progress(**restored["progress"])
+        self.replica.restore(restored["replica"])
         if at.times > 1:
             self.replica.enlarge(at.times)
-        self.replica.step.loss.copy_(before["loss"])
-        self._laps = [Lap(**lap) for lap in before["laps"]]
+        self.replica.step.loss.copy_(restored["loss"])
+        self._laps = [Lap(**lap) for lap in restored["laps"]]
         self._pace.kept(at.train_s, 0.0)
         self._context.remark(f"continued in epoch {at.epoch}, after {at.steps} steps of an earlier attempt")
-        restore_random_state(before["random"])
+        restore_random_state(restored["random"])
         return at

@@ -1,8 +1,21 @@
+import time
 from typing import cast
 
 import pytest
+import torch
 
-from trainables.clock import Clock, Lap, Warmup, Window, is_timed_by, measure_window, timings, warm_up, window_of_laps
+from trainables.clock import (
+    Clock,
+    Lap,
+    Warmup,
+    Window,
+    device_pause,
+    is_timed_by,
+    measure_window,
+    timings,
+    warm_up,
+    window_of_laps,
+)
 from trainables.process_group import Gang
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
@@ -168,3 +181,17 @@ def test_a_part_of_the_first_epoch_is_not_told_as_the_whole(laps: list[tuple[flo
     window = Window(seconds=2, steps=50)
     figures = timings(taken, window, steps_per_epoch=10, global_batch_size=64, target=None)
     assert ("first_epoch_s" in figures) is told and figures["epoch_s"] == pytest.approx(0.4)
+
+
+@pytest.mark.gpu
+def test_a_device_pauses_while_its_host_goes_on() -> None:
+    wait = device_pause("cuda", 0.2)
+    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    torch.cuda.synchronize()
+    started = time.perf_counter()
+    begin.record()
+    wait()
+    end.record()
+    assert time.perf_counter() - started < 0.1
+    end.synchronize()
+    assert begin.elapsed_time(end) == pytest.approx(200, rel=0.05)

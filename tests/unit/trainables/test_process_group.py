@@ -58,7 +58,7 @@ def lone(rank: int, meet: str) -> str:
 
     gang = process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     try:
-        return f"{gang.lone(lambda: rank)} {gang.lone(work)}"
+        return f"{gang.rank_local(lambda: rank)} {gang.rank_local(work)}"
     except (ZeroDivisionError, ConnectionAbortedError) as error:
         return repr(error)
 
@@ -78,4 +78,4 @@ def test_a_rank_keeps_its_own_error_where_it_cannot_tell_the_others() -> None:
         raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
-        Deaf(rank=0, world_size=2, device="cpu", gang_id="").lone(work)
+        Deaf(rank=0, world_size=2, device="cpu", gang_id="").rank_local(work)

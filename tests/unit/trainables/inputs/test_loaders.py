@@ -6,9 +6,8 @@ import torch
 
 from tests.unit.trainables.inputs.feeds import IMAGES, batch, feed, form, global_batches
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
-from trainables import process_group
 from trainables.inputs.inputs import Augmentation
-from trainables.inputs.loaders import LoaderInputs, SameInputs, Workers
+from trainables.inputs.loaders import LoaderInputs, Workers
 
 HERE = Workers(workers=0)
 
@@ -158,27 +157,6 @@ def test_a_trial_of_two_ranks_learns_the_same_from_any_input(
     ours, theirs = resident, of_two_ranks(pair, kind)
     assert ours["metrics"]["loss"] == pytest.approx(theirs["metrics"]["loss"], abs=1e-9)
     assert ours["metrics"]["val_loss"] == pytest.approx(theirs["metrics"]["val_loss"], abs=1e-9)
-
-
-def test_two_ranks_with_the_same_batch_are_one_rank_that_is_counted_once(pair: Processes) -> None:
-    settings = CONFIG["trainable"] | {"precision": "fp64", "loader": {"workers": 1}}
-    budget = {"epochs": 1}
-    alone = run(request(shares=(25,), config={"trainable": settings | {"input": "loader"}, "budget": budget}))
-    asked: dict[str, Any] = {"shares": (25, 25), "gang_id": "same", "rendezvous": rendezvous()}
-    asked["config"] = {"trainable": settings | {"input": "same_batch"}, "budget": budget}
-    for same in pair.call(run, *((request(rank=rank, **asked),) for rank in range(2))):
-        assert (same["status"], same["reusable"]) == ("ok", True), same["trace"]
-        for figure in ("samples", "steps", "accuracy"):
-            assert same["metrics"][figure] == alone["metrics"][figure]
-        assert same["metrics"]["loss"] == pytest.approx(alone["metrics"]["loss"], abs=1e-9)
-        times = same["metrics"]
-        counted = times["samples_per_s"] * times["window_s"] / times["window_steps"]
-        assert counted == pytest.approx(25)
-
-
-def test_the_same_batch_needs_equal_shares() -> None:
-    with pytest.raises(ValueError, match=r"same_batch gives all ranks the same samples, not shares of \(25, 7\)"):
-        SameInputs(feed((25, 7)), process_group.Gang(rank=0, world_size=2, device="cpu", gang_id=""), HERE)
 
 
 @pytest.mark.gpu

@@ -216,7 +216,7 @@ def test_another_ranks_need_counts_and_other_errors_pass() -> None:
         def largest(self, *values: float) -> tuple[float, ...]:
             return (float(bool(needs.pop())),)
 
-        def lone(self, work: Callable[[], Any]) -> Any:
+        def rank_local(self, work: Callable[[], Any]) -> Any:
             return work()
 
     pair, needs = Pair(rank=0, world_size=2, device="cpu", gang_id=""), [False, True, True]

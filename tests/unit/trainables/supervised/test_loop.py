@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import asdict
-from itertools import pairwise
+from itertools import chain, count, pairwise
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -33,7 +33,7 @@ class Stage:
         self.taken: list[tuple[int, int]] = []
         """Epoch and first sample of each step."""
         self.loss = torch.zeros((), dtype=torch.float64)
-        self.stopwatch, self.pause = Stopwatch("cpu", self.read), None
+        self.stopwatch = Stopwatch("cpu", self.read)
         samples = steps * BATCH
         self.inputs = SimpleNamespace(
             feed=SimpleNamespace(
@@ -51,6 +51,10 @@ class Stage:
         self.taken.append(next(batches))
         self.now_s += self.step_s
         self.loss += 1 + self.taken[-1][1] // BATCH
+
+    def batches(self, epoch: int, start: int) -> Iterator[Any]:
+        yield from self.inputs.epoch(epoch, start)
+        yield from chain.from_iterable(map(self.inputs.epoch, count(epoch + 1)))
 
     def pace(self) -> Pace:
         return Pace(advance=self._advance)
@@ -83,9 +87,9 @@ def loop(
     **context: Any,
 ) -> Loop:
     rates = Rates(lr=LearningRate(value=0.1, warmup_from=0.1), schedule=lambda at, length: 1.0, warmup_samples=0)
-    course = TrainingPlan(budget=Budget(steps=steps), rates=rates, growth=growth, batch_size=BATCH)
+    plan = TrainingPlan(budget=Budget(steps=steps), rates=rates, growth=growth, batch_size=BATCH)
     clock, place = Clock("cpu", stage.read), Context.alone(**context)
-    return Loop(cast(Trained, stage), course, clock=clock, gang=gang, context=place, at=at)
+    return Loop(cast(Trained, stage), plan, clock=clock, gang=gang, context=place, at=at)
 
 
 def trained(stage: Stage, running: Loop) -> list[Epoch]:

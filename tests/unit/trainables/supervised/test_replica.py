@@ -1,4 +1,6 @@
 import itertools
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
@@ -12,21 +14,23 @@ from trainables.context import Context
 from trainables.inputs.inputs import Part
 from trainables.step.training_step import PRECISIONS, Objective
 from trainables.supervised import replica
-from trainables.supervised.replica import LonePasses
+from trainables.supervised.replica import RankLocalPasses
+
+WORKLOAD: Any = SimpleNamespace(
+    split=SimpleNamespace(train=Part(images=IMAGES, targets=LABELS)), form=form(), precision=PRECISIONS["fp64"]
+)
 
 
-def test_it_tells_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(replica, "LEAST_S", 0.0)
+def test_a_pass_is_timed_by_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replica, "MIN_S", 0.0)
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)).double()
     seen: list[int] = []
     model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
     before = {name: value.clone() for name, value in model.state_dict().items()}
     lengths = itertools.chain.from_iterable((0.0, second) for second in [9.0, 5.0, 2.0] + [3.0] * 7)
     clock = Clock("cpu", monotonic=itertools.accumulate(lengths).__next__)
-    part = Part(images=IMAGES, targets=LABELS)
-    timed = LonePasses(model, part, form=form(), precision=PRECISIONS["fp64"], clock=clock, objective=Objective())
-    assert timed.pass_s(8) == pytest.approx(2.0)
-    assert seen == [8] * (replica.WARMUP_PASSES + replica.LEAST_PASSES)
+    assert RankLocalPasses(model, WORKLOAD, clock=clock, objective=Objective()).pass_s(8) == pytest.approx(2.0)
+    assert seen == [8] * (replica.WARMUP_PASSES + replica.MIN_PASSES)
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
     assert all(parameter.grad is None for parameter in model.parameters())
 
@@ -34,15 +38,13 @@ def test_it_tells_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatc
 def take_passes(rank: int, meet: str) -> str:
     process_group.join(Context.alone(rank=rank, world_size=2, rendezvous=meet, gang_id=meet))
     model = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)))
-    part = Part(images=IMAGES, targets=LABELS)
-    clock, objective = Clock("cpu"), Objective()
-    one = LonePasses(model.double(), part, form=form(), precision=PRECISIONS["fp64"], clock=clock, objective=objective)
+    passes = RankLocalPasses(model.double(), WORKLOAD, clock=Clock("cpu"), objective=Objective())
     for _ in range(1 + rank):
-        one.take_pass(4)
+        passes.take_pass(4)
     return type(model[0]).__name__ + str("forward" in vars(model[0]))
 
 
-def test_its_passes_wait_for_no_other_rank(pair: Processes) -> None:
-    """Whose own may be more, or fail: on a CPU, synchronised batch norm raises at once where it would wait."""
+def test_rank_local_passes_do_not_communicate(pair: Processes) -> None:
+    """Ranks take different numbers of passes. On a CPU synchronised batch norm raises at once if it is used."""
     meet = rendezvous()
     assert pair.call(take_passes, (0, meet), (1, meet)) == ["SyncBatchNormFalse"] * 2

@@ -23,7 +23,7 @@ from trainables.step.stopwatch import Parts, Stopwatch
 from trainables.supervised import loop, timing
 from trainables.supervised.loop import Epoch, Progress
 from trainables.supervised.settings import Settings
-from trainables.supervised.timing import StepSplit, Timing, mean_parts, split_of
+from trainables.supervised.timing import StepSplit, Timing, epoch_split, mean_parts
 
 ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
 
@@ -205,17 +205,17 @@ def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> N
     gang = Ranks((0.03, 0.01, 0.02, 0.04))
     split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
     parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
-    assert split.undivided(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
+    assert split.captured(Window(seconds=5.0, steps=50), parts) == {"step_s": 0.1, "step_data_s": 0.02}
     assert gang.own_s == [0.02]
     five = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=Ranks((0.05, 0.03, 0.01, 0.02, 0.04)))  # type: ignore[arg-type]
-    assert five.undivided(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
+    assert five.captured(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
 
 
 def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behind() -> None:
     """By pace the ranks are the first, the third, the second and the fourth; each step of the window takes .25 s."""
     gang = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
     steps = Steps(0.10, data_s=0.02, host_s=0.01)
-    found = steps.split(gang).together(Window(seconds=2.5, steps=10), nullcontext())
+    found = steps.split(gang).several(Window(seconds=2.5, steps=10), nullcontext())
     expected = {"step_s": 0.25, "step_data_s": 0.03, "step_host_s": 0.02, "step_compute_s": 0.06}
     expected |= {"step_communication_s": 0.05, "step_imbalance_s": 0.09, "slowest_rank": 3}
     assert found == pytest.approx(expected)
@@ -224,14 +224,14 @@ def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behin
 
 def test_of_five_ranks_the_one_in_the_middle_is_told() -> None:
     paces = (0.14, 0.10, 0.12, 0.11, 0.13)
-    found = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).together(Window(seconds=1.5, steps=10), nullcontext())
+    found = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).several(Window(seconds=1.5, steps=10), nullcontext())
     assert found["step_data_s"] == pytest.approx(0.12) and found["step_imbalance_s"] == pytest.approx(0.02)
     assert found["slowest_rank"] == 0
 
 
 def test_steps_without_exchange_that_take_longer_than_the_window_s_show_no_exchange() -> None:
     gang = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
-    found = Steps(0.1).split(gang).together(Window(seconds=1.1, steps=10), nullcontext())
+    found = Steps(0.1).split(gang).several(Window(seconds=1.1, steps=10), nullcontext())
     assert found["step_communication_s"] == 0 and found["step_imbalance_s"] == pytest.approx(0.02)
     assert found["step_compute_s"] == 0, "nor do parts that were timed apart come to less than nothing"
 
@@ -239,7 +239,7 @@ def test_steps_without_exchange_that_take_longer_than_the_window_s_show_no_excha
 @pytest.mark.parametrize(("step_s", "taken"), [(0.25, 10), (0.025, 12), (0.005, 60), (0.0005, 300)])
 def test_a_split_takes_ten_steps_or_a_third_of_a_second_but_no_more_than_300_steps(step_s: float, taken: int) -> None:
     steps = Steps(step_s)
-    steps.split(Ranks(*[(step_s, step_s)] * 3)).together(Window(seconds=100 * step_s, steps=100), nullcontext())
+    steps.split(Ranks(*[(step_s, step_s)] * 3)).several(Window(seconds=100 * step_s, steps=100), nullcontext())
     assert steps.taken == 2 + taken
 
 
@@ -248,8 +248,8 @@ def test_a_single_rank_s_window_is_split_by_hand() -> None:
     window, parts = Window(seconds=5.0, steps=50), Parts(data_s=1.0, step_s=4.0)
     expected = {"step_s": 0.1, "step_data_s": 0.02, "step_host_s": 0.02, "step_compute_s": 0.06}
     expected |= {"step_communication_s": 0.0, "step_imbalance_s": 0.0}
-    assert steps.split(Ranks()).alone(window, parts) == pytest.approx(expected) and steps.taken == 0
-    longer = steps.split(Ranks()).alone(
+    assert steps.split(Ranks()).single(window, parts) == pytest.approx(expected) and steps.taken == 0
+    longer = steps.split(Ranks()).single(
         window, Parts(data_s=1.0, step_s=5.1)
     )  # clocks differ by what reading them takes
     assert longer["step_host_s"] == 0 and longer["step_compute_s"] == pytest.approx(0.08)
@@ -278,9 +278,9 @@ def test_a_gpu_waits_for_launches_as_long_as_its_step_takes_longer_than_one_laun
         return lambda: paused.append(seconds)
 
     monkeypatch.setattr(torch.cuda, "Event", Event)
-    monkeypatch.setattr(timing, "pause", pause)
+    monkeypatch.setattr(timing, "device_pause", pause)
     monkeypatch.setattr(steps, "on_gpu", True)
-    found = steps.split(Ranks()).alone(Window(seconds=50 * step_s, steps=50), Parts(data_s=0.5))
+    found = steps.split(Ranks()).single(Window(seconds=50 * step_s, steps=50), Parts(data_s=0.5))
     assert found["step_host_s"] == pytest.approx(step_s - 0.01 - 0.03) and found["step_compute_s"] == pytest.approx(
         0.03
     )
@@ -292,7 +292,7 @@ def test_a_gpu_whose_launched_step_takes_longer_waits_for_no_launches(monkeypatc
     monkeypatch.setattr(steps, "on_gpu", True)
     split = steps.split(Ranks())
     monkeypatch.setattr(split, "_device_step_s", lambda step_s: 0.12)
-    assert split.alone(Window(seconds=5.0, steps=50), Parts(data_s=0.5))["step_host_s"] == 0
+    assert split.single(Window(seconds=5.0, steps=50), Parts(data_s=0.5))["step_host_s"] == 0
 
 
 def epoch(parts: Parts, steps: int = 10) -> Epoch:
@@ -301,13 +301,13 @@ def epoch(parts: Parts, steps: int = 10) -> Epoch:
 
 def test_an_epochs_seconds_by_what_they_went_into() -> None:
     parts = Parts(data_s=0.5, exchange_s=0.25, step_s=3.0)
-    found = split_of(epoch(parts), on_gpu=False)
+    found = epoch_split(epoch(parts), on_gpu=False)
     assert found == {"data_s": 0.5, "compute_s": 2.25, "communication_s": 0.25, "rest_s": 1.0}
-    assert split_of(epoch(parts), on_gpu=True) == {"data_s": 0.5, "rest_s": 3.5}
+    assert epoch_split(epoch(parts), on_gpu=True) == {"data_s": 0.5, "rest_s": 3.5}
 
 
 def test_what_a_gpu_waited_for_in_an_epoch_of_a_step_or_two_is_not_known() -> None:
-    assert split_of(epoch(Parts(untimed=2)), on_gpu=True) == {}
+    assert epoch_split(epoch(Parts(untimed=2)), on_gpu=True) == {}
 
 
 def test_the_mean_parts_of_steps_weigh_epochs_by_their_steps() -> None:

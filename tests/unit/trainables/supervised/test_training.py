@@ -8,6 +8,7 @@ from torch import nn
 
 from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run, without_times
 from trainables import rank
+from trainables.supervised.replica import Replica
 from trainables.supervised.training import SupervisedTrial
 
 EXACT = {
@@ -16,12 +17,12 @@ EXACT = {
 }
 
 
-def trained(asked: dict[str, Any]) -> tuple[list[list[float]], dict[str, Any]]:
-    """All parameters after the training, and what it summarized; threads and seeds as the rank sets them."""
+def trained(asked: dict[str, Any], replica_type: type[Replica] = Replica) -> tuple[list[list[float]], dict[str, Any]]:
+    """Return all parameters after the training, and what it summarized; threads and seeds are as the rank sets them."""
     torch.manual_seed(asked["seed"])
     torch.set_num_threads(asked["threads"])
     context = rank.context_of(asked, lambda row: None, lambda: False)
-    trial = SupervisedTrial(asked["config"], context)
+    trial = SupervisedTrial(asked["config"], context, replica_type=replica_type)
     trial.train()
     trial.evaluate()
     return [parameter.detach().flatten().tolist() for parameter in trial.model.parameters()], context.metrics
@@ -45,18 +46,6 @@ def test_two_ranks_match_one(
         assert summary["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
         assert summary["val_loss"] == pytest.approx(metrics["val_loss"], abs=1e-10)
         assert (summary["accuracy"], summary["val_accuracy"]) == (metrics["accuracy"], metrics["val_accuracy"])
-
-
-def test_shares_that_follow_speed_change_no_update(pair: Processes, alone: tuple[Any, Any]) -> None:
-    slow = EXACT | {"trainable": EXACT["trainable"] | {"slow_down": {"rank": 1, "factor": 3.0}}}
-    asked = {"shares": (60, 60), "config": slow, "strategy": "ddp_unequal", "rendezvous": rendezvous()}
-    results = pair.call(trained, *((request(rank=rank, gang_id="unequal", **asked),) for rank in range(2)))
-    for theirs, summary in results:
-        for one, two in zip(alone[0], theirs, strict=True):
-            assert two == pytest.approx(one, abs=1e-10, rel=0)
-        fast, slowed = summary["shares"]
-        assert fast + slowed == 120 and fast > slowed
-        assert summary["shares"] == results[0][1]["shares"] and len(summary["rank_samples_per_s"]) == 2
 
 
 def test_accumulation_in_one_rank_matches_one_pass(alone: tuple[Any, Any]) -> None:
@@ -140,7 +129,6 @@ def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
         ("trainable", {"compile": "fast"}, "trainable.compile='fast' is not one of off"),
         ("trainable", {"val_fraction": 1.5}, "val_fraction=1.5"),
         ("trainable", {"window_steps": 0}, "trainable.window_steps=0 is not at least 1"),
-        ("trainable", {"slow_down": {"rank": 0, "factor": 0.5}}, "is not a rank, and a factor of at least 1"),
         ("budget", {"epochs": 1, "steps": 3}, "exactly one of"),
         ("budget", {"steps": 0}, "budget.steps=0"),
         (
@@ -175,7 +163,6 @@ def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any]
     assert answer["status"] == "failed" and note in answer["note"]
 
 
-@pytest.mark.parametrize("settings", [{"micro_batch": "auto"}, {"slow_down": {"rank": 0, "factor": 2.0}}])
 @pytest.mark.parametrize(
     ("model", "note"),
     [
@@ -183,8 +170,8 @@ def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any]
         ("of_colours", "does not take the data's images, N×C×H×W = N×1×8×8 of floats: build it"),
     ],
 )
-def test_so_it_does_where_passes_are_taken_before_the_training(settings: dict[str, Any], model: str, note: str) -> None:
-    config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | settings}
+def test_so_it_does_where_passes_are_taken_before_the_training(model: str, note: str) -> None:
+    config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | {"micro_batch": "auto"}}
     answer = run(request(config=config))
     assert answer["status"] == "failed" and note in answer["note"]
 

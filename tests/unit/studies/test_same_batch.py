@@ -1,0 +1,39 @@
+from typing import Any
+
+import pytest
+
+from studies.same_batch import SameInputs, errors
+from tests.unit.trainables.inputs.feeds import feed
+from tests.unit.trainables.ranks import CONFIG, Processes, rendezvous, request, run
+from trainables.inputs.loaders import Workers
+from trainables.process_group import Gang
+
+SAME = "studies.same_batch:train"
+
+
+def config(**settings: Any) -> dict[str, Any]:
+    exact = CONFIG["trainable"] | {"precision": "fp64", "loader": {"workers": 1}}
+    return {"trainable": exact | settings, "budget": {"epochs": 1}}
+
+
+def test_two_ranks_with_the_same_batch_count_as_one(pair: Processes) -> None:
+    alone = run(request(SAME, shares=(25,), config=config(input="loader")))
+    asked: dict[str, Any] = {"shares": (25, 25), "gang_id": "same", "rendezvous": rendezvous()}
+    asked["config"] = config(input="same_batch")
+    for same in pair.call(run, *((request(SAME, rank=rank, **asked),) for rank in range(2))):
+        assert (same["status"], same["reusable"]) == ("ok", True), same["trace"]
+        for figure in ("samples", "steps", "accuracy"):
+            assert same["metrics"][figure] == alone["metrics"][figure]
+        assert same["metrics"]["loss"] == pytest.approx(alone["metrics"]["loss"], abs=1e-9)
+        times = same["metrics"]
+        assert times["samples_per_s"] * times["window_s"] / times["window_steps"] == pytest.approx(25)
+
+
+def test_the_same_batch_needs_equal_shares() -> None:
+    with pytest.raises(ValueError, match=r"input=same_batch .*\(25, 7\)"):
+        SameInputs(feed((25, 7)), Gang(rank=0, world_size=2, device="cpu", gang_id=""), Workers(workers=0))
+
+
+@pytest.mark.parametrize(("name", "count"), [("same_batch", 0), ("loader", 0), ("same_sample", 1)])
+def test_the_study_adds_one_input(name: str, count: int) -> None:
+    assert len(list(errors(CONFIG | {"trainable": CONFIG["trainable"] | {"input": name}}))) == count
