@@ -95,8 +95,8 @@ def path_of(names: Mapping[str, str], name: object, *, subject: str) -> str:
 def choose(names: Mapping[str, str], name: object, *, subject: str) -> Callable[..., Any]:
     """Import the factory of a shipped name, a plugin, or a dotted path `package.module:factory`.
 
-    A plugin is an entry point of an installed package, in the group `PLUGINS[subject]`. Raises ValueError with the valid
-    choices for an unknown name, RequestError if the module cannot be imported.
+    A plugin is an entry point of an installed package, in the group `PLUGINS[subject]`. Raises ValueError with the
+    valid choices for an unknown name, RequestError if the module cannot be imported.
     """
     path = path_of(names, name, subject=subject)
     try:
