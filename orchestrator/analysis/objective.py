@@ -21,9 +21,7 @@ class Measure:
     unit: str
     values: pd.Series[Any]
     why: str = ""
-    """Why it is not what was asked for; empty if it is."""
-    target_missed: bool = False
-    """Whether there is a target, and no trial reached it."""
+    """Why it is not the time to a target: `no_target`, or `target_missed` if no trial reached it; empty if it is."""
 
 
 def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any] | None = None) -> Measure:
@@ -44,10 +42,9 @@ def time_s(trials: pd.DataFrame, target: float | None, budget: Mapping[str, Any]
         measure = "time to the target" if target is None else f"time to the target (validation accuracy {target:g})"
         return Measure(name=measure, unit="s", values=trials["time_to_target_s"] + vain / hits)
     steady = trials["samples"] / trials["samples_per_s"]
-    why = "the sweep has no trainable.target_accuracy" if target is None else "no trial reached the target"
     values = steady.fillna(trials["train_s"]).fillna(_asked_samples(trials, budget or {}) / trials["samples_per_s"])
-    missed = target is not None
-    return Measure(name="time for the fixed budget", unit="s", values=values, why=why, target_missed=missed)
+    why = "no_target" if target is None else "target_missed"
+    return Measure(name="time for the fixed budget", unit="s", values=values, why=why)
 
 
 def _asked_samples(trials: pd.DataFrame, budget: Mapping[str, Any]) -> pd.Series[Any]:

@@ -1,7 +1,4 @@
-"""The cells that a recommendation chooses from, with their values by seed.
-
-Which cells may not be chosen, and why.
-"""
+"""The cells that a recommendation chooses from, with their values by seed, and the cells that cannot be chosen."""
 
 from __future__ import annotations
 
@@ -19,25 +16,20 @@ from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.analysis.validity import is_valid, only_sound
 from orchestrator.config.request import Request, Terms
 from orchestrator.decision.choice import TIE, Choice, Contest, choose
+from orchestrator.decision.recommendation import Remark, remark
 from orchestrator.statistics.intervals import Array, Interval, Moments, logs, mean_interval
 from orchestrator.statistics.pooling import Likeness
 from orchestrator.store.record import TrialRecord
 from orchestrator.telemetry.timing_gate import Fault
-from orchestrator.text import figures
 from orchestrator.text.rows import cell_label, varying
 from sweeps.lr_rule import SAME_AT_REFERENCE, plainness
 from sweeps.status import Status
 from sweeps.sweep import STANDARD_AXES
 
-_LONGEST_NOTE = 200
-"""Maximum length of a trial's note in a sentence, in characters."""
-
-_SAME = "at the reference batch, where rules and warm-ups change nothing, and so the same training as"
-
 
 @dataclass(frozen=True, kw_only=True)
-class Disturbed:
-    """A cell that cannot be chosen because its timing is not valid, with its result anyway."""
+class Untimed:
+    """A cell that cannot be chosen because its timing is not valid, with the figures of that timing."""
 
     cell_id: str
     name: str
@@ -46,23 +38,7 @@ class Disturbed:
     val_accuracy: float
     fault: Fault
     note: str
-    """Why its timing is not valid."""
-
-
-def remedy_of(fault: Fault, rerun: str = "all", *, unfinished: bool = False) -> str:
-    """How to get a valid timing; `rerun` is the cell to run again, `unfinished` whether planned trials have not run."""
-    if fault is Fault.TOO_SHORT:
-        return (
-            "give the trials a longer budget (budget.epochs, or the length that is set instead), or set"
-            " trainable.window_s, if the trainable has that key"
-        )
-    if fault is Fault.SHARED:
-        return "let each trial have its devices to itself (resources.timing=auto)"
-    if fault is Fault.SEVERAL_MODELS:
-        return "choose one device model (cluster.gpu_type)"
-    if unfinished:
-        return "let the sweep finish: the same command continues it, and then repeats disturbed timings"
-    return f"run it again (rerun={rerun}), or with further seeds, while nothing else uses the machine"
+    """Why its timing is not valid, for people."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,34 +48,35 @@ class Eligible:
     kept: pd.Series[Any]
     repeats: pd.Series[Any]
     """Which are not kept because they are the same training as another one (see `_repeats`)."""
-    left_out: Sequence[str]
-    """A line for each reason why cells are not kept."""
+    left_out: Sequence[Remark]
+    """A remark for each reason why cells are not kept, with their number."""
 
     @staticmethod
     def of(cells: pd.DataFrame, trials: pd.DataFrame, measure: str, axes: Mapping[str, str]) -> Eligible:
-        """`measure` names what is minimised; `axes` has the column of each axis that tells cells apart."""
+        """Find the eligible cells. `measure` names the objective; `axes` has the column of each axis."""
         ok, skipped = (cells["status"] == status.value for status in (Status.OK, Status.SKIPPED))
         known = _known(cells, trials)
         valid = known & is_valid(cells["timing_valid"])
         timed = valid if valid.any() else known
         repeats = _repeats(cells, known, timed, axes)
-        lines = [
-            figures.counted(int((~ok & ~skipped).sum()), "cell is not ok", "cells are not ok"),
-            figures.counted(int(skipped.sum()), "cell was skipped", "cells were skipped"),
-            figures.counted(int((ok & ~known).sum()), f"cell has no {measure}", f"cells have no {measure}"),
-            figures.counted(int((known & ~timed).sum()), "cell has no valid timing", "cells have no valid timing"),
-            figures.counted(int((timed & repeats).sum()), f"cell is {_SAME} another one", f"cells are {_SAME} others"),
-        ]
-        return Eligible(kept=timed & ~repeats, repeats=repeats, left_out=[line for line in lines if line])
+        groups = {
+            "cells_not_ok": ~ok & ~skipped,
+            "cells_skipped": skipped,
+            "no_figure": ok & ~known,
+            "cells_not_timed": known & ~timed,
+            "same_training": timed & repeats,
+        }
+        left_out = [remark(code, count=int(rows.sum()), measure=measure) for code, rows in groups.items() if rows.any()]
+        return Eligible(kept=timed & ~repeats, repeats=repeats, left_out=left_out)
 
 
 def _repeats(
     cells: pd.DataFrame, known: pd.Series[Any], timed: pd.Series[Any], axes: Mapping[str, str]
 ) -> pd.Series[Any]:
-    """Whether each cell is the same training as another one: only chance would choose between the two.
+    """Return whether each cell is the same training as another one, so that only chance could choose between the two.
 
-    At the reference batch these rules and all warm-ups are (see `Comparison.references`). The first of such cells
-    stands for all: one whose timing counts, of those one with rule `none`.
+    Rules in SAME_AT_REFERENCE and warm-ups change nothing at the reference batch (see `Comparison.references`). Of such
+    cells, the first one is kept: one with a valid timing, and among those one with rule `none`.
     """
     batch = cells.set_index("cell_id")["global_batch_size"]
     at_reference = cells["global_batch_size"] == batch.reindex(cells["reference_cell_id"]).to_numpy()
@@ -112,40 +89,38 @@ def _repeats(
 
 
 def _known(cells: pd.DataFrame, trials: pd.DataFrame) -> pd.Series[Any]:
-    """Whether each cell is ok and has a figure of the objective, valid or not."""
+    """Return whether each cell is ok and has a figure of the objective, valid or not."""
     return (cells["status"] == Status.OK.value) & cells["cell_id"].isin(trials.loc[trials["objective"] > 0, "cell_id"])
 
 
-def disturbed(cells: pd.DataFrame, trials: pd.DataFrame, columns: Sequence[str]) -> list[Disturbed]:
-    """Cells that may not be chosen but have a figure; `columns` distinguish them."""
+def untimed(cells: pd.DataFrame, trials: pd.DataFrame, differing: Sequence[str]) -> list[Untimed]:
+    """Return the cells that have a figure of the objective; the least first."""
     cells = cells[_known(cells, trials)]
     if cells.empty:
         return []
     ok = trials[trials["status"] == Status.OK.value]
     objectives = np.exp(Moments.of(logs(by_seed(cells["cell_id"], ok, "objective"))).mean).tolist()
-    rows = zip(cells.to_dict("records"), objectives, strict=True)
     found = [
-        Disturbed(
+        Untimed(
             cell_id=row["cell_id"],
-            name=cell_label(row, columns),
-            objective=value,
+            name=cell_label(row, differing),
+            objective=objective,
             val_accuracy=row["val_accuracy"],
             fault=Fault(row["timing_fault"]),
             note=str(row["note"]).rstrip("."),
         )
-        for row, value in rows
+        for row, objective in zip(cells.to_dict("records"), objectives, strict=True)
     ]
     return sorted(found, key=lambda each: each.objective)
 
 
-def commonest_end(trials: pd.DataFrame) -> str:
-    """How most trials ended, in a sentence, if none is ok."""
+def commonest_end(trials: pd.DataFrame) -> Remark | None:
+    """Return how most trials ended; None if a trial is ok."""
     if trials.empty or (trials["status"] == Status.OK.value).any():
-        return ""
+        return None
     ends = trials.groupby(["status", "note"], sort=False).size()
-    (status, note), count = ends.index[int(ends.to_numpy().argmax())], int(ends.max())
-    text = f"{status}: {note[:_LONGEST_NOTE]}" if note else status
-    return f"{count} of {len(trials)} trials ended as {text.rstrip('.')}."
+    status, note = ends.index[int(ends.to_numpy().argmax())]
+    return remark("commonest_end", count=int(ends.max()), trials=len(trials), status=status, note=note)
 
 
 _OF_SCALE = ("gpus", "device_batch_size", "global_batch_size")
@@ -179,8 +154,8 @@ class Total:
 class Contenders:
     """The cells to choose from, and the choice.
 
-    Rows are cells: the candidates, those that repeat another one's training, whose accuracies count all the same, and
-    the baseline even if its objective is not known or its timing is not valid.
+    Rows are cells: the candidates; cells that repeat a candidate's training, whose accuracies still count; and the
+    baseline, even if the baseline's objective is unknown or its timing is not valid.
     """
 
     cells: pd.DataFrame
@@ -190,17 +165,17 @@ class Contenders:
     seeds: Sequence[Sequence[int]]
     """The trials of each cell, whatever their status."""
     names: Sequence[str]
-    """In words."""
+    """Their labels."""
     measure: Measure
     contest: Contest
     choice: Choice
     """Among the candidates."""
-    left_out: Sequence[str]
-    """A line for each reason why other cells cannot be chosen."""
-    disturbed: Sequence[Disturbed]
+    left_out: Sequence[Remark]
+    """A remark for each reason why other cells cannot be chosen."""
+    untimed: Sequence[Untimed]
     """Cells excluded because others have valid timings; the least objective first."""
-    commonest_end: str
-    """How most trials ended, in a sentence, if none is ok; else empty."""
+    commonest_end: Remark | None
+    """How most trials ended, if none is ok."""
     totals: Mapping[str, Total]
     """Time, energy and cost of each cell, to the target or for the budget; NaN means not known."""
     unfinished: bool
@@ -219,17 +194,22 @@ class Contenders:
         return bool(is_valid(self.candidates["timing_valid"]).all())
 
     @property
-    def seem_better(self) -> list[Disturbed]:
-        """Disturbed cells with less of the objective than the choice and, if known, within the margin; best first.
+    def seem_better(self) -> list[Untimed]:
+        """Cells without a valid timing that seem to beat the favourite and may be within the margin; the best first.
 
-        That their figures cannot be trusted is no reason to trust a slower cell.
+        As long as there is one, a slower cell is not recommended.
         """
         if self.choice.favourite is None:
             return []
         limit = math.exp(self.choice.log_objective.point[self.choice.favourite] - math.log1p(TIE))
         baseline = self.contest.baseline
         least = -math.inf if baseline is None else float(self.cells["val_accuracy"][baseline]) - self.contest.margin
-        return [each for each in self.disturbed if each.objective < limit and not each.val_accuracy < least]
+        return [each for each in self.untimed if each.objective < limit and not each.val_accuracy < least]
+
+    @property
+    def objectives(self) -> Array:
+        """The geometric mean of each cell's objective; NaN for cells that may not be chosen."""
+        return np.asarray(np.exp(self.choice.log_objective.point))
 
     @property
     def candidates(self) -> pd.DataFrame:
@@ -241,6 +221,11 @@ class Contenders:
         return math.nan if len(self.candidates) == 1 else float(self.choice.p_best[row])
 
     @property
+    def on_cpu(self) -> bool:
+        """Whether `gpus` counts processes, because the machines have no GPUs."""
+        return "cpu" in set(self.tried["device"])
+
+    @property
     def at_reference(self) -> bool:
         """Whether the baseline is at the reference batch."""
         row = self.contest.baseline
@@ -248,9 +233,9 @@ class Contenders:
 
     @staticmethod
     def among(request: Request, ok: Sequence[TrialRecord]) -> Contenders:
-        """During a sweep: the contenders among the trials that are ok so far.
+        """Return the contenders among the trials that are ok so far, while the sweep still runs.
 
-        All timings count: disturbed ones are measured again later, and are good enough until then.
+        Every timing counts here: disturbed ones are repeated later.
         """
         trials, cells = (frame.assign(timing_valid=True) for frame in collect_for(request, ok))
         return Contenders.of(trials, cells, Terms.of(request, cell_axes(ok)))
@@ -274,8 +259,8 @@ class Contenders:
             margin=terms.margin + _ROUNDING,
             likeness=_likeness(own, terms),
         )
-        columns = varying(cells)
-        names = [cell_label(row, columns) for row in own.to_dict("records")]
+        differing = varying(cells)
+        names = [cell_label(row, differing) for row in own.to_dict("records")]
         seeds = trials.groupby("cell_id")["seed"].agg(list)
         return Contenders(
             cells=own,
@@ -286,7 +271,7 @@ class Contenders:
             contest=contest,
             choice=choose(contest, np.random.default_rng(_SEED)),
             left_out=eligible.left_out,
-            disturbed=disturbed(cells[~kept & ~eligible.repeats], trials, columns),
+            untimed=untimed(cells[~kept & ~eligible.repeats], trials, differing),
             commonest_end=commonest_end(trials),
             totals={each: _total(trials, own, each, terms) for each in ("time", "energy", "cost")},
             unfinished=terms.unfinished,

@@ -28,10 +28,10 @@ from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
 from orchestrator.decision.claims import Verdict
 from orchestrator.decision.explain import (
-    doubts,
-    nothing,
+    caveats,
+    chosen_cell,
+    no_cell,
     reasons,
-    recommended,
     sensitivity,
     why_not,
     without_objective,
@@ -45,12 +45,14 @@ from orchestrator.decision.recommendation import (
     GpuCount,
     MoreSeeds,
     Recommendation,
+    Remark,
     Setting,
     TradeOff,
     is_sure,
+    remark,
 )
 from orchestrator.statistics.intervals import Interval
-from orchestrator.text.rows import gpu_word, gpus_in_words
+from orchestrator.text.rows import gpus_in_words
 from sweeps.axes import distinct
 from sweeps.status import Status
 
@@ -230,19 +232,16 @@ def further_seeds(found: Contenders, chosen: int) -> tuple[list[int], int]:
     return [row for row in asked if len(found.seeds[row]) < needed], needed
 
 
-def unsettled(found: Contenders, chosen: int) -> list[str]:
-    """Rivals that no practical number of seeds separates from the chosen cell, and cells too close to the margin."""
-    open_yet = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
-    alike = [found.names[row] for row in open_yet if not _is_faster(found, chosen, row)]
-    near = [f"the accuracy of {found.names[row]}" for row in open_yet if _is_faster(found, chosen, row)]
+def unsettled(found: Contenders, chosen: int) -> list[Remark]:
+    """Return rivals that no practical number of seeds separates from the choice, and cells too close to the margin."""
+    unsure = [row for row in _rivals(found, chosen) if _settles(found, chosen, row) is None]
+    equal = [found.names[row] for row in unsure if not _is_faster(found, chosen, row)]
+    near: list[str | None] = [found.names[row] for row in unsure if _is_faster(found, chosen, row)]
     compared = not math.isnan(found.choice.accuracy_difference.point[chosen])
     if compared and not is_sure(found.choice.p_within[chosen]) and _settles_margin(found, chosen) is None:
-        near = ["its accuracy", *near]
-    tied = (
-        [f"Even {MOST_SEEDS} seeds would not distinguish it from {', or '.join(alike)}: use either."] if alike else []
-    )
-    keeps = f"is within the margin of {found.contest.margin:g}: it is too close to it"
-    return tied + [f"Even {MOST_SEEDS} seeds would not show whether {whose} {keeps}." for whose in near]
+        near = [None, *near]
+    tied = [remark("indistinguishable", seeds=MOST_SEEDS, names=equal)] if equal else []
+    return tied + [remark("near_margin", seeds=MOST_SEEDS, name=name, margin=found.contest.margin) for name in near]
 
 
 def _rivals(found: Contenders, chosen: int) -> Sequence[int]:
@@ -352,17 +351,8 @@ def gpu_counts(found: Contenders) -> tuple[GpuCount, ...]:
     return tuple(_best(found, points, count) for count in counts) if len(counts) > 1 else ()
 
 
-def counted(found: Contenders) -> str:
-    """What `gpus` counts: `GPUs`, or `processes` on machines without any."""
-    return gpu_word(on_cpu=_on_cpu(found))
-
-
-def _on_cpu(found: Contenders) -> bool:
-    return "cpu" in set(found.tried["device"])
-
-
 def _best(found: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCount:
-    choice, name = found.choice, gpus_in_words(gpus, on_cpu=_on_cpu(found))
+    choice, name = found.choice, gpus_in_words(gpus, on_cpu=found.on_cpu)
     known = ~np.isnan(choice.log_objective.point) & (found.cells["gpus"].to_numpy(dtype="float64") == gpus)
     row = choice.favourite if choice.favourite is not None and known[choice.favourite] else choice.best_of(known)
     if row is None:
@@ -370,56 +360,53 @@ def _best(found: Contenders, points: Sequence[TradeOff], gpus: float) -> GpuCoun
     return GpuCount(gpus=gpus, name=name, best=points[row])
 
 
-def _why_none(found: Contenders, gpus: float, *, known: bool) -> str:
+def _why_none(found: Contenders, gpus: float, *, known: bool) -> Remark:
     if known:
-        return "no cell is within the margin"
+        return remark("none_keeps_margin")
     ok = (found.tried["gpus"] == gpus) & (found.tried["status"] == Status.OK.value)
-    return f"no cell has a valid {found.measure.name}" if ok.any() else "no cell is ok"
+    return remark("none_has_figure", measure=found.measure.name) if ok.any() else remark("no_ok_cell")
 
 
 def decide(trials: pd.DataFrame, cells: pd.DataFrame, terms: Terms, judged: Sequence[Verdict] = ()) -> Recommendation:
-    """The recommendation for a sweep with these frames (see `collector.collect`); `judged` are its claims."""
+    """Return the recommendation for a sweep with these frames (see `analysis.trials.collect`) and judged claims."""
     if terms.objective == NO_OBJECTIVE:
-        lead, *further = without_objective(cells, judged)
+        headline, *details = without_objective(cells, judged)
         return Recommendation(
             objective=NO_OBJECTIVE,
             measure="",
             margin=terms.margin,
-            lead=lead,
-            further=tuple(further),
+            headline=headline,
+            details=tuple(details),
             provisional=False,
         )
     found = Contenders.of(trials, cells, terms)
     chosen, baseline, unbeaten = found.chosen, found.contest.baseline, front(found)
-    lead, *further = nothing(found) if chosen is None else recommended(found, chosen)
+    headline, *details = no_cell(found) if chosen is None else chosen_cell(found, chosen)
     outcome = Recommendation(
         objective=terms.objective,
         measure=found.measure.name,
         margin=terms.margin,
         baseline_cell_id=None if baseline is None else str(found.cells["cell_id"][baseline]),
-        lead=lead,
-        further=tuple(further),
+        headline=headline,
+        details=tuple(details),
         provisional=True,
         front=unbeaten,
         gpu_counts=gpu_counts(found),
-        counted=counted(found),
+        on_cpu=found.on_cpu,
         cost_unit=found.totals["cost"].unit,
         left_out=tuple(found.left_out),
         shortlist=shortlist(found, unbeaten, terms),
     )
-    return outcome if chosen is None else _with_reasons(outcome, found, chosen, terms)
-
-
-def _with_reasons(outcome: Recommendation, found: Contenders, chosen: int, terms: Terms) -> Recommendation:
-    """Adds the chosen cell, why it is that one, how certain this is, and what would make it more certain."""
-    doubtful = doubts(found, chosen)
+    if chosen is None:
+        return outcome
+    doubtful = tuple(caveats(found, chosen))
     asked, needed = further_seeds(found, chosen)
     return replace(
         outcome,
         cell_id=str(found.cells["cell_id"][chosen]),
         name=found.names[chosen],
-        provisional=bool(doubtful) or found.contest.baseline is None,
-        doubts=tuple(doubtful),
+        provisional=bool(doubtful) or baseline is None,
+        caveats=doubtful,
         p_best=found.p_best(chosen),
         p_within_margin=float(found.choice.p_within[chosen]),
         behind=math.nan if len(found.candidates) == 1 else found.choice.behind,

@@ -1,10 +1,13 @@
-"""The outcome of a sweep: one cell, why, how certain that is, and what would make it more certain. Pure values."""
+"""The outcome of a sweep as plain values: one cell, why, how certain that is, and what would make it more certain.
+
+Sentences are remarks: a code with its values. `tables/recommendation.md.j2` has the words.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 NO_OBJECTIVE = "none"
@@ -21,6 +24,20 @@ FEWEST_SEEDS = 3
 
 NOTICED = 0.05
 """Cells less likely than this to be the best are not mentioned and get no further seeds."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remark:
+    """A statement about a decision: a code and its values. Cells are named by their labels."""
+
+    code: str
+    """The name of a macro in `tables/recommendation.md.j2`."""
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+
+def remark(code: str, /, **values: Any) -> Remark:
+    """Return a remark with these values."""
+    return Remark(code=code, values=values)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +71,7 @@ class GpuCount:
     """`2 GPUs`, or `2 processes`."""
     best: TradeOff | None
     """By the objective, among those within the margin."""
-    why_none: str = ""
+    why_none: Remark | None = None
     """Why there is none, if there is none."""
 
 
@@ -95,8 +112,8 @@ class Setting:
     p_best: float
     """NaN, like the next field, if one seed per cell says nothing about chance."""
     p_within_margin: float
-    why_not: str
-    """Why it is not the one to use; empty for the one that is."""
+    why_not: Remark | None
+    """Why it is not the one to use; None for the one that is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,20 +133,21 @@ class Recommendation:
     name: str = ""
     baseline_cell_id: str | None = None
     """The cell that accuracies are compared with."""
-    lead: str
-    """The recommendation in one sentence."""
-    further: tuple[str, ...] = ()
-    """Further sentences that belong to it."""
+    headline: Remark
+    """The recommendation in one sentence, or why there is none."""
+    details: tuple[Remark, ...] = ()
+    """Further remarks that belong to the headline."""
     provisional: bool
     p_best: float = math.nan
     """Probability that no cell within the margin is more than 2% better by the objective."""
     p_within_margin: float = math.nan
     behind: float = math.nan
     """How far, as a fraction, the objective is at most above the best one's within the margin, with 95% probability."""
-    doubts: tuple[str, ...] = ()
+    caveats: tuple[Remark, ...] = ()
     """What makes it provisional."""
-    reasons: tuple[str, ...] = ()
-    sensitivity: tuple[str, ...] = ()
+    reasons: tuple[Remark, ...] = ()
+    sensitivity: tuple[Remark, ...] = ()
+    """What would change it."""
     more_seeds: tuple[MoreSeeds, ...] = ()
     commands: tuple[str, ...] = ()
     """Commands for the further seeds: one for all cells, unless seeds or axes differ."""
@@ -137,29 +155,14 @@ class Recommendation:
     """The cells that no other one beats in time, accuracy and cost at once."""
     gpu_counts: tuple[GpuCount, ...] = ()
     """From the fewest GPUs to the most; empty if only one number was tried."""
-    counted: str = "GPUs"
-    """What `gpus` counts: `GPUs`, or `processes` on machines without any."""
+    on_cpu: bool = False
+    """Whether `gpus` counts processes, because the machines have no GPUs."""
     cost_unit: str = ""
     """Unit of the costs in the front and the GPU counts."""
-    left_out: tuple[str, ...] = ()
-    """Why other cells could not be chosen."""
+    left_out: tuple[Remark, ...] = ()
+    """Why other cells could not be chosen: a remark for each reason, with the number of cells."""
     shortlist: tuple[Setting, ...] = ()
     """The cells it discusses, the chosen one first."""
-
-    @property
-    def title(self) -> str:
-        """The heading."""
-        return "In short" if self.objective == NO_OBJECTIVE else "Recommendation"
-
-    @property
-    def sentence(self) -> str:
-        """All of it in plain English: the lead, what belongs to it, and what makes it provisional."""
-        return " ".join([self.lead, *self.behind_lead])
-
-    @property
-    def behind_lead(self) -> list[str]:
-        """The sentences after the first."""
-        return [*self.further, *([f"Provisional: {'; '.join(self.doubts)}."] if self.doubts else [])]
 
     @property
     def is_baseline(self) -> bool:
@@ -168,11 +171,10 @@ class Recommendation:
 
 
 def not_made(objective: str, margin: float) -> Recommendation:
-    """A placeholder if making the recommendation failed, so that no outdated one remains."""
-    lead = "No recommendation: it could not be made (see report_trace.txt)."
-    return Recommendation(objective=objective, measure="", margin=margin, lead=lead, provisional=True)
+    """Return a placeholder if making the recommendation failed, so that no outdated one remains."""
+    return Recommendation(objective=objective, measure="", margin=margin, headline=remark("not_made"), provisional=True)
 
 
 def is_sure(probability: float) -> bool:
-    """Whether it reaches SURE; NaN does not."""
+    """Return whether a probability reaches SURE; NaN does not."""
     return probability >= SURE

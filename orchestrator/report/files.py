@@ -29,7 +29,7 @@ from orchestrator.report.report_data import ReportData
 from orchestrator.store.files import make_directory, write_whole
 from orchestrator.store.history import Finding
 from orchestrator.store.layout import Layout
-from orchestrator.tables.recommendation import at_most_behind, certainty, front_table, gpu_count_table
+from orchestrator.tables.recommendation import in_sentences
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
@@ -72,18 +72,19 @@ def plots_of(data: ReportData, drawn: Sequence[Samples]) -> list[Plot]:
 def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
     """What the page shows."""
     found = data.recommendation
+    text = in_sentences(found) if found else None
     hidden = ("command", "arguments")
     driver = {key: value for key, value in data.driver.items() if key not in hidden}
     facts = provenance(data.trials, driver, data.fingerprint)
     return Page(
         sweep=data.sweep,
         facts=_facts(data),
-        recommendation=found,
+        recommendation=text,
         tiles=tiles(found, on_cpu=_on_cpu(data.cells)) if found else [],
-        certainty=certainty(found) if found else [],
-        behind=at_most_behind(found) if found else "",
-        gpu_counts=_words(counts) if found and (counts := gpu_count_table(found)) else None,
-        front=_words(front) if found and (front := front_table(found)) else None,
+        certainty=text.certainty if text else [],
+        behind=text.behind if text else "",
+        gpu_counts=_words(text.gpu_counts) if text and text.gpu_counts else None,
+        front=_words(text.front) if text and text.front else None,
         claims=[_words(table) for table in data.further if table.name == "claims"],
         findings=data.findings,
         plots=plots,

@@ -32,6 +32,7 @@ from orchestrator.report.matplotlib import bars_svg, narrow_bars_svg, panel_svg,
 from orchestrator.report.plot import Panel, Plot, number, word
 from orchestrator.report.svg import StyleSheet, inlined
 from orchestrator.store.history import Finding
+from orchestrator.tables.recommendation import RecommendationText
 from orchestrator.text import figures
 from orchestrator.text.figures import not_a_formula, one_line, suited
 from orchestrator.text.rows import Row, cell_label, in_order, status, varying
@@ -170,7 +171,7 @@ class Page:
 
     sweep: str
     facts: Sequence[tuple[str, str]]
-    recommendation: Recommendation | None
+    recommendation: RecommendationText | None
     tiles: Sequence[Tile]
     certainty: Sequence[tuple[str, str]]
     behind: str

@@ -1,10 +1,7 @@
-"""The recommendation as a table for people.
+"""The recommendation in words: as Markdown, as JSON for programs, and as plain sentences for the page and the terminal.
 
-The tables of a recommendation: what each number of GPUs is worth, and the cells that nothing beats.
-
-The recommendation for programs: the contents of `recommendation.md` as one JSON object.
-
-docs/how-to/library.md lists its keys.
+Every sentence is in `recommendation.md.j2`, which has a macro for each code of a remark. docs/how-to/library.md lists
+the keys of the JSON object.
 """
 
 from __future__ import annotations
@@ -12,18 +9,148 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
 from orchestrator.decision.choice import LOSS_QUANTILE, TIE
-from orchestrator.decision.explain import probability
-from orchestrator.decision.recommendation import SURE, Recommendation, Setting, TradeOff, is_sure
+from orchestrator.decision.recommendation import (
+    NO_OBJECTIVE,
+    SURE,
+    MoreSeeds,
+    Recommendation,
+    Remark,
+    Setting,
+    TradeOff,
+    is_sure,
+)
 from orchestrator.store.files import finite
 from orchestrator.text import figures
 from orchestrator.text.figures import suited
+from orchestrator.text.rows import gpu_word, gpus_in_words
 from orchestrator.text.table import TextTable
+
+UNBOUNDED = 10.0
+"""A bound larger than this multiple of the best cell's objective says nothing, and is not reported."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecommendationText:
+    """A recommendation in plain sentences, without markup."""
+
+    title: str
+    lead: str
+    """The recommendation in one sentence."""
+    details: Sequence[str]
+    """Sentences that belong to the lead."""
+    cell_id: str | None
+    provisional: bool
+    caveats: Sequence[str]
+    """What makes it provisional, as phrases."""
+    certainty: Sequence[tuple[str, str]]
+    """Probabilities of at least SURE, as (what, probability); smaller ones are caveats."""
+    behind: str
+    """How much may be lost by the choice."""
+    reasons: Sequence[str]
+    sensitivity: Sequence[str]
+    more_seeds: Sequence[MoreSeeds]
+    commands: Sequence[str]
+    gpu_counts: TextTable | None
+    front: TextTable | None
+
+    @property
+    def behind_lead(self) -> list[str]:
+        """The sentences after the lead: the details and the caveats."""
+        return [*self.details, *([f"Provisional: {'; '.join(self.caveats)}."] if self.caveats else [])]
+
+    @property
+    def sentence(self) -> str:
+        """The lead and the sentences after it."""
+        return " ".join([self.lead, *self.behind_lead])
+
+
+def in_sentences(found: Recommendation) -> RecommendationText:
+    """Return the recommendation in plain sentences."""
+    return RecommendationText(
+        title="In short" if found.objective == NO_OBJECTIVE else "Recommendation",
+        lead=sentence(found.headline),
+        details=[sentence(each) for each in found.details],
+        cell_id=found.cell_id,
+        provisional=found.provisional,
+        caveats=[sentence(each) for each in found.caveats],
+        certainty=certainty(found),
+        behind=at_most_behind(found),
+        reasons=[sentence(each) for each in found.reasons],
+        sensitivity=[sentence(each) for each in found.sensitivity],
+        more_seeds=found.more_seeds,
+        commands=found.commands,
+        gpu_counts=gpu_count_table(found),
+        front=front_table(found),
+    )
+
+
+def sentence(remark: Remark | None) -> str:
+    """Return a remark in words, on one line; empty for None."""
+    return _line(remark.code, remark.values) if remark else ""
+
+
+def certainty(found: Recommendation) -> list[tuple[str, str]]:
+    """Return the probabilities of the choice that are high enough, as (what, probability)."""
+    chances = [("certain_best", found.p_best)]
+    if not found.is_baseline:
+        chances.append(("certain_within", found.p_within_margin))
+    return [(_line(code, found), probability(chance)) for code, chance in chances if is_sure(chance)]
+
+
+def at_most_behind(found: Recommendation) -> str:
+    """Return how much may be lost by taking the chosen cell; empty if there is only one seed."""
+    return "" if math.isnan(found.behind) or found.cell_id is None else _line("behind", found)
+
+
+def probability(value: float) -> str:
+    """Return `97%`; never 0% or 100%, which no sample shows."""
+    if math.isnan(value):
+        return "unknown"
+    return "over 99%" if value > 0.99 else "below 1%" if value < 0.01 else f"{value:.0%}"
+
+
+def recommendation_markdown(found: Recommendation, sweep: str) -> str:
+    """Return the recommendation as Markdown, the first of the tables."""
+    return str(_template().document(in_sentences(found), sweep)).rstrip("\n") + "\n"
+
+
+def _line(macro: str, values: Any) -> str:
+    return " ".join(str(getattr(_template(), macro)(values)).split())
+
+
+@cache
+def _template() -> Any:
+    """Return the template's macros; Jinja is set up only once a recommendation is written."""
+    environment = Environment(loader=FileSystemLoader(Path(__file__).parent), undefined=StrictUndefined)
+    environment.filters |= {
+        "fact": figures.fact,
+        "g": lambda value: f"{value:g}",
+        "percent": figures.percent,
+        "plain": figures.plain,
+        "probability": probability,
+        "said": sentence,
+        "times": figures.times,
+    }
+    environment.globals |= {
+        "amount": lambda unit, value, *beside: suited(unit, value, *(each for each in beside if each)).text(value),
+        "counted": figures.counted,
+        "gpus": lambda count, on_cpu: gpus_in_words(count, on_cpu=on_cpu),
+        "quantile": LOSS_QUANTILE,
+        "sure": SURE,
+        "tie": TIE,
+        "unbounded": UNBOUNDED,
+        "with_interval": lambda point, lo, hi: figures.with_interval(point, lo, hi, figures.times, "×"),
+    }
+    return environment.get_template("recommendation.md.j2").module
 
 
 def gpu_count_table(found: Recommendation) -> TextTable | None:
@@ -33,12 +160,13 @@ def gpu_count_table(found: Recommendation) -> TextTable | None:
     if first_s is None:
         return None
     names = [
-        _called(found, count.best) if count.best else f"{count.name}: {count.why_none}" for count in found.gpu_counts
+        _called(found, count.best) if count.best else f"{count.name}: {sentence(count.why_none)}"
+        for count in found.gpu_counts
     ]
     time, *others = _columns(found, bests).items()
     faster = ("times as fast", [_as_fast(first_s, point.time_s) if point else "" for point in bests])
     among = ", among those whose accuracy is within the margin" if found.baseline_cell_id else ""
-    title = f"The best cell for each number of {found.counted}{among} (means over seeds)"
+    title = f"The best cell for each number of {gpu_word(on_cpu=found.on_cpu)}{among} (means over seeds)"
     return _table_trade_offs("gpu-counts", title, names, dict([time, faster, *others]))
 
 
@@ -88,87 +216,33 @@ def _accuracy(value: float) -> str:
     return "" if math.isnan(value) else f"{value:.3f}"
 
 
-UNBOUNDED = 10.0
-"""A bound larger than this multiple of the best cell only shows that two seeds differ, and is not reported."""
-
-
-def recommendation_markdown(found: Recommendation, sweep: str) -> str:
-    """The recommendation as Markdown, the first of the tables."""
-    opening = " ".join([f"**{figures.plain(found.lead)}**", *map(figures.plain, found.behind_lead)])
-    lines = [f"# {found.title}: {figures.plain(sweep)}", "", opening, ""]
-    if chances := certainty(found):
-        lines += [" ".join(f"The probability {what} is {chance}." for what, chance in chances), ""]
-    if behind := at_most_behind(found):
-        lines += [behind, ""]
-    lines += _table(gpu_count_table(found))
-    lines += _list("Why", found.reasons) + _list("What would change it", found.sensitivity)
-    if found.more_seeds:
-        how = f"(the aim is {SURE:.0%}; finished trials do not run again)"
-        lines += [f"Further seeds would make the choice more certain {how}:", ""]
-        for more in found.more_seeds:
-            lines.append(f"- {figures.plain(more.name)}: {figures.counted(more.seeds, 'more seed', 'more seeds')}")
-        lines.append("")
-        lines += [line for command in found.commands for line in (f"      {command}", "")]
-    return "\n".join([*lines, *_table(front_table(found))])
-
-
-def certainty(found: Recommendation) -> list[tuple[str, str]]:
-    """The probabilities of the choice that are high enough, as (what, probability); others are listed as doubts."""
-    best = f"that the chosen cell is the best or within {TIE:.0%} of the best"
-    least = f"that it has the least {found.measure} or is within {TIE:.0%} of it"
-    chances = [(best if found.baseline_cell_id else least, found.p_best)]
-    if not found.is_baseline:
-        chances.append(("that its validation accuracy is within the margin", found.p_within_margin))
-    return [(what, probability(chance)) for what, chance in chances if is_sure(chance)]
-
-
-def at_most_behind(found: Recommendation) -> str:
-    """How much may be lost by taking the chosen cell; empty if there is only one seed."""
-    if math.isnan(found.behind) or found.cell_id is None:
-        return ""
-    chance = f"With {LOSS_QUANTILE:.0%} probability its {found.measure} is"
-    best = "the best cell" if found.baseline_cell_id is None else "the best cell within the margin"
-    if found.behind > UNBOUNDED:
-        return f"There are too few seeds to tell how far its {found.measure} may be above that of {best}."
-    if found.behind < 0.0005:
-        return f"{chance} no more than that of {best}."
-    return f"{chance} at most {math.ceil(100 * found.behind)}% above that of {best}."
-
-
-def _list(title: str, lines: Sequence[str]) -> list[str]:
-    return [f"{title}:", "", *(f"- {figures.plain(line)}" for line in lines), ""] if lines else []
-
-
-def _table(found: TextTable | None) -> list[str]:
-    return [f"{found.title}:", *found.markdown()] if found else []
-
-
 VERSION = 1
 """The version of the object's format: adding keys keeps it, renaming a key or changing its meaning increases it."""
 
 
 def recommendation_json(found: Recommendation, sweep: str) -> str:
-    """The text of the file; null means unknown or absent."""
+    """Return the text of the file; null means unknown or absent."""
+    text = in_sentences(found)
     by_id = {each.cell_id: each for each in found.shortlist}
     chosen, baseline = (by_id.get(cell_id or "") for cell_id in (found.cell_id, found.baseline_cell_id))
     content = {
         "version": VERSION,
         "sweep": sweep,
-        "sentence": found.sentence,
+        "sentence": text.sentence,
         "objective": {"name": found.objective, "measure": found.measure or None},
         "recommended": chosen and _setting(chosen),
         "provisional": found.provisional,
         "probability": {"best": found.p_best, "within_margin": found.p_within_margin},
         "margin": {"val_accuracy": found.margin, "tie": TIE},
         "behind_best": {"at_most": found.behind if found.behind <= UNBOUNDED else None, "probability": LOSS_QUANTILE},
-        "warnings": _warnings(found, chosen),
-        "reasons": found.reasons,
-        "not_considered": found.left_out,
+        "warnings": [*text.caveats, *([chosen.note] if chosen and chosen.note else [])],
+        "reasons": text.reasons,
+        "not_considered": [sentence(each) for each in found.left_out],
         "baseline": baseline and _setting(baseline),
         "alternatives": [_setting(each) for each in found.shortlist if each not in (chosen, baseline)],
-        "gpu_counts": [asdict(each) for each in found.gpu_counts],
+        "gpu_counts": [asdict(each) | {"why_none": sentence(each.why_none)} for each in found.gpu_counts],
         "undecided": {
-            "would_change": found.sensitivity,
+            "would_change": text.sensitivity,
             "more_seeds": [asdict(each) for each in found.more_seeds],
             "commands": found.commands,
         },
@@ -180,9 +254,4 @@ def _setting(found: Setting) -> dict[str, Any]:
     content = asdict(found)
     chances = {"best": content.pop("p_best"), "within_margin": content.pop("p_within_margin")}
     measured = {name: None if math.isnan(each.value) else asdict(each) for name, each in found.figures.items()}
-    return content | {"figures": measured, "probability": chances, "why_not": found.why_not or None}
-
-
-def _warnings(found: Recommendation, chosen: Setting | None) -> list[str]:
-    """What makes it provisional, and remarks on the chosen cell's own seeds and timing."""
-    return [*found.doubts, *([chosen.note] if chosen and chosen.note else [])]
+    return content | {"figures": measured, "probability": chances, "why_not": sentence(found.why_not) or None}

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.tables.accuracy import accuracy_frame, only_validation, validation_frame, why_none
-from orchestrator.tables.recommendation import gpu_count_table
+from orchestrator.tables.recommendation import RecommendationText, in_sentences
 from orchestrator.tables.speedup import speedup_frame
 from orchestrator.text.figures import counted
 from orchestrator.text.rows import cell_label, head, not_ok, varying
@@ -47,8 +47,9 @@ def show(
 
     The recommendation's first sentence is repeated at the end, because its first occurrence has scrolled away by then.
     """
-    if recommendation:
-        _show_recommendation(recommendation, console)
+    text = in_sentences(recommendation) if recommendation else None
+    if text:
+        _show_recommendation(text, console)
     for table in further:
         if table.name == "claims":
             _show_table(table.title, table.frame.drop(columns=["expression", "about"], errors="ignore"), console)
@@ -84,12 +85,12 @@ def show(
             console.print(title, style=f"bold {style}".strip())
             console.print(_bullets([*lines[:_MOST_NOTES], *more], style))
             console.print()
-    if recommendation:
-        console.print(Text(_plain(recommendation.lead), "bold"))
+    if text:
+        console.print(Text(_plain(text.lead), "bold"))
         console.print()
 
 
-def _show_recommendation(found: Recommendation, console: Console) -> None:
+def _show_recommendation(found: RecommendationText, console: Console) -> None:
     console.print(
         Panel(
             Text.assemble((_plain(found.lead), "bold"), *(f" {_plain(each)}" for each in found.behind_lead)),
@@ -98,7 +99,7 @@ def _show_recommendation(found: Recommendation, console: Console) -> None:
             border_style="yellow" if found.provisional else "green",
         )
     )
-    if counts := gpu_count_table(found):
+    if counts := found.gpu_counts:
         _show_table(counts.title, counts.frame, console)
     seeds = [f"{more.name}: {counted(more.seeds, 'more seed', 'more seeds')}" for more in found.more_seeds]
     for title, lines in (

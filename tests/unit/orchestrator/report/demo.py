@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, TradeOff
+from orchestrator.decision.recommendation import GpuCount, MoreSeeds, Recommendation, Remark, TradeOff, remark
 from orchestrator.store.journal import Journal, Kind
 from orchestrator.store.layout import Layout
 from orchestrator.store.record import TrialRecord
@@ -140,19 +140,26 @@ def replaced(record: TrialRecord, **changes) -> TrialRecord:
     return replace(record, **changes)
 
 
+def use(name: str) -> Remark:
+    """The headline that recommends a cell."""
+    cell = {"gpus": 8, "device": "cuda", "device_batch_size": 128, "global_batch_size": 1024, "lr_rule": "sqrt"}
+    took = {"measure": "time for the fixed budget", "unit": "s", "objective": 9.1, "of_baseline": 62.0}
+    return remark("use", name=name, cell=cell, **took)
+
+
 RECOMMENDATION = Recommendation(
     objective="time",
-    measure="training time",
+    measure="time for the fixed budget",
     margin=0.01,
     cell_id="8-128-sqrt",
-    name="gpus=8",
-    lead=f"Use gpus=8 {EVIL}.",
+    name="8×128 sqrt",
+    headline=use(f"8×128 sqrt {EVIL}"),
     provisional=True,
     p_best=0.71,
     p_within_margin=0.995,
-    reasons=("It is the fastest.",),
-    sensitivity=("A wider margin.",),
-    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="gpus=8", seeds=3),),
+    reasons=(remark("only_cell"),),
+    sensitivity=(remark("one_gpu_count", gpus=8),),
+    more_seeds=(MoreSeeds(cell_id="8-128-sqrt", name="8×128 sqrt", seeds=3),),
     commands=(f"python '{EVIL}'",),
     front=(
         TradeOff(cell_id="8-128-sqrt", name="fast", time_s=9.1, val_accuracy=0.981, cost=0.02),
@@ -164,7 +171,7 @@ RECOMMENDATION = Recommendation(
             name="1 GPU",
             best=TradeOff(cell_id="1-32-none", name="slow", time_s=62.0, val_accuracy=0.985, cost=0.017),
         ),
-        GpuCount(gpus=4, name="4 GPUs", best=None, why_none="no cell keeps the margin"),
+        GpuCount(gpus=4, name="4 GPUs", best=None, why_none=remark("none_keeps_margin")),
         GpuCount(
             gpus=8,
             name="8 GPUs",

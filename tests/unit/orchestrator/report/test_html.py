@@ -16,7 +16,7 @@ from orchestrator.analysis.curves import curves_frame
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import Figure, Recommendation, Setting
+from orchestrator.decision.recommendation import Figure, Recommendation, Setting, remark
 from orchestrator.report.files import page_of, plots_of, write_report
 from orchestrator.report.html import Tile, rendered, text_table, tiles
 from orchestrator.report.matplotlib import plot_files
@@ -25,6 +25,7 @@ from orchestrator.report.plots import speedup
 from orchestrator.report.report_data import ReportData
 from orchestrator.store.history import Finding
 from orchestrator.store.layout import Layout
+from orchestrator.tables.recommendation import sentence
 from orchestrator.tables.scaling import scaling
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
@@ -122,8 +123,10 @@ def test_the_recommendation_comes_before_everything_else(page: Reader) -> None:
 
 def test_what_each_number_of_gpus_is_worth_comes_before_the_reasons(page: Reader) -> None:
     text = " ".join(page.texts)
-    table = text[text.index("The best cell for each number of GPUs") : text.index("It is the fastest.")]
-    told = [table.index(each) for each in ("slow", "1.00×", "4 GPUs: no cell keeps", "fast (chosen)", "6.81×", "0.981")]
+    table = text[text.index("The best cell for each number of GPUs") : text.index("Why")]
+    told = [
+        table.index(each) for each in ("slow", "1.00×", "4 GPUs: no cell is within", "fast (chosen)", "6.81×", "0.981")
+    ]
     assert told == sorted(told)
 
 
@@ -142,12 +145,12 @@ def test_what_failed_comes_before_plots_where_nothing_is_ok() -> None:
 
 def test_a_heading_is_the_lead_and_what_a_doubt_says_is_not_said_twice() -> None:
     trials, cells = collect(demo.records(), scaling="weak")
-    lead = "Use gpus=8, device=No. 1 of Acme Inc. & Co.: time 1.5 s."
-    doubt = "the probability that it is the best, or within 2% of it, is 71%"
-    found = replace(RECOMMENDATION, lead=lead, further=("So it is.",), doubts=(doubt,))
+    headline, doubt = demo.use("8×128 sqrt, model=Acme & Co"), remark("may_miss_margin", p_within=0.71)
+    found = replace(RECOMMENDATION, headline=headline, details=(remark("is_baseline"),), caveats=(doubt,))
     text = rendered(page_of(ReportData(trials=trials, cells=cells, recommendation=found), []))
-    assert f'<p class="sentence">{lead.replace("&", "&amp;")}</p>' in text
-    assert f"<p>So it is. Provisional: {doubt}.</p>" in text
+    lead, caveat = sentence(headline).replace("&", "&amp;"), sentence(doubt)
+    assert f'<p class="sentence">{lead}</p>' in text
+    assert f"Provisional: {caveat}.</p>" in text
     assert ": 71%</span>" not in text and "within the margin: over 99%</span>" in text
 
 
@@ -284,7 +287,7 @@ def setting(cell_id: str, gpus: int, time_s: float, cost: float, accuracy: float
         on_front=True,
         p_best=NAN,
         p_within_margin=NAN,
-        why_not="",
+        why_not=None,
     )
 
 
@@ -294,7 +297,7 @@ FOUND = Recommendation(
     margin=0.01,
     cell_id="two",
     baseline_cell_id="one",
-    lead="Use two.",
+    headline=demo.use("two"),
     provisional=False,
     shortlist=(
         setting("two", 2, 600.0, 1 / 3, 0.9455, **{"optimizer.momentum": 0.9}),

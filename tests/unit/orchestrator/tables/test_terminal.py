@@ -8,14 +8,15 @@ import pytest
 from rich.console import Console
 
 from orchestrator.analysis.trials import collect
-from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.recommendation import Recommendation, remark
+from orchestrator.tables.recommendation import sentence
 from orchestrator.tables.terminal import MOST_FURTHER, show
 from orchestrator.text.table import TextTable
 from tests.unit.orchestrator.report import demo
 from tests.unit.orchestrator.report.demo import FURTHER, RECOMMENDATION
 
 _ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
-CALM = replace(RECOMMENDATION, lead="Use 8×128 sqrt.", commands=("python -m orchestrator sweep=demo",))
+CALM = replace(RECOMMENDATION, headline=demo.use("8×128 sqrt"), commands=("python -m orchestrator sweep=demo",))
 
 
 def shown(width: int, terminal: bool = True, evil: str = "", found: Recommendation = RECOMMENDATION) -> str:
@@ -41,15 +42,16 @@ def test_golden_end_of_a_sweep(width: int, golden: Callable[[str, str], None]) -
 
 def test_sections_are_in_the_order_of_importance() -> None:
     text = _ESCAPE.sub("", shown(100, found=CALM))
-    titles = ("Use 8×128 sqrt.", "The best cell for each", "Why:", "Claims", "Speed-up", "Accuracy on")
+    titles = ("Use 8×128 sqrt ", "The best cell for each", "Why:", "Claims", "Speed-up", "Accuracy on")
     places = [text.index(title) for title in titles]
     assert places == sorted(places)
-    assert text.rstrip().endswith("Use 8×128 sqrt.")
+    assert "Use 8×128 sqrt " in text[text.index("Not ok:") :]
 
 
 def test_only_the_first_sentence_is_bold() -> None:
-    found = replace(RECOMMENDATION, lead="Use it.", further=("And so on.",), doubts=())
-    assert "\x1b[1mUse it.\x1b[0m And so on." in shown(100, found=found)
+    first, second = remark("not_made"), remark("is_baseline")
+    found = replace(RECOMMENDATION, headline=first, details=(second,))
+    assert f"\x1b[1m{sentence(first)}\x1b[0m {sentence(second)}" in shown(200, found=found)
 
 
 def test_empty_lists_have_no_title() -> None:
