@@ -114,11 +114,16 @@ class InProcessBackend:
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials as `Backend` says; what the listener raises ends them."""
         trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
-        trial_queue.on(self.nodes(), time.monotonic())
-        while not listener.stopping() and (start := trial_queue.next(time.monotonic())):
-            trial = start.trial
-            outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
-            trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
+        trial_queue.set_nodes(self.nodes(), time.monotonic())
+        while not (listener.stopping() or trial_queue.over):
+            if start := trial_queue.next(time.monotonic()):
+                trial = start.trial
+                outcome = self._run(trial, results_dir / "trials" / trial.trial_id, listener)
+                trial_queue.ended(trial.trial_id, time.monotonic(), outcome)
+            elif trial_queue.needs_trials:
+                listener.ticked()  # it may add some
+            elif not trial_queue.over:  # what waits for other nodes waits for nothing here
+                return
 
     def close(self) -> None:
         """Nothing is left to give back."""

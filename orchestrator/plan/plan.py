@@ -14,9 +14,9 @@ from typing import Any
 from orchestrator.backends.choose import check_reachable, known_nodes, make_backend
 from orchestrator.config.request import Request
 from orchestrator.schedule.cluster import Node, why_infeasible
-from orchestrator.schedule.queue import arrived
 from orchestrator.schedule.scheduler import in_order
 from orchestrator.schedule.simulation import Forecast
+from orchestrator.schedule.waiting import first_nodes
 from orchestrator.store.history import Durations, changed, ends_under, has_answers
 from orchestrator.store.journal import replay, terminal
 from orchestrator.store.layout import Layout
@@ -121,7 +121,7 @@ class Plan:
     shares: MemoryShares = field(default_factory=lambda: MemoryShares(needs={}))
     """The share of a GPU that each trial holds, from those that ran."""
     seed_by_seed: bool = False
-    """See `orchestrator.schedule.scheduler.stretches`."""
+    """See `orchestrator.schedule.scheduler.batches`."""
     changed: Sequence[str] = ()
     """The differences from the config and code of earlier results, which the plan leaves out."""
 
@@ -213,7 +213,7 @@ def _nodes(request: Request) -> Sequence[Node]:
     backend = make_backend(request)
     try:
         # Planning requests no nodes, so it does not wait for any.
-        return arrived(backend.nodes, replace(request.cluster, wait_s=0.0))
+        return first_nodes(backend.nodes, replace(request.cluster, wait_s=0.0))
     finally:
         backend.close()
 

@@ -30,10 +30,11 @@ from orchestrator.run.finish import SweepSummary, have_not_run
 from orchestrator.run.interrupt import Interrupt, end_at_once
 from orchestrator.run.orphans import Watcher
 from orchestrator.run.provenance import origin
-from orchestrator.run.rounds import Rounds
-from orchestrator.run.session import Session
+from orchestrator.run.rounds import Rounds, SweepListener
+from orchestrator.run.session import Session, failed_before
 from orchestrator.schedule.cluster import Node
-from orchestrator.schedule.queue import NOWHERE, Patience, TrialQueue, arrived, first_shape, nodes_ready
+from orchestrator.schedule.queue import Retries, TrialQueue
+from orchestrator.schedule.waiting import NO_NODE_YET, Patience, first_nodes, first_shape, nodes_ready
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.history import (
     Finding,
@@ -51,7 +52,7 @@ from orchestrator.store.lock import DirectoryLock
 from orchestrator.store.record import TrialRecord
 from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.text.figures import counted
-from orchestrator.trackers.tracking import TrackedListener, Tracker, make_trackers
+from orchestrator.trackers.tracking import Tracker, make_trackers
 from sweeps.errors import ConfigError
 from sweeps.status import Allowance, Status
 from sweeps.trial import TrialSpec
@@ -130,15 +131,18 @@ class SweepRun:
             began_s = time.monotonic()
             waiting = len(planned.may_run(waits=request.cluster.wait_s > 0))
             with Display(self.console, waiting=waiting) as display, self.interrupt.said_by(display.say):
-                session = self._session(display)
+                retries = Retries(request.failures.retries, failed_before(self.journal.records))
+                session = Session(
+                    self.layout, self.journal, display, self.interrupt, retries=retries, secrets=self.secrets
+                )
                 session.found_infeasible(() if request.cluster.wait_s else planned.without_room)
                 rounds = Rounds(request, planned, session, self)
                 if rounds:
                     backend = backend or self._start(started, trials_on)[0]
-                    listener = TrackedListener(session, trackers, self.secrets)
+                    trial_queue = self._trial_queue(rounds.first, planned, retries, began_s)
+                    listener = SweepListener(session, trackers, self.secrets, rounds, trial_queue)
                     started.callback(listener.close)
                     started.callback(session.settle)
-                    trial_queue = self._trial_queue(rounds, planned, began_s)
                     backend.run(trial_queue, self.layout.root, listener)
                     self._account_for(trial_queue, session)
         return planned
@@ -163,14 +167,14 @@ class SweepRun:
             backend = _started(request, started, self.console, self.secrets)
         if request.cluster.wait_s and not nodes_ready(backend.nodes(), request.cluster):
             self._ask_for_first(backend, trials_on)
-        nodes = arrived(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
+        nodes = first_nodes(backend.nodes, request.cluster, stopping=lambda: interrupt.signal is not None)
         if not nodes and interrupt.signal is not None:
             end_at_once(interrupt.signal)  # without a plan nothing runs that needs a clean end
         return backend, nodes
 
     def _ask_for_first(self, backend: Backend, trials_on: TrialsOn) -> None:
         """Ask for a node that could run the smallest trial, since there is no plan without nodes."""
-        first = first_shape(trials_on((NOWHERE,)))
+        first = first_shape(trials_on((NO_NODE_YET,)))
         backend.ask_for([first])
         gpus = f" with {first.gang.gpus:g} GPUs (resources.device=cpu needs none)" if first.gang.gpus else ""
         wait_s = self.request.cluster.wait_s
@@ -225,11 +229,7 @@ class SweepRun:
     def _who(self) -> Any:
         return self.secrets.value(origin(self.secrets.value(self.request.arguments)))
 
-    def _session(self, display: Display) -> Session:
-        retries, secrets = self.request.failures.retries, self.secrets
-        return Session(self.layout, self.journal, display, self.interrupt, retries=retries, secrets=secrets)
-
-    def _trial_queue(self, rounds: Rounds, planned: Plan, began_s: float) -> TrialQueue:
+    def _trial_queue(self, trials: Sequence[TrialSpec], planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
         allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
         spent = Allowance(
             limit=self.request.selection.limit,
@@ -237,13 +237,14 @@ class SweepRun:
             wall_s=time.monotonic() - began_s,
         )
         return TrialQueue(
-            rounds.first,
+            trials,
             durations=planned.durations,
             allowance=spent,
             patience=Patience(
                 wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, self.request.cluster) else wait_s
             ),
-            rounds=rounds,
+            retries=retries,
+            more=True,
             equal_failures=None if any(end.status is Status.OK for end in self.ends().values()) else allowed,
         )
 

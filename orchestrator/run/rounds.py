@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -11,8 +12,11 @@ from orchestrator.plan import search as searching
 from orchestrator.plan.phases import Prospects
 from orchestrator.plan.plan import MemoryShares, Plan
 from orchestrator.run.session import Session
+from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.record import TrialOutcome, TrialRecord
+from orchestrator.store.secrets import Secrets
 from orchestrator.telemetry.timing_gate import Fault, judged
+from orchestrator.trackers.tracking import TrackedListener, Tracker
 from sweeps.probe import repetition_of
 from sweeps.trial import TrialSpec
 
@@ -34,7 +38,7 @@ class History(Protocol):
 
 
 class Rounds:
-    """The source of an agenda's trials; a round begins when none of the previous one is running or waiting."""
+    """The source of the queue's trials; a round begins when none of the previous one is running or waiting."""
 
     def __init__(self, request: Request, planned: Plan, session: Session, history: History) -> None:
         self._request = request
@@ -50,10 +54,6 @@ class Rounds:
     def __bool__(self) -> bool:
         """Whether there is anything to run."""
         return bool(self.first or self._later)
-
-    def again(self) -> Sequence[TrialSpec]:
-        """Trials whose attempt failed and that get another."""
-        return self._session.to_run_again()
 
     def next(self, left_out: Sequence[tuple[TrialSpec, TrialOutcome]]) -> Sequence[TrialSpec]:
         """The next round, once it is in the journal what the last one left out; empty at the end of the sweep."""
@@ -143,6 +143,25 @@ class Rounds:
         if disturbed:
             self._session.found_disturbed(disturbed)
         return disturbed
+
+
+class SweepListener(TrackedListener):
+    """The listener of a sweep: it also adds the next round to the queue when the last one is over."""
+
+    def __init__(
+        self, session: Session, trackers: Mapping[str, Tracker], secrets: Secrets, rounds: Rounds, queue: TrialQueue
+    ) -> None:
+        super().__init__(session, trackers, secrets)
+        self._rounds, self._queue = rounds, queue
+
+    def ticked(self) -> None:
+        """Refresh the display, and add the next round if it is time for it."""
+        super().ticked()
+        if self._queue.needs_trials:
+            if trials := self._rounds.next(self._queue.newly_left_out()):
+                self._queue.add(trials, time.monotonic())
+            else:
+                self._queue.close()
 
 
 def _never_skipped(trial: TrialSpec) -> TrialOutcome:

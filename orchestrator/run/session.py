@@ -5,7 +5,7 @@ Keeps the files of a finished trial that runs again for as long as its previous 
 Otherwise that row would get the curve of an attempt that was interrupted. Every step is idempotent, so if a driver is
 killed in between, the next one can repair things; until then `Layout.set_aside` has reports read the kept files.
 
-Attempts at trials: how many there were, how failed ones ended, and which trials get another.
+Attempts at trials: how many there were, and which run.
 
 Trial folders during a run (config, learning curve, trace, checkpoint), and which files are kept.
 """
@@ -26,6 +26,7 @@ from typing import Any
 from orchestrator.plan.plan import MEASURED, size
 from orchestrator.run.display import Display
 from orchestrator.run.interrupt import Interrupt
+from orchestrator.schedule.queue import Retries
 from orchestrator.store import files, trial_files
 from orchestrator.store.failpoints import Moment, reached
 from orchestrator.store.files import make_directory, refuse_link, write_whole
@@ -84,20 +85,11 @@ def settle(layout: Layout, records: Iterable[Record]) -> None:
         (drop if counts else restore)(layout.trial(trial_id))
 
 
-LOST_NODES = 5
-"""Attempts that one trial may lose to nodes or GPUs: not its fault, but one that breaks them must stop sometime."""
-
-_CHARGED = (Cause.ERROR, Cause.CRASH)
-
-
 class Attempts:
     """Attempts made by this driver and, according to the journal, by earlier ones."""
 
-    def __init__(self, journal: Journal, *, retries: int) -> None:
+    def __init__(self, journal: Journal) -> None:
         self._numbers = journal.attempts()
-        self._tried = tried_before(journal.records)
-        self._retries = retries
-        self._again: list[TrialSpec] = []
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         """Running attempts: by trial, the start on a monotonic clock."""
 
@@ -111,19 +103,14 @@ class Attempts:
         """The number of the last attempt; 0 where none has begun."""
         return self._numbers.get(trial.trial_id, 0)
 
-    def failed(self, trial: TrialSpec, outcome: TrialOutcome) -> dict[str, Any] | None:
-        """The journal record of an attempt that will be followed by another; None if this was the last."""
+    def ended(self, trial: TrialSpec) -> None:
+        """Note that the running attempt has ended."""
         self._running.pop(trial.trial_id, None)
-        tried = self._tried.setdefault(trial.trial_id, [])
-        if not is_tried_again(outcome.cause, tried, self._retries):
-            return None
-        tried.append(outcome.cause)
+
+    def retried(self, trial: TrialSpec, outcome: TrialOutcome) -> dict[str, Any]:
+        """The journal record of an attempt that will be followed by another."""
         value = {"cause": outcome.cause.value, "note": outcome.note, "wall_s": outcome.wall_s}
         return self._described(trial) | value
-
-    def another(self, trial: TrialSpec) -> None:
-        """Call once the failure is journalled: the trial may run again."""
-        self._again.append(trial)
 
     def cut_off(self) -> list[dict[str, Any]]:
         """Journal records of attempts that have begun and whose end nobody will report."""
@@ -131,35 +118,12 @@ class Attempts:
         self._running.clear()
         return [self._described(trial) | {"wall_s": now_s - began_s} for trial, began_s in running]
 
-    def over(self, trial: TrialSpec) -> None:
-        """The trial has ended: if another attempt is requested, counting starts afresh."""
-        self._running.pop(trial.trial_id, None)
-        self._tried.pop(trial.trial_id, None)
-
-    def to_run_again(self) -> list[TrialSpec]:
-        """The trials that may run again, new since the last call."""
-        again, self._again = self._again, []
-        return again
-
     def _described(self, trial: TrialSpec) -> dict[str, Any]:
         return {"trial_id": trial.trial_id, "attempt": self.number(trial), "gpus_held": trial.gpus_held}
 
 
-def is_tried_again(cause: Cause, before: Sequence[Cause], retries: int) -> bool:
-    """Whether another attempt follows after those that ended `before` and the one that has just ended by `cause`.
-
-    Errors and crashes get `retries` further attempts. Lost nodes and GPUs are not charged, up to LOST_NODES. A host
-    that ran out of memory, possibly because of other processes, grants one. All other ends are the trial's own result.
-    """
-    if cause in (Cause.NODE, Cause.DEVICE):
-        return before.count(cause) < LOST_NODES
-    if cause is Cause.HOST_MEMORY:
-        return Cause.HOST_MEMORY not in before
-    return cause in _CHARGED and sum(each in _CHARGED for each in before) < retries
-
-
-def tried_before(records: Iterable[Record]) -> dict[str, list[Cause]]:
-    """By trial, how its attempts since the last terminal record ended, including those of earlier drivers."""
+def failed_before(records: Iterable[Record]) -> dict[str, list[Cause]]:
+    """Return by trial the causes of the attempts that failed since its last terminal record."""
     found: dict[str, list[Cause]] = {}
     for record in records:
         if record.kind == Kind.RETRIED:
@@ -235,16 +199,18 @@ class Session:
         display: Display,
         interrupt: Interrupt,
         *,
-        retries: int = 0,
+        retries: Retries | None = None,
         secrets: Secrets = NO_SECRETS,
     ) -> None:
+        """`retries` belongs to the trial queue, which counts the attempts; the session asks it what follows."""
         self._secrets = secrets
         self._layout = layout
         self._folders = TrialFolders(layout, secrets)
         self._journal = journal
         self._display = display
         self._interrupt = interrupt
-        self._attempts = Attempts(journal, retries=retries)
+        self._attempts = Attempts(journal)
+        self._retries = retries or Retries()
         self._effective_records = EffectiveRecords()
         for record in journal.records:
             self._effective_records.take(record)
@@ -257,10 +223,6 @@ class Session:
     def settle(self) -> None:
         """Restore the files of the valid row for trials whose further attempt was cut short."""
         settle(self._layout, self._journal.records)
-
-    def to_run_again(self) -> list[TrialSpec]:
-        """Trials whose attempt failed since the last call and that get another."""
-        return self._attempts.to_run_again()
 
     def started(self, trial: TrialSpec) -> None:
         """Journal the attempt and prepare the trial's folder.
@@ -311,9 +273,9 @@ class Session:
         if outcome.trace:
             self._folders.write_trace(trial, outcome.trace)
             reached(Moment.TRACE_WRITTEN)
-        if value := self._attempts.failed(trial, outcome):
-            self._journal.append(Kind.RETRIED, value)
-            self._attempts.another(trial)
+        self._attempts.ended(trial)
+        if self._retries.allows(trial, outcome):
+            self._journal.append(Kind.RETRIED, self._attempts.retried(trial, outcome))
             self._display.tried_again(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
         else:
@@ -376,10 +338,9 @@ class Session:
         if outcome.status is Status.OK:
             timed |= timing_of(timed)
             timed["disturbed"] = why_not(timed, row, self._rows.values())
-        again = self._attempts.failed(trial, outcome) is not None
+        again = self._retries.allows(trial, outcome)
         self._write(Kind.TIMED, self._secrets.value(timed | {"again": again}))
         if again:
-            self._attempts.another(trial)
             self._display.tried_again(trial, outcome)
         else:
             self._folders.drop_checkpoint(trial)
@@ -395,7 +356,6 @@ class Session:
         self._write(Kind.FINISHED, self._secrets.value(record.to_json()) | {"files": digests(folder)})
         drop(folder)
         self._ended.add(trial.trial_id)
-        self._attempts.over(trial)
 
     def _write(self, kind: Kind, value: Mapping[str, Any]) -> None:
         """Journal what may change a trial's row, and keep the row as it then is."""

@@ -35,7 +35,7 @@ def simulate(
 ) -> list[ScheduledTrial]:
     """The stays in order of their starts if trials take `takes_s` instead of the expected `expected_s`.
 
-    Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.schedule.scheduler.stretches`.
+    Every trial must fit the nodes. `seed_by_seed`: see `orchestrator.schedule.scheduler.batches`.
     """
     scheduler = Scheduler(trials, nodes, expected_s, seed_by_seed=seed_by_seed)
     stays: list[ScheduledTrial] = []

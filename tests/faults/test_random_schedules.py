@@ -27,9 +27,10 @@ from hypothesis.stateful import (
 
 from orchestrator.run import session as session_module
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.run.session import Session
+from orchestrator.run.session import Session, failed_before
 from orchestrator.run.verify import read
 from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import Retries
 from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.store.journal import Journal, JournalError, Kind, replay, terminal
 from orchestrator.store.layout import Layout
@@ -110,7 +111,7 @@ class Schedules(RuleBasedStateMachine):
     @initialize(ranks=st.lists(st.integers(1, 4), min_size=1, max_size=6), retries=st.integers(0, 2))
     def plan(self, ranks: list[int], retries: int) -> None:
         self.trials = [trial(f"t{i}", "quick", ranks=n, timing="shared") for i, n in enumerate(ranks)]
-        self.retries = retries
+        self.limit = retries
 
     def _start(self) -> None:
         self.journal = Journal.open(self.layout.journal)
@@ -118,6 +119,7 @@ class Schedules(RuleBasedStateMachine):
         self.journal.append(Kind.SWEEP, {"fingerprint": {}, "rerun": "none"})
         interrupt: Any = Interrupt()
         display: Any = Nobody()
+        self.retries = Retries(self.limit, failed_before(self.journal.records))
         self.session = Session(self.layout, self.journal, display, interrupt, retries=self.retries)
         waiting = [each for each in self.trials if each.trial_id not in ended]
         self.scheduler = Scheduler(waiting, NODES, lambda each: None)
@@ -166,15 +168,15 @@ class Schedules(RuleBasedStateMachine):
     def trial_ends(self, which: int, end: tuple[Status, Cause]) -> None:
         ended = self.running.pop(which % len(self.running))
         trace = "" if end[0] is Status.OK else "Traceback"
+        outcome = TrialOutcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace)
         assert self.session
         try:
-            self.session.finished(ended, TrialOutcome(status=end[0], cause=end[1], wall_s=1.0, trace=trace))
+            self.session.finished(ended, outcome)
         except OSError:
             return self._die()
         self.scheduler.ended(ended.trial_id)
-        again = self.session.to_run_again()
-        if again:
-            self.scheduler.again(ended)
+        if self.retries.count(ended, outcome):
+            self.scheduler.retry(ended)
         else:
             self.acknowledged.add(ended.trial_id)
 

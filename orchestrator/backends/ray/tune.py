@@ -199,7 +199,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         outcome = trial.outcome
         self._trial_queue.ended(spec.trial_id, now_s, outcome)
         if trial.trial_id in self._taken_back:
-            self._trial_queue.again(spec)
+            self._trial_queue.retry(spec)
         elif outcome is None or outcome.cause is Cause.NODE:
             self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
 
@@ -220,7 +220,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
             self._demand.close()  # the requested nodes may have arrived, and must be free for the trials
         # Never reset: gangs kept on the last remaining node name it, and would no longer match.
         self._several = self._several or len(self._alive) > 1
-        self._trial_queue.on(self._alive, self._looked_s)
+        self._trial_queue.set_nodes(self._alive, self._looked_s)
 
     def _bundles(self, start: Start) -> Bundles:
         """The bundles of the gang that the trial uses, which may be larger than its own."""
@@ -320,7 +320,7 @@ class Relay(Callback):  # type: ignore[misc]
         if trial.trial_id not in self._started:
             self._start(trial)
         wall_s = time.monotonic() - self._started[trial.trial_id]
-        outcome = _broken(trial.error_file, wall_s)
+        outcome = trial.outcome = _broken(trial.error_file, wall_s)
         with self._guarded.listening() as listener:
             listener.finished(trial.spec, outcome)
         self._metrics.finished(trial.spec, outcome)

@@ -134,7 +134,7 @@ def test_a_plan_asks_the_cluster_and_waits_for_no_nodes_that_only_a_sweep_asks_f
     monkeypatch.setenv("RAY_ADDRESS", "head:6379")  # as good as an address of the config
     monkeypatch.setattr(planning, "check_reachable", lambda request: None)
     monkeypatch.setattr(planning, "make_backend", lambda request: SimpleNamespace(nodes=lambda: NODES, close=list))
-    monkeypatch.setattr(planning, "arrived", lambda nodes, cluster: waited.append(cluster.wait_s) or nodes())
+    monkeypatch.setattr(planning, "first_nodes", lambda nodes, cluster: waited.append(cluster.wait_s) or nodes())
     assert planning._nodes(request(backend="ray", address=address, wait_s=600.0)) == NODES and waited == [0.0]
 
 
@@ -203,7 +203,7 @@ def test_gpu_hours_count_what_is_held(record_of):
 def test_a_budget_and_a_forecast_count_what_is_held(record_of):
     placed = MemoryShares.of([took(record_of, 30.0)]).placed(packed())
     trial_queue = TrialQueue([placed])
-    trial_queue.on([Node(name="a", cpus=8, gpus=1)], 0.0)
+    trial_queue.set_nodes([Node(name="a", cpus=8, gpus=1)], 0.0)
     assert trial_queue.next(0.0) is not None and trial_queue.gpu_s(100.0) == 45.0
     end = TrialRecord.of(placed, TrialOutcome(status=Status.OK, wall_s=100.0), attempt=1, finished_at="")
     older = {name: value for name, value in end.to_json().items() if name != "gpus_held"}

@@ -26,9 +26,6 @@ class Notes:
     def stopping(self):
         return self.stopped
 
-    def to_run_again(self):
-        return []
-
     def left_out(self, ends):
         self.told += [(trial.seed, outcome.skipped_by) for trial, outcome in ends]
 

@@ -14,8 +14,9 @@ import pytest
 from orchestrator.analysis.curves import curves_frame
 from orchestrator.library import load_results
 from orchestrator.run.interrupt import Interrupt
-from orchestrator.run.session import FURTHER, LOST_NODES, Session, is_tried_again, snapshot, tried_before
+from orchestrator.run.session import FURTHER, Session, failed_before, snapshot
 from orchestrator.run.verify import of_ended_trials
+from orchestrator.schedule.queue import Retries
 from orchestrator.store.history import read_results, with_earlier
 from orchestrator.store.journal import Journal, Kind, Record, replay, terminal
 from orchestrator.store.layout import KEPT, Layout
@@ -33,7 +34,7 @@ FULL = TrialOutcome(status=Status.FAILED, cause=Cause.DISK, wall_s=1.0, note="OS
 SKIPPED = TrialOutcome(status=Status.SKIPPED, note="no money", wall_s=0.0, skipped_by="budget")
 
 
-def session(layout: Layout, *, retries: int = 0, secrets: Secrets | None = None) -> Session:
+def session(layout: Layout, *, retries: Retries | None = None, secrets: Secrets | None = None) -> Session:
     """Of one more driver."""
     display: Any = Nobody()
     secrets = secrets or Secrets()
@@ -52,20 +53,21 @@ def leave_checkpoint(layout: Layout) -> Path:
 
 
 def test_a_disk_that_is_full_for_the_trial_is_the_sweeps_and_no_end_of_the_trial(layout: Layout) -> None:
-    taken_up = session(layout, retries=3)
+    taken_up = session(layout, retries=Retries(3))
     taken_up.started(TRIAL)
     with pytest.raises(OSError, match="Disk quota exceeded") as caught:
         taken_up.finished(TRIAL, FULL)
     assert caught.value.errno == errno.EDQUOT and caught.value.filename == str(layout.trial("t"))
-    assert kinds(layout) == ["started"] and taken_up.to_run_again() == []
+    assert kinds(layout) == ["started"]
 
 
 def test_a_trial_that_breaks_has_its_further_attempts_and_then_an_end(layout: Layout) -> None:
-    taken_up = session(layout, retries=1)
-    for again in ([TRIAL], []):
+    retries = Retries(1)
+    taken_up = session(layout, retries=retries)
+    for again in (True, False):
         taken_up.started(TRIAL)
         taken_up.finished(TRIAL, BROKEN)
-        assert taken_up.to_run_again() == again and taken_up.to_run_again() == []
+        assert retries.count(TRIAL, BROKEN) is again
     assert kinds(layout) == ["started", "retried", "started", "finished"]
     assert layout.trace("t").read_text() == "Traceback"
     assert terminal(replay(layout.journal).records)["t"].attempt == 2
@@ -238,9 +240,9 @@ def test_a_repetition_that_its_node_took_with_it_is_taken_again(layout: Layout) 
     taken_up.started(TRIAL)
     taken_up.finished(TRIAL, timed(1.0, foreign_cpu=0.4))
     repeat(taken_up, replace(BROKEN, cause=Cause.NODE))
-    assert taken_up.to_run_again() == [REPETITION]
+    assert kinds(layout)[-1] == "timed" and replay(layout.journal).records[-1].value["again"]
     repeat(taken_up, BROKEN)
-    assert taken_up.to_run_again() == [] and row(layout).note.endswith("ended as failed: boom")
+    assert not replay(layout.journal).records[-1].value["again"] and row(layout).note.endswith("ended as failed: boom")
 
 
 def test_a_repetition_that_a_budget_left_out_may_come_later_and_has_no_end(layout: Layout) -> None:
@@ -260,36 +262,13 @@ def test_a_disturbed_timing_of_a_rerun_replaces_no_valid_one(layout: Layout, rat
     assert bool(row(layout).disturbed) is bool(foreign_cpu)
 
 
-@pytest.mark.parametrize(
-    ("cause", "before", "retries", "again"),
-    [
-        (Cause.ERROR, [], 0, False),
-        (Cause.ERROR, [], 1, True),
-        (Cause.CRASH, [Cause.ERROR], 1, False),
-        (Cause.CRASH, [Cause.NODE, Cause.HOST_MEMORY], 1, True),
-        (Cause.NODE, [Cause.CRASH] * 3, 0, True),
-        (Cause.NODE, [Cause.NODE] * LOST_NODES, 9, False),
-        (Cause.DEVICE, [Cause.NODE, Cause.CRASH], 0, True),
-        (Cause.DEVICE, [Cause.DEVICE] * LOST_NODES, 9, False),
-        (Cause.HOST_MEMORY, [], 0, True),
-        (Cause.HOST_MEMORY, [Cause.HOST_MEMORY], 9, False),
-        (Cause.DEVICE_MEMORY, [], 9, False),
-        (Cause.HANG, [], 9, False),
-        (Cause.TIME_LIMIT, [], 9, False),
-        (Cause.NONE, [], 9, False),
-    ],
-)
-def test_who_gets_another_attempt(cause: Cause, before: list[Cause], retries: int, again: bool) -> None:
-    assert is_tried_again(cause, before, retries) is again
-
-
 def test_what_an_earlier_driver_tried_counts_until_the_trial_ends() -> None:
     def retried(trial_id: str, cause: str) -> Record:
         return Record(kind=Kind.RETRIED, value={"trial_id": trial_id, "cause": cause})
 
     ended = Record(kind=Kind.FINISHED, value={"trial_id": "a"})
     records = [retried("a", "node"), retried("b", "crash"), ended, retried("a", "error")]
-    assert tried_before(records) == {"a": [Cause.ERROR], "b": [Cause.CRASH]}
+    assert failed_before(records) == {"a": [Cause.ERROR], "b": [Cause.CRASH]}
 
 
 TRIAL_kept_files = trial("t", "quick", ranks=1, timing="exclusive")

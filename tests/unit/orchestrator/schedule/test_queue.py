@@ -1,26 +1,16 @@
 import dataclasses
+from dataclasses import replace
 
 import pytest
 
-from orchestrator.schedule.cluster import Node, Shape
-from orchestrator.schedule.queue import (
-    ARRIVAL_S,
-    REVISIONS,
-    Patience,
-    TrialQueue,
-    arrived,
-    can_run,
-    first_shape,
-    nodes_ready,
-    patience_s,
-)
+from orchestrator.schedule.cluster import Node
+from orchestrator.schedule.queue import LOST_NODES, REVISIONS, Retries, SystematicFailures, TrialQueue
 from orchestrator.schedule.scheduler import Scheduler
+from orchestrator.schedule.waiting import EMPTY_CLUSTER_S, Patience
 from orchestrator.store.history import Durations
-from orchestrator.store.record import TrialOutcome
-from sweeps.errors import ConfigError
+from orchestrator.store.record import Cause, TrialOutcome
 from sweeps.status import Allowance, Limit, Status
 from tests.contract.trials import trial
-from tests.unit.orchestrator.requests import request
 
 ONE = Node(name="a", cpus=2, gpus=0)
 TWO = Node(name="b", cpus=2, gpus=0)
@@ -31,7 +21,7 @@ def trials(count, ranks=1):
 
 
 def on(trial_queue, *nodes, now_s=0.0):
-    trial_queue.on(nodes, now_s)
+    trial_queue.set_nodes(nodes, now_s)
     return trial_queue
 
 
@@ -64,7 +54,7 @@ def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
     ] * 2
 
 
-def test_seconds_before_this_trial_queue_count_for_the_budget():
+def test_seconds_before_the_queue_count_for_the_budget():
     """The driver's own, before its first trial, and those of rounds before."""
     trial_queue = on(TrialQueue(trials(2), allowance=Allowance(limit=Limit(wall_s=10.0), wall_s=6.0)), ONE, now_s=100.0)
     assert trial_queue.next(103.9) is not None
@@ -72,7 +62,7 @@ def test_seconds_before_this_trial_queue_count_for_the_budget():
     assert trial_queue.next(104.0) is None and ids(trial_queue.left_out) == [("1", Status.SKIPPED)]
 
 
-def test_a_probe_says_nothing_of_how_long_its_trial_takes():
+def test_probe_is_no_estimate_of_a_trials_duration():
     whole = trial("whole", "quick")
     probe = dataclasses.replace(whole, trial_id="probe", probes="whole")
     trial_queue = on(TrialQueue([probe, whole]), ONE)
@@ -82,13 +72,13 @@ def test_a_probe_says_nothing_of_how_long_its_trial_takes():
         assert trial_queue.is_timed(probe) is trial_queue.is_timed(whole) is timed
 
 
-def test_what_runs_counts_for_the_budget():
+def test_running_trials_count_for_the_budget():
     trial_queue = on(TrialQueue([trial("pair", "quick", ranks=2), trial("next", "quick")]), ONE)
     assert trial_queue.next(0.0) is not None
     assert trial_queue.gpu_s(10.0) == 20.0
 
 
-def test_a_trial_without_nodes_waits_only_so_long():
+def test_trial_without_nodes_waits_wait_s():
     trial_queue = on(TrialQueue(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     assert trial_queue.next(0.0) is None and len(trial_queue) == 1
     assert len(on(trial_queue, ONE, now_s=9.0)) == 1
@@ -96,55 +86,13 @@ def test_a_trial_without_nodes_waits_only_so_long():
     assert ids(trial_queue.left_out) == [("0", Status.INFEASIBLE)]
 
 
-def test_a_trial_starts_when_its_nodes_have_come():
+def test_trial_starts_when_its_nodes_have_come():
     trial_queue = on(TrialQueue(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     start = on(trial_queue, ONE, TWO, now_s=9.0).next(9.0)
     assert start is not None and {node.name for node in start.nodes} == {"a", "b"}
 
 
-class Source:
-    """Rounds that are given, and attempts that are asked for."""
-
-    def __init__(self, *rounds):
-        self.rounds, self.asked, self.left_out = list(rounds), [], []
-
-    def again(self):
-        asked, self.asked = self.asked, []
-        return asked
-
-    def next(self, left_out):
-        self.left_out.append(ids(left_out))
-        return self.rounds.pop(0) if self.rounds else []
-
-
-def test_another_attempt_waits_until_the_last_one_has_left_its_place_and_comes_before_others():
-    source = Source()
-    trial_queue = on(TrialQueue(trials(3), rounds=source), ONE, TWO)
-    first, second = trial_queue.next(0.0), trial_queue.next(0.0)
-    survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
-    source.asked = [first.trial]
-    on(trial_queue, survivor, now_s=1.0)
-    assert trial_queue.next(1.0) is None
-    trial_queue.ended(first.trial.trial_id, 1.0)
-    assert trial_queue.next(1.0) is None
-    trial_queue.ended(second.trial.trial_id, 2.0)
-    assert trial_queue.next(2.0).trial is first.trial
-
-
-def test_a_round_begins_when_nothing_of_the_last_runs_and_hears_what_was_left_out():
-    more, none = [trial("more", "quick")], [trial("homeless", "quick", ranks=9)]
-    source = Source(more, none)
-    trial_queue = on(TrialQueue(trials(1), rounds=source), ONE)
-    assert trial_queue.next(0.0).trial.trial_id == "0"
-    assert trial_queue.next(1.0) is None and not trial_queue.over and source.left_out == []
-    trial_queue.ended("0", 2.0)
-    assert trial_queue.next(2.0).trial.trial_id == "more"
-    trial_queue.ended("more", 3.0)
-    assert trial_queue.next(3.0) is None and trial_queue.over
-    assert source.left_out == [[], [], [("homeless", Status.INFEASIBLE)]]
-
-
-def test_a_smaller_trial_that_is_alone_anyway_takes_the_place_of_the_largest():
+def test_exclusive_trial_uses_the_largest_kept_gang():
     trial_queue = on(TrialQueue([trial("pair", "quick", ranks=2), trial("one", "quick")]), ONE)
     for name in ("pair", "one"):
         start = trial_queue.next(0.0)
@@ -152,7 +100,7 @@ def test_a_smaller_trial_that_is_alone_anyway_takes_the_place_of_the_largest():
         trial_queue.ended(name, 1.0)
 
 
-def test_durations_of_ended_trials_decide_who_is_next():
+def test_durations_of_ended_trials_set_the_order():
     cells = {name: trial(name, "quick", timing="shared") for name in ("short", "long")}
     repeats = [
         dataclasses.replace(cell, trial_id=f"{name} {seed}", seed=seed)
@@ -167,38 +115,38 @@ def test_durations_of_ended_trials_decide_who_is_next():
     assert trial_queue.next(9.0).trial.trial_id == "long 1"
 
 
-def test_without_any_node_nothing_is_infeasible_and_after_a_while_all_is_left_for_another_time():
+def test_without_nodes_trials_are_left_without_an_end():
     head = Node(name="head", cpus=0, gpus=0)
     trial_queue = on(TrialQueue(trials(1)), head)
     assert trial_queue.next(0.0) is None and not trial_queue.over
-    on(trial_queue, now_s=ARRIVAL_S - 1)
+    on(trial_queue, now_s=EMPTY_CLUSTER_S - 1)
     assert not trial_queue.no_nodes and len(trial_queue) == 1
-    on(trial_queue, head, now_s=ARRIVAL_S)
-    assert trial_queue.next(ARRIVAL_S) is None and trial_queue.no_nodes and trial_queue.over
+    on(trial_queue, head, now_s=EMPTY_CLUSTER_S)
+    assert trial_queue.next(EMPTY_CLUSTER_S) is None and trial_queue.no_nodes and trial_queue.over
     assert len(trial_queue) == 1 and not trial_queue.left_out
 
 
-def test_a_node_that_comes_back_in_time_goes_on_and_waiting_for_a_long_time_is_up_to_the_user():
+def test_node_that_returns_within_wait_s_is_used():
     trial_queue = on(TrialQueue(trials(1), patience=Patience(wait_s=100.0)), ONE)
     on(trial_queue, now_s=99.0)
     assert trial_queue.next(99.0) is None and not trial_queue.over
     assert on(trial_queue, TWO, now_s=99.5).next(99.5) is not None
 
 
-def test_what_still_runs_without_nodes_has_its_end_first():
+def test_running_trials_end_before_the_queue_is_over():
     trial_queue = on(TrialQueue(trials(2)), ONE, now_s=0.0)
     trial_queue.next(0.0)
-    on(trial_queue, now_s=ARRIVAL_S)
-    assert trial_queue.next(ARRIVAL_S) is None and not trial_queue.over
-    trial_queue.ended("0", ARRIVAL_S)
-    assert trial_queue.next(ARRIVAL_S) is None and trial_queue.over
+    on(trial_queue, now_s=EMPTY_CLUSTER_S)
+    assert trial_queue.next(EMPTY_CLUSTER_S) is None and not trial_queue.over
+    trial_queue.ended("0", EMPTY_CLUSTER_S)
+    assert trial_queue.next(EMPTY_CLUSTER_S) is None and trial_queue.over
 
 
 def sizes(shapes):
     return [shape.gang.ranks for shape in shapes]
 
 
-def test_nodes_are_wanted_for_what_waits_and_by_whoever_may_wait_only():
+def test_nodes_are_requested_only_if_trials_may_wait():
     mixed = [trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4), trial("next", "quick", ranks=2)]
     assert on(TrialQueue(mixed), ONE).wanted(0.0) == []
     trial_queue = on(TrialQueue(mixed, patience=Patience(wait_s=60.0)), ONE)
@@ -209,7 +157,7 @@ def test_nodes_are_wanted_for_what_waits_and_by_whoever_may_wait_only():
     assert trial_queue.needs_gangs and sorted(sizes(trial_queue.wanted(1.0))) == [2, 4]
 
 
-def test_what_is_done_soon_wants_no_nodes_but_what_fits_none_does():
+def test_short_rest_requests_nodes_only_for_unplaced_trials():
     durations = Durations()
     mixed = [*trials(3, ranks=2), trial("four", "quick", ranks=4)]
     for each in mixed:
@@ -223,7 +171,7 @@ def test_what_is_done_soon_wants_no_nodes_but_what_fits_none_does():
     assert long.next(0.0) is not None and sorted(sizes(long.wanted(0.0))) == [2, 2, 4]
 
 
-def test_gangs_that_idle_are_needed_only_by_what_could_start_there():
+def test_idle_gangs_are_needed_only_by_trials_that_fit():
     trial_queue = on(
         TrialQueue([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], patience=Patience(wait_s=60.0)),
         ONE,
@@ -233,7 +181,7 @@ def test_gangs_that_idle_are_needed_only_by_what_could_start_there():
     assert not trial_queue.needs_gangs and sizes(trial_queue.wanted(0.0)) == [4]
 
 
-def test_who_was_given_up_is_not_counted_among_those_who_wait():
+def test_given_up_trials_no_longer_count_as_waiting():
     large = [trial(f"large {number}", "quick", ranks=4) for number in range(3)]
     trial_queue = on(TrialQueue([*large, *trials(3)], patience=Patience(wait_s=10.0)), ONE)
     on(trial_queue, ONE, now_s=10.0)
@@ -241,7 +189,7 @@ def test_who_was_given_up_is_not_counted_among_those_who_wait():
     assert len(trial_queue) == 2 and trial_queue.needs_gangs
 
 
-def test_who_waits_in_vain_is_told_how_long():
+def test_note_of_an_infeasible_trial_names_wait_s():
     trial_queue = on(TrialQueue(trials(1, ranks=3), patience=Patience(wait_s=10.0)), ONE)
     on(trial_queue, ONE, now_s=10.0)
     ((_, outcome),) = trial_queue.left_out
@@ -250,18 +198,7 @@ def test_who_waits_in_vain_is_told_how_long():
     assert "wait_s" not in at_once.note
 
 
-def test_who_has_waited_before_the_plan_waits_no_more_and_later_comers_do():
-    source = Source([trial("late", "quick", ranks=5)])
-    trial_queue = on(TrialQueue(trials(1, ranks=3), patience=Patience(wait_s=10.0, waited_s=10.0), rounds=source), ONE)
-    assert trial_queue.next(0.0) is None and source.left_out == [[("0", Status.INFEASIBLE)]]
-    assert (
-        not trial_queue.over
-        and len(on(trial_queue, ONE, now_s=9.0)) == 1
-        and len(on(trial_queue, ONE, now_s=10.0)) == 0
-    )
-
-
-def test_the_wait_for_nodes_counts_from_when_nothing_runs():
+def test_wait_for_nodes_starts_when_nothing_runs():
     trial_queue = on(
         TrialQueue([trial("pair", "quick", ranks=2), trial("four", "quick", ranks=4)], patience=Patience(wait_s=10.0)),
         ONE,
@@ -273,7 +210,7 @@ def test_the_wait_for_nodes_counts_from_when_nothing_runs():
     assert ids(trial_queue.left_out) == [("four", Status.INFEASIBLE)]
 
 
-def test_with_a_budget_no_size_has_its_second_seed_before_each_has_had_one():
+def test_with_a_budget_seeds_run_one_after_another():
     mixed = [
         dataclasses.replace(trial(f"{n}.{seed}", "quick", ranks=n, timing="device"), seed=seed)
         for n in (1, 2)
@@ -291,7 +228,7 @@ def test_with_a_budget_no_size_has_its_second_seed_before_each_has_had_one():
     assert order(Limit(wall_s=60.0)) == ["2.0", "1.0", "1.1", "2.1"]
 
 
-def test_who_fits_no_nodes_waits_no_longer_when_those_have_gone_too():
+def test_wait_goes_on_when_all_nodes_have_left():
     trial_queue = on(
         TrialQueue([trial("single", "quick"), trial("four", "quick", ranks=4)], patience=Patience(wait_s=120.0)), ONE
     )
@@ -308,103 +245,260 @@ def test_who_fits_no_nodes_waits_no_longer_when_those_have_gone_too():
     assert trial_queue.next(125.0) is None and trial_queue.over
 
 
-def test_what_was_left_out_is_told_once_also_where_no_round_follows():
-    trial_queue = on(TrialQueue([trial("single", "quick"), trial("four", "quick", ranks=4)]), ONE)
-    on(trial_queue, now_s=ARRIVAL_S)
-    assert trial_queue.no_nodes and trial_queue.next(ARRIVAL_S) is None and trial_queue.over
-    assert [(each.trial_id, outcome.status) for each, outcome in trial_queue.newly_left_out()] == [
-        ("four", Status.INFEASIBLE)
-    ]
-    assert trial_queue.newly_left_out() == []
+def test_retry_comes_before_others_once_its_place_is_free():
+    trial_queue = on(TrialQueue(trials(3), retries=Retries(1)), ONE, TWO)
+    first, second = trial_queue.next(0.0), trial_queue.next(0.0)
+    survivor = next(node for node in (ONE, TWO) if node not in first.nodes)
+    on(trial_queue, survivor, now_s=1.0)
+    assert trial_queue.next(1.0) is None
+    lost = TrialOutcome(status=Status.FAILED, cause=Cause.NODE, wall_s=1.0)
+    trial_queue.ended(first.trial.trial_id, 1.0, lost)
+    assert trial_queue.next(1.0) is None
+    trial_queue.ended(second.trial.trial_id, 2.0)
+    assert trial_queue.next(2.0).trial is first.trial
 
 
-def test_a_large_round_after_a_small_one_is_not_planned_anew_at_every_end(monkeypatch):
+def test_owner_adds_trials_when_nothing_runs_or_waits():
+    trial_queue = on(TrialQueue(trials(1), more=True), ONE)
+    assert trial_queue.next(0.0).trial.trial_id == "0"
+    assert trial_queue.next(1.0) is None and not trial_queue.over and not trial_queue.needs_trials
+    trial_queue.ended("0", 2.0)
+    assert trial_queue.needs_trials and not trial_queue.over and trial_queue.newly_left_out() == []
+    trial_queue.add([trial("homeless", "quick", ranks=9), trial("more", "quick")], 2.0)
+    assert not trial_queue.needs_trials and ids(trial_queue.newly_left_out()) == [("homeless", Status.INFEASIBLE)]
+    assert trial_queue.next(2.0).trial.trial_id == "more" and trial_queue.newly_left_out() == []
+    trial_queue.ended("more", 3.0)
+    assert trial_queue.needs_trials
+    trial_queue.close()
+    assert trial_queue.over and not trial_queue.needs_trials and trial_queue.next(3.0) is None
+
+
+def test_queue_without_nodes_needs_no_trials():
+    trial_queue = on(TrialQueue([], more=True), ONE)
+    on(trial_queue, now_s=EMPTY_CLUSTER_S)
+    assert trial_queue.no_nodes and trial_queue.over and not trial_queue.needs_trials
+
+
+def test_time_waited_before_the_plan_counts_for_its_trials_only():
+    patience = Patience(wait_s=10.0, waited_s=10.0)
+    trial_queue = on(TrialQueue(trials(1, ranks=3), patience=patience, more=True), ONE)
+    assert ids(trial_queue.left_out) == [("0", Status.INFEASIBLE)]
+    trial_queue.add([trial("late", "quick", ranks=5)], 0.0)
+    assert len(on(trial_queue, ONE, now_s=9.0)) == 1 and len(on(trial_queue, ONE, now_s=10.0)) == 0
+
+
+def test_large_round_is_revised_a_limited_number_of_times(monkeypatch):
     made, revise = [], Scheduler.revise
     monkeypatch.setattr(Scheduler, "revise", lambda self: made.append(revise(self)))
-    trial_queue = on(TrialQueue([trial("first", "quick")], rounds=Source(trials(4 * REVISIONS))), ONE)
+    trial_queue = on(TrialQueue([trial("first", "quick")], more=True), ONE)
     for now_s in range(4 * REVISIONS + 1):
         trial_queue.ended(trial_queue.next(now_s).trial.trial_id, now_s, TrialOutcome(status=Status.OK, wall_s=1.0))
-    assert trial_queue.next(now_s) is None and trial_queue.over
+        if trial_queue.needs_trials and now_s == 0:
+            trial_queue.add(trials(4 * REVISIONS), now_s)
+    assert trial_queue.needs_trials
     assert 0.9 * REVISIONS < len(made) < 1.1 * REVISIONS
 
 
-HEAD = Node(name="head", cpus=0, gpus=0)
-WORKER = Node(name="worker", cpus=2, gpus=0)
-GPU = Node(name="gpu", cpus=2, gpus=1)
+@pytest.mark.parametrize(
+    ("cause", "before", "limit", "again"),
+    [
+        (Cause.ERROR, [], 0, False),
+        (Cause.ERROR, [], 1, True),
+        (Cause.CRASH, [Cause.ERROR], 1, False),
+        (Cause.CRASH, [Cause.NODE, Cause.HOST_MEMORY], 1, True),
+        (Cause.NODE, [Cause.CRASH] * 3, 0, True),
+        (Cause.NODE, [Cause.NODE] * LOST_NODES, 9, False),
+        (Cause.DEVICE, [Cause.NODE, Cause.CRASH], 0, True),
+        (Cause.DEVICE, [Cause.DEVICE] * LOST_NODES, 9, False),
+        (Cause.HOST_MEMORY, [], 0, True),
+        (Cause.HOST_MEMORY, [Cause.HOST_MEMORY], 9, False),
+        (Cause.DEVICE_MEMORY, [], 9, False),
+        (Cause.HANG, [], 9, False),
+        (Cause.TIME_LIMIT, [], 9, False),
+        (Cause.NONE, [], 9, False),
+    ],
+)
+def test_cause_and_earlier_failures_decide_on_a_retry(cause, before, limit, again):
+    one, outcome = trial("a", "quick"), TrialOutcome(status=Status.FAILED, cause=cause, wall_s=1.0)
+    retries = Retries(limit, {"a": before})
+    assert retries.allows(one, outcome) is retries.allows(one, outcome) is again
+    assert retries.count(one, outcome) is again
+    probe = replace(one, probes="another")
+    assert not Retries(limit, {"a": before}).allows(probe, outcome)
 
 
-class Clock:
-    """Time that passes only while somebody sleeps."""
-
-    now_s = 100.0
-
-    def __call__(self):
-        return self.now_s
-
-    def sleep(self, seconds):
-        self.now_s += seconds
+def test_counting_starts_afresh_after_the_last_attempt():
+    one, outcome = trial("a", "quick"), TrialOutcome(status=Status.FAILED, cause=Cause.ERROR, wall_s=1.0)
+    retries = Retries(1)
+    assert [retries.count(one, outcome) for _ in range(4)] == [True, False, True, False]
 
 
-def ask(clock, nodes, stopping=lambda: False, labels=(), wait_s=0.0, device="auto"):
-    asked = request(address="10.0.0.1:6379", labels=dict(labels), wait_s=wait_s, device=device).cluster
-    return arrived(nodes, asked, stopping=stopping, clock=clock, sleep=clock.sleep)
+NODE = Node(name="a", cpus=1, gpus=0)
+OK = TrialOutcome(status=Status.OK, wall_s=1.0)
 
 
-def test_a_head_without_cpus_can_run_nothing():
-    assert not can_run(()) and not can_run([HEAD]) and can_run([HEAD, WORKER])
+def failed(note="ValueError: no such file", cause=Cause.ERROR, status=Status.FAILED):
+    return TrialOutcome(status=status, cause=cause, note=note, wall_s=1.0)
 
 
-def test_nodes_that_are_there_are_not_waited_for():
-    clock = Clock()
-    assert ask(clock, lambda: [WORKER]) == [WORKER] and clock.now_s == 100.0
+def cell(batch, rule="none", seed=0):
+    name = f"{batch}-{rule}"
+    one = trial(f"{name}-{seed}", "quick")
+    return replace(one, cell_id=name, seed=seed, axes={"gpus": 1, "batch": batch, "lr_rule": rule, "seed": seed})
 
 
-def test_a_node_that_comes_late_is_waited_for():
-    clock = Clock()
-    assert ask(clock, lambda: [HEAD, WORKER] if clock.now_s >= 110 else [HEAD]) == [HEAD, WORKER]
-    assert clock.now_s == 110.0
+GRID = [cell(batch, rule) for batch in (512, 256, 128, 64, 32) for rule in ("none", "linear")]
+
+
+def failures_after(ends, cells=3):
+    failures = SystematicFailures(cells)
+    for one, outcome in ends:
+        failures.ended(one, outcome)
+    return failures
+
+
+def run_all(outcome_of, trials=GRID, cells=3, rounds=()):
+    """Return what ran, in order, on one node, and the queue; a further round is added when nothing runs or waits."""
+    trial_queue, ran, rounds = TrialQueue(trials, equal_failures=cells, more=True), [], list(rounds)
+    now_s = 0.0
+    trial_queue.set_nodes([NODE], now_s)
+    for _ in range(1000):
+        if trial_queue.over:
+            break
+        if start := trial_queue.next(now_s):
+            now_s += 1.0
+            ran.append(start.trial)
+            trial_queue.ended(start.trial.trial_id, now_s, outcome_of(start.trial))
+        elif trial_queue.needs_trials:
+            trial_queue.add(rounds.pop(0), now_s) if rounds else trial_queue.close()
+    assert trial_queue.over
+    return ran, trial_queue
+
+
+def test_later_rounds_are_doubted_too():
+    ran, trial_queue = run_all(lambda one: failed(), GRID[:3], rounds=[GRID[4:]])
+    assert trial_queue.all_failing and len(ran) < len(GRID)
+
+
+def test_enough_cells_with_one_reason_are_doubted():
+    assert not failures_after([(one, failed()) for one in GRID[:2]]).doubted
+    assert failures_after([(one, failed()) for one in GRID[:3]]).doubted
+    assert failures_after(
+        [(one, failed(f"rank {n}: ValueError: x\nmore {n}")) for n, one in enumerate(GRID[:3])]
+    ).doubted
+    assert not failures_after([(one, failed()) for one in GRID[:3]], cells=None).doubted
+
+
+def test_reasons_that_differ_only_in_batch_size_are_one():
+    batches = zip(GRID[:4], (64, 32, 16, 7), strict=True)
+    sizes = [replace(each, batch=replace(each.batch, global_batch_size=size)) for each, size in batches]
+    alike = [(each, failed(f"ValueError: {each.batch.global_batch_size}×1×9, not 10")) for each in sizes]
+    assert failures_after(alike).doubted and failures_after(alike).reason == "ValueError: 64×1×9, not 10"
+    other = [(each, failed(f"ValueError: {n}×1×9")) for n, each in enumerate(sizes)]
+    assert not failures_after(other).doubted
+
+
+def test_seeds_of_one_cell_count_once():
+    assert not failures_after([(cell(512, seed=seed), failed()) for seed in range(5)]).doubted
 
 
 @pytest.mark.parametrize(
-    ("nodes", "labels", "told"),
+    "other",
     [
-        ([], {}, "it has no node that is alive"),
-        ([HEAD], {}, "none of its 1 nodes has CPUs"),
-        ([], {"market-type": "spot"}, "it has no node with the labels {'market-type': 'spot'} that is alive"),
+        OK,
+        failed("KeyError: y"),
+        failed(status=Status.TIMEOUT, cause=Cause.HANG),
+        failed("loss is nan", Cause.NONE, Status.DIVERGED),
     ],
 )
-def test_a_cluster_without_any_is_refused_in_time(nodes, labels, told):
-    clock = Clock()
-    with pytest.raises(ConfigError) as refused:
-        ask(clock, lambda: nodes, labels=labels)
-    (line,) = refused.value.errors
-    assert line == f"cluster.address=10.0.0.1:6379: {told}, and none came within 30 s (cluster.wait_s waits longer)"
-    assert clock.now_s == 130.0
+def test_another_end_removes_the_doubt(other):
+    for at in range(4):
+        ends = [(one, failed()) for one in GRID[1:4]]
+        ends.insert(at, (GRID[0], other))
+        assert not failures_after(ends).doubted
 
 
-def test_a_signal_ends_the_wait():
-    clock = Clock()
-    assert ask(clock, lambda: [], stopping=lambda: clock.now_s > 105) == []
+@pytest.mark.parametrize(
+    "other",
+    [
+        None,
+        failed(cause=Cause.NODE),
+        failed(cause=Cause.DEVICE),
+        *(failed("x", Cause.NONE, status) for status in (Status.OOM, Status.INFEASIBLE, Status.SKIPPED)),
+    ],
+)
+def test_inconclusive_ends_do_not_count(other):
+    assert not failures_after([(one, other) for one in GRID]).doubted
+    assert failures_after([(GRID[5], other), *((one, failed()) for one in GRID[:3])]).doubted
 
 
-def test_wait_s_waits_longer_and_never_shorter():
-    assert patience_s(0.0) == patience_s(5.0) == ARRIVAL_S and patience_s(600.0) == 600.0
-    clock = Clock()
-    with pytest.raises(ConfigError, match="none came within 90 s"):
-        ask(clock, lambda: [HEAD], wait_s=90.0)
-    assert clock.now_s == 190.0
+def test_retry_removes_the_failure():
+    failures = failures_after([(one, failed()) for one in GRID[:3]])
+    failures.retried(GRID[0])
+    assert not failures.doubted
 
 
-def test_gpus_that_are_asked_for_are_waited_for_where_that_may_help():
-    clock = Clock()
-    found = ask(clock, lambda: [WORKER, GPU] if clock.now_s >= 110 else [WORKER], wait_s=60.0, device="cuda")
-    assert found == [WORKER, GPU] and clock.now_s == 110.0
-    clock = Clock()
-    assert ask(clock, lambda: [WORKER], wait_s=60.0, device="cuda") == [WORKER] and clock.now_s == 160.0
-    for wait_s, device in ((0.0, "cuda"), (60.0, "auto"), (60.0, "cpu")):
-        assert nodes_ready([WORKER], request(wait_s=wait_s, device=device).cluster)
+@pytest.mark.parametrize(
+    ("waiting", "witnesses"),
+    [
+        (GRID[3:], [GRID[4], GRID[6], GRID[8]]),  # batches 512 and 256 have failed, and both rules
+        ([cell(512, "sqrt"), cell(64, "sqrt")], [cell(64, "sqrt")]),
+        ([cell(256, "linear")], []),
+    ],
+)
+def test_witnesses_cover_every_untried_value(waiting, witnesses):
+    failures = failures_after([(one, failed()) for one in GRID[:3]])
+    failures.hold(waiting)
+    assert failures.witnesses() == witnesses
+    assert failures.held == len(waiting) - len(witnesses)
+    assert [*witnesses, *failures.release()] == sorted(waiting, key=lambda one: one not in witnesses)
+    assert failures.held == 0
 
 
-def test_room_for_the_smallest_gang_is_asked_for_first():
-    pair, single = trial("pair", "quick", ranks=2), trial("single", "quick")
-    assert first_shape([pair, single]) == Shape.of(single)
+def test_rest_does_not_run_if_all_fail_alike():
+    ran, trial_queue = run_all(lambda one: failed())
+    assert trial_queue.all_failing == "ValueError: no such file" and not trial_queue.left_out
+    assert len(ran) == 6 and {one.axes["batch"] for one in ran} == {512, 256, 128, 64, 32}
+    assert len(trial_queue) == 4
+
+
+def test_failing_large_batches_do_not_stop_small_ones():
+    ran, trial_queue = run_all(lambda one: failed() if one.axes["batch"] >= 128 else OK)
+    assert len(ran) == len(GRID) == len(set(map(id, ran))) and not trial_queue.all_failing
+
+
+def test_one_working_rule_lets_all_run():
+    ran, trial_queue = run_all(lambda one: OK if one.axes["lr_rule"] == "linear" else failed(), GRID[::2] + GRID[1::2])
+    assert len(ran) == len(GRID) and not trial_queue.all_failing
+
+
+def test_small_grids_and_grids_without_the_rule_run_whole():
+    ran, trial_queue = run_all(lambda one: failed(), GRID[:3])
+    assert len(ran) == 3 and not trial_queue.all_failing
+    ran, trial_queue = run_all(lambda one: failed(), cells=None)
+    assert len(ran) == len(GRID) and not trial_queue.all_failing
+
+
+def test_exhausted_budget_leaves_out_trials_held_back():
+    trial_queue = TrialQueue(GRID, equal_failures=3, allowance=Allowance(limit=Limit(wall_s=3.0)))
+    trial_queue.set_nodes([NODE], 0.0)
+    now_s = 0.0
+    while start := trial_queue.next(now_s):
+        now_s += 1.0
+        trial_queue.ended(start.trial.trial_id, now_s, failed())
+    assert trial_queue.next(now_s) is None and trial_queue.over
+    assert len(trial_queue.left_out) == len(GRID) - 3 and not trial_queue.all_failing
+
+
+def test_trials_held_back_are_given_up_with_their_gang():
+    gang = trial("pair", "quick", ranks=2).gang
+    pairs = [replace(cell(4096, seed=seed), gang=gang) for seed in range(3)]
+    trial_queue = TrialQueue([*GRID[:3], *pairs], equal_failures=3, patience=Patience(wait_s=10.0))
+    trial_queue.set_nodes([NODE], 0.0)
+    while start := trial_queue.next(0.0):
+        trial_queue.ended(start.trial.trial_id, 0.0, failed())
+    trial_queue.set_nodes([NODE], 0.0)
+    assert len(trial_queue) == 3 and not trial_queue.over
+    trial_queue.set_nodes([NODE], 10.0)
+    assert [outcome.status for _, outcome in trial_queue.left_out] == [Status.INFEASIBLE] * 3 and len(trial_queue) == 0
+    assert trial_queue.next(10.0) is None and trial_queue.over

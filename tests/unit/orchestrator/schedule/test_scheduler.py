@@ -47,7 +47,7 @@ def test_a_gang_that_lost_one_of_its_nodes_holds_nothing_of_the_others():
     nodes = (Node(name="a", cpus=2, gpus=0), Node(name="b", cpus=2, gpus=0))
     scheduler = Scheduler([cores("both", 4, timing="shared"), cores("one", 2, timing="shared")], nodes, unknown)
     assert started(scheduler) == ["both"]
-    scheduler.moved(nodes[:1])
+    scheduler.set_nodes(nodes[:1])
     assert started(scheduler) == ["one"]
     scheduler.ended("both")
     assert started(scheduler) == []
@@ -100,7 +100,7 @@ def test_room_is_kept_for_the_large_gang_that_waits_and_used_until_then():
     assert started(scheduler) == ["runs", "also"]
     scheduler.ended("also")
     for each in trials[2:]:
-        scheduler.again(each)
+        scheduler.retry(each)
     assert started(scheduler, now_s=10.0) == ["short"]  # until 90; the long one would keep the large one waiting
     scheduler.ended("short")
     assert started(scheduler, now_s=90.0) == []
@@ -111,8 +111,8 @@ def test_room_is_kept_for_the_large_gang_that_waits_and_used_until_then():
 def test_where_nothing_is_known_nothing_passes_the_gang_that_waits():
     scheduler = Scheduler([gang("runs", 4)], EIGHT, unknown)
     assert started(scheduler) == ["runs"]
-    scheduler.again(gang("large", 8))
-    scheduler.again(gang("small", 1))
+    scheduler.retry(gang("large", 8))
+    scheduler.retry(gang("small", 1))
     assert started(scheduler) == []
     scheduler.ended("runs")
     assert started(scheduler) == ["large"]
@@ -151,9 +151,9 @@ def test_when_a_node_is_lost_its_trials_hold_nothing_and_may_start_elsewhere():
     first, second = scheduler.next(0.0), scheduler.next(0.0)
     assert first is not None and second is not None
     survivor = next(node for node in PAIR if node is not first.nodes[0])
-    scheduler.moved([survivor])
+    scheduler.set_nodes([survivor])
     scheduler.ended(first.trial.trial_id)
-    scheduler.again(first.trial)
+    scheduler.retry(first.trial)
     assert started(scheduler) == []
     scheduler.ended(second.trial.trial_id)
     assert started(scheduler) == [first.trial.trial_id]

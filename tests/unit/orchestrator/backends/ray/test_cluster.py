@@ -1,5 +1,6 @@
 from pathlib import Path
 
+from orchestrator.backends.ray import cluster
 from orchestrator.backends.ray.cluster import stage
 from orchestrator.config.fingerprint import python_files
 
@@ -33,5 +34,5 @@ def test_the_rooms_travel_with_it(tmp_path: Path) -> None:
 def test_a_submitted_job_has_its_folder_already(tmp_path: Path) -> None:
     here, target = folder_with(tmp_path / "here", "mine.py"), tmp_path / "target"
     environment = stage(target, here, {"RAY_JOB_CONFIG_JSON_ENV_VAR": "{}"})
-    assert environment == {"py_modules": [str(target / room) for room in ("sweeps", "trainables", "orchestrator")]}
+    assert environment == {"py_modules": [str(target / room) for room in cluster._ROOMS]}
     assert not (target / "mine.py").exists()
