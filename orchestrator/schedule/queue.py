@@ -290,8 +290,8 @@ class TrialQueue:
 
     @property
     def needs_gangs(self) -> bool:
-        """Whether a waiting trial fits the current nodes, and could use an idle gang."""
-        return len(self) > len(self._unplaced)
+        """Whether a trial that fits the current nodes waits, or may be added next, and could use an idle gang."""
+        return len(self) > len(self._unplaced) or self.needs_trials
 
     def newly_left_out(self) -> Sequence[tuple[TrialSpec, TrialOutcome]]:
         """Return what was left out since the last call."""

@@ -263,7 +263,12 @@ def test_owner_adds_trials_when_nothing_runs_or_waits():
     assert trial_queue.next(0.0).trial.trial_id == "0"
     assert trial_queue.next(1.0) is None and not trial_queue.over and not trial_queue.needs_trials
     trial_queue.ended("0", 2.0)
-    assert trial_queue.needs_trials and not trial_queue.over and trial_queue.newly_left_out() == []
+    assert (
+        trial_queue.needs_trials
+        and trial_queue.needs_gangs
+        and not trial_queue.over
+        and trial_queue.newly_left_out() == []
+    )
     trial_queue.add([trial("homeless", "quick", ranks=9), trial("more", "quick")], 2.0)
     assert not trial_queue.needs_trials and ids(trial_queue.newly_left_out()) == [("homeless", Status.INFEASIBLE)]
     assert trial_queue.next(2.0).trial.trial_id == "more" and trial_queue.newly_left_out() == []
