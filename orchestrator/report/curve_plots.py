@@ -1,17 +1,14 @@
-"""The loss of every cell, epoch by epoch.
+"""The report's plots over time: each cell's training loss by epoch, and the utilisation and power of its devices.
 
-What was sampled of the devices of a trial, thinned out for a picture.
-
-How busy the devices were, and what they drew, while a trial of each cell ran.
+Telemetry is read here, too: one trial of each plotted cell, thinned out to as many points as a panel shows.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
@@ -37,15 +34,16 @@ from orchestrator.text.rows import cell_label, in_order, varying
 from sweeps.status import Status
 
 MOST_POINTS = 200
-"""Of a drawn curve: more than the eye can tell apart in a panel."""
+"""The most points of a curve: more than the eye can tell apart in a panel."""
 
-_DRAWN = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
+_WITH_CURVE = (Status.OK.value, Status.DIVERGED.value, Status.TIMEOUT.value)
+_UNSAMPLED = "Not measured: no trial recorded samples of its devices."
 
 
 def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plot:
-    """Training loss against epochs, a line a cell: the median of its seeds, and the range they span.
+    """Return the plot of training loss by epoch, one line per cell: the median of its seeds, and their range.
 
-    Where lines are few all of them are in one panel, for there it shows how far they are apart.
+    Up to MOST_SERIES lines share one panel, where they can be compared; more are divided by rule and GPUs.
     """
     plot = Plot(
         name="loss",
@@ -55,11 +53,11 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plo
         x=Axis(label="epoch"),
         absent="No trial reported a loss per epoch.",
     )
-    by_cell = _by_cell(trials, curves)
+    losses = _finite_losses(trials, curves)
     colour = FIXED_SIDE[cells["scaling"].iloc[0]]
     differing = varying(cells)
     facets = [*differing, "lr_rule", "gpus"]
-    ordered = in_order(cells[cells["cell_id"].isin(by_cell["cell_id"].unique())], [*facets, colour])
+    ordered = in_order(cells[cells["cell_id"].isin(losses["cell_id"].unique())], [*facets, colour])
     if ordered.empty:
         return plot
     together = len(ordered) <= MOST_SERIES
@@ -72,53 +70,45 @@ def loss(cells: pd.DataFrame, trials: pd.DataFrame, curves: pd.DataFrame) -> Plo
         remarks.append(f"{MOST_PANELS} of {len(groups)} panels are drawn; tables/curves.parquet holds every epoch.")
     groups = groups[:MOST_PANELS]
     drawn = pd.concat([group for _, group in groups])
-    points = _summarised(by_cell[by_cell["cell_id"].isin(drawn["cell_id"])])
+    points = _over_seeds(losses[losses["cell_id"].isin(drawn["cell_id"])])
     legend = {value: str(value) if together else named(colour, value, cells) for value in kept}
     names = {row["cell_id"]: cell_label(row, differing) for row in drawn.to_dict("records")}
+    lines = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
     data = points.assign(cell=points["cell_id"].map(names))
     return replace(
         plot,
         x=epoch_axis(points["epoch"].tolist()),
         y=loss_axis(points),
         legend=tuple(legend.values()),
-        panels=_panels(groups, points, colour, legend),
+        panels=[
+            Panel(
+                title=title,
+                series=[
+                    _loss_series(legend[row[colour]], kept.index(row[colour]), lines[row["cell_id"]])
+                    for row in group.to_dict("records")
+                ],
+            )
+            for title, group in groups
+        ],
         remarks=remarks,
         data=data.to_dict("records"),  # type: ignore[arg-type]
     )
 
 
-def _panels(
-    groups: Sequence[tuple[str, pd.DataFrame]], points: pd.DataFrame, colour: str, legend: Mapping[Any, str]
-) -> list[Panel]:
-    """A line for each cell of a group, in the colour of its value in the column `colour`."""
-    lines = {str(cell_id): rows for cell_id, rows in points.groupby("cell_id", sort=False, observed=True)}
-    places = {value: place for place, value in enumerate(legend)}
-    return [
-        Panel(
-            title=title,
-            series=[
-                _series(legend[row[colour]], places[row[colour]], lines[row["cell_id"]])
-                for row in group.to_dict("records")
-            ],
-        )
-        for title, group in groups
-    ]
-
-
-def _by_cell(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
-    """The finite rows of the trials that ended in a way that has a curve, with their `cell_id`."""
-    ended = trials[trials["status"].isin(_DRAWN)].drop_duplicates("trial_id").set_index("trial_id")["cell_id"]
+def _finite_losses(trials: pd.DataFrame, curves: pd.DataFrame) -> pd.DataFrame:
+    """Return `cell_id, epoch, loss` of the finite losses of trials whose status allows a curve."""
+    ended = trials[trials["status"].isin(_WITH_CURVE)].drop_duplicates("trial_id").set_index("trial_id")["cell_id"]
     finite = curves[curves["loss"].abs() < float("inf")]
     trial = finite["trial_id"].astype("category").cat
-    # By the numbers of the categories: as text a million rows take ten times as long.
+    # By the codes of the categories: as text a million rows take ten times as long.
     codes, cell_ids = pd.factorize(ended.reindex(trial.categories))
-    by_cell = pd.Categorical.from_codes(codes[trial.codes], categories=cell_ids)
-    return finite.assign(cell_id=by_cell)[["cell_id", "epoch", "loss"]].dropna()
+    cell = pd.Categorical.from_codes(codes[trial.codes], categories=cell_ids)
+    return finite.assign(cell_id=cell)[["cell_id", "epoch", "loss"]].dropna()
 
 
-def _summarised(by_cell: pd.DataFrame) -> pd.DataFrame:
-    """`cell_id, epoch, loss` with the median, least and largest of the seeds and their number, thinned out."""
-    stages = by_cell.groupby(["cell_id", "epoch"], sort=True, observed=True)["loss"].agg(
+def _over_seeds(losses: pd.DataFrame) -> pd.DataFrame:
+    """Return `cell_id, epoch, loss, loss_lo, loss_hi, n_seeds`: median and range over the seeds, thinned out."""
+    stages = losses.groupby(["cell_id", "epoch"], sort=True, observed=True)["loss"].agg(
         ["median", "min", "max", "count"]
     )
     found = stages.set_axis(["loss", "loss_lo", "loss_hi", "n_seeds"], axis="columns").reset_index()
@@ -129,7 +119,7 @@ def _summarised(by_cell: pd.DataFrame) -> pd.DataFrame:
     return found[first_of_step | (place == size - 1)]
 
 
-def _series(label: str, place: int, rows: pd.DataFrame) -> Series:
+def _loss_series(label: str, place: int, rows: pd.DataFrame) -> Series:
     several = bool((rows["n_seeds"] > 1).any())
     return Series(
         label=label,
@@ -151,14 +141,14 @@ _FIGURES = ("gpu_util", "power_w", "cpu_util")
 
 @dataclass(frozen=True, kw_only=True)
 class Samples:
-    """The samples of one trial: columns `rank`, `device`, `time_s`, and those of `gpu_util, power_w, cpu_util`."""
+    """The telemetry of one trial: `rank`, `device`, `time_s`, and those of `gpu_util, power_w, cpu_util` it has."""
 
     cell_id: str
     frame: pd.DataFrame
 
 
 def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
-    """The telemetry files that were cut short, of all trials; a trial without one was not sampled."""
+    """Return a finding on the trials whose telemetry file is cut short; a trial without a file was not sampled."""
     files = ((name, layout.telemetry(name)) for name in trial_ids)
     names = [name for name, path in files if path.exists() and not _is_whole(path)]
     if not names:
@@ -168,7 +158,7 @@ def damaged(layout: Layout, trial_ids: Iterable[str]) -> list[Finding]:
 
 
 def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Samples], list[Finding]]:
-    """Of these trials, as (trial_id, cell_id), those that were sampled; and the files that cannot be read."""
+    """Read the telemetry of the chosen (trial_id, cell_id). Return the samples, and findings on unreadable files."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -182,14 +172,14 @@ def samples(layout: Layout, chosen: Sequence[tuple[str, str]]) -> tuple[list[Sam
             names = set(pq.read_schema(path).names)
             wanted = [*_PLACE, *(name for name in _FIGURES if name in names)]
             frame = pq.read_table(path, columns=wanted).to_pandas()
-            found.append(Samples(cell_id=cell_id, frame=_thinned(frame)))
+            found.append(Samples(cell_id=cell_id, frame=_thinned_out(frame)))
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException) as error:
             findings.append(Finding(where=f"trials/{trial_id}/{TELEMETRY}", what=f"cannot be read: {error!s:.200}"))
     return found, findings
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether it begins and ends as a Parquet file does."""
+    """Return whether the file begins and ends as a Parquet file does."""
     if not path.is_file():
         return False
     with path.open("rb") as file:
@@ -199,8 +189,8 @@ def _is_whole(path: Path) -> bool:
         return size >= 12 and head == _MAGIC and file.read(4) == _MAGIC
 
 
-def _thinned(frame: pd.DataFrame) -> pd.DataFrame:
-    """At most `MOST_POINTS` of each device: means over equally long times."""
+def _thinned_out(frame: pd.DataFrame) -> pd.DataFrame:
+    """Return at most `MOST_POINTS` samples of each device: means over equally long times."""
     figures = [name for name in _FIGURES if name in frame]
     numbers = frame[["time_s", *figures]].apply(pd.to_numeric, errors="coerce").astype("float64")
     whole = pd.concat([frame[["rank", "device"]], numbers], axis="columns").dropna(subset=["time_s"])
@@ -211,11 +201,8 @@ def _thinned(frame: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(slots[["time_s", *figures]].mean()).reset_index()
 
 
-_UNSAMPLED = "Not measured: no trial recorded samples of its devices."
-
-
 def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str | None]) -> list[tuple[str, str]]:
-    """A trial of each cell that is drawn, as (trial_id, cell_id): these cells `first`, then others from all over."""
+    """Choose a trial of each cell to plot, as (trial_id, cell_id): the cells in `first`, then others evenly."""
     ok = trials[trials["status"] == Status.OK.value].drop_duplicates("cell_id").set_index("cell_id")["trial_id"]
     known = [cell_id for cell_id in cells["cell_id"] if cell_id in ok.index]
     wanted = [cell_id for cell_id in dict.fromkeys(first) if cell_id in set(known)]
@@ -228,7 +215,7 @@ def chosen_trials(cells: pd.DataFrame, trials: pd.DataFrame, first: Sequence[str
 
 
 def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
-    """Of GPUs as a share of time; where there are none, of the processors, in cores."""
+    """Return the plot of GPU utilisation as a share of time; without GPUs, of the cores that are busy."""
     on_gpu = any(_has(each, "gpu_util") for each in samples)
     plot = Plot(
         name="utilisation",
@@ -243,11 +230,11 @@ def utilisation(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
 
 
 def power(cells: pd.DataFrame, samples: Sequence[Samples]) -> Plot:
-    """Of each GPU."""
+    """Return the plot of each GPU's power in watts."""
     plot = Plot(
         name="power",
         title="Power",
-        about="Power drawn by each device during one trial of the cell, from start to end.",
+        about="Power of each device during one trial of the cell, from start to end.",
         x=Axis(label="time [s]", lo=0),
         y=Axis(label="power [W]", lo=0),
         absent="Not measured: no device reported its power.",
@@ -264,12 +251,11 @@ def _over_time(plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], colu
     if not measured:
         return plot
     differing = varying(cells)
-    drawn = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
-    labels = [cell_label(row, differing) for row in drawn.to_dict("records")]
-    names = dict(zip(drawn["cell_id"], map(one_line, labels), strict=True))
+    sampled = cells[cells["cell_id"].isin([each.cell_id for each in measured])]
+    names = {row["cell_id"]: one_line(cell_label(row, differing)) for row in sampled.to_dict("records")}
     legend: dict[str, int] = {}
     panels = [
-        Panel(title=names.get(each.cell_id, each.cell_id), series=_series_telemetry_plots(each.frame, column, legend))
+        Panel(title=names.get(each.cell_id, each.cell_id), series=_device_series(each.frame, column, legend))
         for each in measured
     ]
     rows = pd.concat([each.frame.assign(cell=names.get(each.cell_id, each.cell_id)) for each in measured])
@@ -286,8 +272,8 @@ def _over_time(plot: Plot, cells: pd.DataFrame, samples: Sequence[Samples], colu
     )
 
 
-def _series_telemetry_plots(frame: pd.DataFrame, column: str, legend: dict[str, int]) -> list[Series]:
-    """A line for each device, in the order of the ranks; the legend grows by those it has not yet."""
+def _device_series(frame: pd.DataFrame, column: str, legend: dict[str, int]) -> list[Series]:
+    """Return a line for each device, in the order of the ranks. Devices that are new are added to the legend."""
     found = []
     measured = frame[frame[column].notna()]
     for number, ((rank, device), rows) in enumerate(measured.groupby(["rank", "device"], sort=True)):

@@ -1,4 +1,4 @@
-"""The report's files: the page first, because it is what somebody in a hurry opens."""
+"""Writes the report's files: the page, the Markdown document, and each plot as SVG, PNG and CSV."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from orchestrator.analysis.validity import is_valid
 from orchestrator.report.curve_plots import Samples, chosen_trials, damaged, loss, power, samples, utilisation
 from orchestrator.report.html import (
     Page,
-    Words,
+    TableSection,
     cell_table,
     csv_bytes,
     failed_table,
@@ -33,32 +33,27 @@ from orchestrator.tables.recommendation import in_sentences
 from orchestrator.text.table import TextTable
 from sweeps.status import Status
 
-_PICTURE_FILES = (".svg", ".png", ".csv")
+_PLOT_FILES = (".svg", ".png", ".csv")
 
 
 def write_report(data: ReportData, layout: Layout, decision: str = "") -> tuple[list[Finding], list[Path]]:
-    """Write the page, the document and the pictures, each file whole or not at all.
+    """Write the page, the document and the plots, each file whole or not at all.
 
-    `decision` is the recommendation as Markdown. Returns what of the telemetry is not sound, and the files' paths.
+    `decision` is the recommendation as Markdown. Returns findings on damaged telemetry, and the files' paths.
     """
-    found, unsound = _samples(data, layout)
-    data = replace(data, findings=[*data.findings, *unsound])
-    plots = plots_of(data, found)
-    write_whole(layout.page, rendered(page_of(data, plots)).encode(errors="replace"))
-    write_whole(layout.document, document(data, plots, decision).encode(errors="replace"))
-    return unsound, [layout.page, layout.document, *_plot_files(plots, layout)]
-
-
-def _samples(data: ReportData, layout: Layout) -> tuple[list[Samples], list[Finding]]:
-    """Of the recommended cell, what it is compared with, and others; and the files that are not sound."""
     found = data.recommendation
     first = [found.cell_id, found.baseline_cell_id] if found else []
-    drawn, unsound = samples(layout, chosen_trials(data.cells, data.trials, first))
-    return drawn, [*damaged(layout, data.trials["trial_id"]), *unsound]
+    drawn, unreadable = samples(layout, chosen_trials(data.cells, data.trials, first))
+    unsound = [*damaged(layout, data.trials["trial_id"]), *unreadable]
+    data = replace(data, findings=[*data.findings, *unsound])
+    plots = plots_of(data, drawn)
+    write_whole(layout.page, rendered(page_of(data, plots)).encode(errors="replace"))
+    write_whole(layout.document, document(data, plots, decision).encode(errors="replace"))
+    return unsound, [layout.page, layout.document, *_write_plots(plots, layout)]
 
 
 def plots_of(data: ReportData, drawn: Sequence[Samples]) -> list[Plot]:
-    """Every picture of the report, in its order; those that cannot be drawn say why."""
+    """Return all plots of the report, in its order; a plot that cannot be drawn has its reason."""
     return [
         *cell_plots(data.cells),
         loss(data.cells, data.trials, data.curves),
@@ -70,7 +65,7 @@ def plots_of(data: ReportData, drawn: Sequence[Samples]) -> list[Plot]:
 
 
 def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
-    """What the page shows."""
+    """Return the contents of the page."""
     found = data.recommendation
     text = in_sentences(found) if found else None
     hidden = ("command", "arguments")
@@ -83,12 +78,12 @@ def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
         tiles=tiles(found, on_cpu=_on_cpu(data.cells)) if found else [],
         certainty=text.certainty if text else [],
         behind=text.behind if text else "",
-        gpu_counts=_words(text.gpu_counts) if text and text.gpu_counts else None,
-        front=_words(text.front) if text and text.front else None,
-        claims=[_words(table) for table in data.further if table.name == "claims"],
+        gpu_counts=_section(text.gpu_counts) if text and text.gpu_counts else None,
+        front=_section(text.front) if text and text.front else None,
+        claims=[_section(table) for table in data.further if table.name == "claims"],
         findings=data.findings,
         plots=plots,
-        further=[_words(table) for table in data.further if table.name != "claims"],
+        further=[_section(table) for table in data.further if table.name != "claims"],
         cells=cell_table(data.cells),
         trials=trial_table(data.trials, data.cells),
         failed=failed_table(data.cells),
@@ -98,24 +93,26 @@ def page_of(data: ReportData, plots: Sequence[Plot]) -> Page:
     )
 
 
-def _words(table: TextTable) -> Words:
-    return Words(title=table.title, about=table.about, table=text_table(table), remarks=table.remarks)
+def _section(table: TextTable) -> TableSection:
+    return TableSection(title=table.title, about=table.about, table=text_table(table), remarks=table.remarks)
 
 
 def _facts(data: ReportData) -> list[tuple[str, str]]:
-    """The line under the title."""
+    """Return the facts under the title, as (name, value)."""
     cells, trials = data.cells, data.trials
     counts = trials["status"].value_counts()
     ok = int(counts.get(Status.OK.value, 0))
     others = ", ".join(f"{count} {status}" for status, count in counts.items() if status != Status.OK.value)
     on_cpu = " (gpus counts worker processes)" if _on_cpu(cells) else ""
+    fewest, most = int(cells["n_seeds"].min()), int(cells["n_seeds"].max())
+    seeds = f"{most} seed{'s' if most > 1 else ''}" if fewest == most else f"{fewest} to {most} seeds"
     finished = trials["finished_at"].replace("", None).dropna()
     training = trained(trials, data.fingerprint, most=60)
     return [
         *([("training", training)] if training else []),
         ("device", ", ".join(map(str, cells["device"].dropna().unique())) + on_cpu),
         ("trials", f"{len(trials)}: {ok} ok" + (f", {others}" if others else "")),
-        ("cells", f"{len(cells)}, {_seeds(cells)}"),
+        ("cells", f"{len(cells)}, {seeds} each"),
         ("timings valid", f"{is_valid(trials['timing_valid']).sum()} of {ok}"),
         ("last trial ended", str(finished.max())[:16].replace("T", " ") + " UTC" if len(finished) else "not known"),
     ]
@@ -125,18 +122,13 @@ def _on_cpu(cells: pd.DataFrame) -> bool:
     return set(cells["device"].dropna()) == {"cpu"}
 
 
-def _seeds(cells: pd.DataFrame) -> str:
-    fewest, most = int(cells["n_seeds"].min()), int(cells["n_seeds"].max())
-    return f"{most} seed{'s' if most > 1 else ''} each" if fewest == most else f"{fewest} to {most} seeds each"
-
-
-def _plot_files(plots: Sequence[Plot], layout: Layout) -> list[Path]:
-    """The files of what is drawn; those of what is not drawn any more would tell of another sweep, and go."""
+def _write_plots(plots: Sequence[Plot], layout: Layout) -> list[Path]:
+    """Write the files of the drawn plots; remove files of plots that an earlier report drew."""
     make_directory(layout.plots)
     written = []
     for plot in plots:
         contents = {".csv": csv_bytes(plot.data), **plot_files(plot)} if plot.is_drawn else {}
-        for ending in _PICTURE_FILES:
+        for ending in _PLOT_FILES:
             path = layout.plots / f"{plot.name}{ending}"
             if ending in contents:
                 write_whole(path, contents[ending])

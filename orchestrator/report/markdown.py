@@ -1,7 +1,4 @@
-"""The report as Markdown: what `report.html` says, for a repository or a pull request.
-
-What the figures of a report come from: training, machine, versions, commit and command.
-"""
+"""The report as Markdown, with the same contents as `report.html`, for a repository or a pull request."""
 
 from __future__ import annotations
 
@@ -20,12 +17,15 @@ from orchestrator.text.figures import one_line
 from orchestrator.text.rows import not_ok, varying
 from sweeps.axes import is_number
 
-_OWN_LOOP = "trainables.supervised.training:train"
-"""The trainable of which `model` and `data` say what it trains."""
+_SUPERVISED = "trainables.supervised.training:train"
+"""The trainable that trains `model` on `data`."""
+
+_MOST = 50
+"""The most lines of a list; the tables hold all."""
 
 
 def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 2000) -> str:
-    """What all trials trained, and for how long: `small_cnn on digits, 10 epochs`; without what is an axis.
+    """Return what all trials trained and for how long: `small_cnn on digits, 10 epochs`; axes are left out.
 
     A command is cut to `most` characters.
     """
@@ -38,7 +38,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
     if words:
         what = " ".join(map(str, words)) if isinstance(words, list) else str(words)
     else:
-        names = (fixed("model.name"), fixed("data.name")) if target == _OWN_LOOP else (target,)
+        names = (fixed("model.name"), fixed("data.name")) if target == _SUPERVISED else (target,)
         what = " on ".join(map(str, filter(None, names)))
     lengths = ((unit, fixed(f"budget.{unit}")) for unit in ("epochs", "samples", "steps", "seconds"))
     length = next((f"{n:,g} {unit if n != 1 else unit[:-1]}" for unit, n in lengths if is_number(n)), "")
@@ -48,7 +48,7 @@ def trained(trials: pd.DataFrame, fingerprint: Mapping[str, Any], most: int = 20
 def provenance(
     trials: pd.DataFrame, driver: Mapping[str, Any], fingerprint: Mapping[str, Any] | None = None
 ) -> list[tuple[str, str]]:
-    """As (what, value); values that trials differ in are all told."""
+    """Return training, machine, versions, commit and command as (name, value); differing values are listed."""
     prefix = "provenance."
     names = [column for column in trials.columns if column.startswith(prefix)]
     found = [("training", trained(trials, fingerprint or {})), ("device", _distinct(trials["device_model"]))]
@@ -66,68 +66,45 @@ def _distinct(column: pd.Series[Any]) -> str:
     return ", ".join(values[:4]) + (f" and {len(values) - 4} more" if len(values) > 4 else "")
 
 
-_MOST = 50
-"""Lines of a list; the tables hold all."""
-
-
 def document(data: ReportData, plots: Sequence[Plot], decision: str) -> str:
-    """The whole report; `decision` is the recommendation as Markdown, empty where there is none."""
+    """Return the whole report; `decision` is the recommendation as Markdown, or empty."""
+    findings = [f"- {figures.plain(finding)}" for finding in data.findings]
+    absent = [f"- {plot.title}: {figures.plain(plot.absent)}" for plot in plots if not plot.is_drawn]
+    failed = [figures.plain(f"- {line}") for line in not_ok(data.cells, varying(data.cells))]
+    if len(failed) > _MOST:
+        failed = [*failed[:_MOST], f"- {len(failed) - _MOST} more are in summary.csv"]
+    facts = provenance(data.trials, data.driver, data.fingerprint)
+    machine = [f"| {figures.plain(name)} | {figures.plain(value)} |" for name, value in facts]
+    claims, others = ([t for t in data.further if (t.name == "claims") is first] for first in (True, False))
     parts = [
         f"# Sweep report: {figures.plain(data.sweep)}",
-        _demoted(decision),
-        *_further(data, first=True),
-        _findings(data),
+        _as_section(decision),
+        *(_section(table.title, table.markdown()) for table in claims),
+        _section(
+            "Damaged or missing files", ["This report uses nothing from them:", "", *findings] if findings else []
+        ),
         *(_plot(plot) for plot in plots if plot.is_drawn),
-        _absent([plot for plot in plots if not plot.is_drawn]),
-        _demoted(speedup_markdown(data.cells)),
-        _demoted(accuracy_markdown(data.cells)),
-        *_further(data, first=False),
-        _failed(data),
-        _machine(data),
+        _section("Not drawn", absent),
+        _as_section(speedup_markdown(data.cells)),
+        _as_section(accuracy_markdown(data.cells)),
+        *(_section(table.title, table.markdown()) for table in others),
+        _section("Cells that are not ok", failed),
+        _section("Machine, versions and command", ["| what | value |", "|:--|:--|", *machine]),
     ]
     return "\n\n".join(part.strip() for part in parts if part) + "\n"
 
 
-def _demoted(markdown: str) -> str:
-    """A document as a section of another one."""
+def _as_section(markdown: str) -> str:
+    """Return a document as a section of another document: its title is one level lower."""
     return f"#{markdown}" if markdown.startswith("# ") else markdown
 
 
-def _further(data: ReportData, *, first: bool) -> list[str]:
-    """The claims, which come first, or the other tables."""
-    tables = [table for table in data.further if (table.name == "claims") is first]
-    return ["\n".join([f"## {table.title}", "", *table.markdown()]) for table in tables]
-
-
-def _findings(data: ReportData) -> str:
-    lines = [f"- {figures.plain(finding)}" for finding in data.findings]
-    return (
-        "\n".join(["## Damaged or missing files", "", "This report uses nothing from them:", "", *lines])
-        if lines
-        else ""
-    )
+def _section(title: str, lines: Sequence[str]) -> str:
+    return "\n".join([f"## {title}", "", *lines]) if lines else ""
 
 
 def _plot(plot: Plot) -> str:
-    title = f"## {plot.title}"
+    about = f"{figures.plain(plot.about)} Data: [{plot.name}.csv](report/{plot.name}.csv)."
     remarks = [f"- {figures.plain(remark)}" for remark in plot.remarks]
     image = f"![{plot.title}](report/{plot.name}.png)"
-    about = f"{figures.plain(plot.about)} Data: [{plot.name}.csv](report/{plot.name}.csv)."
-    return "\n".join([title, "", about, "", image, *(["", *remarks] if remarks else [])])
-
-
-def _absent(plots: Sequence[Plot]) -> str:
-    lines = [f"- {plot.title}: {figures.plain(plot.absent)}" for plot in plots]
-    return "\n".join(["## Not drawn", "", *lines]) if lines else ""
-
-
-def _failed(data: ReportData) -> str:
-    lines = [figures.plain(f"- {line}") for line in not_ok(data.cells, varying(data.cells))]
-    more = [f"- {len(lines) - _MOST} more are in summary.csv"] if len(lines) > _MOST else []
-    return "\n".join(["## Cells that are not ok", "", *lines[:_MOST], *more]) if lines else ""
-
-
-def _machine(data: ReportData) -> str:
-    facts = provenance(data.trials, data.driver, data.fingerprint)
-    rows = [f"| {figures.plain(what)} | {figures.plain(value)} |" for what, value in facts]
-    return "\n".join(["## Machine, versions and command", "", "| what | value |", "|:--|:--|", *rows])
+    return _section(plot.title, [about, "", image, *(["", *remarks] if remarks else [])])

@@ -1,16 +1,8 @@
-"""Pictures as figures of matplotlib, and these as files; with `marks` the only place that uses it.
+"""Draws plots with matplotlib, as SVG and PNG. This is the only module that imports matplotlib.
 
-matplotlib, because what it makes is a still picture: it prints, needs no script in the page, and is the same in the
-SVG and PNG files. Libraries of interactive charts bring 1 to 5 MB of code into every page and want to evaluate it,
-which the page's content security policy forbids. Figures are made without pyplot, which keeps state between calls.
-
-The colours of the report: one set on white, one on black, each told apart by people who see no red, green or blue.
-
-They differ in lightness as well as in hue: with hue alone orange and ochre are one colour to who sees no red.
-
-Colour never stands alone: a line also has a marker and dashes of its own, so that a printed page can be read.
-
-What is drawn into one coordinate system: lines, bands, points and bars; and the signs that stand for them.
+Figures are made without pyplot, which keeps state between calls. The palette has one set of colours for a white page
+and one for a black page. Colours differ in lightness as well as hue, so that colour-blind readers can tell them apart,
+and each line also has a different marker and dashes, so that a black-and-white print can be read.
 """
 
 from __future__ import annotations
@@ -44,9 +36,9 @@ SERIES = (
     ("#66385c", "#f21d5d"),
     ("#888a8a", "#8698a4"),
 )
-"""(on white, on black), by a series' place in the legend; those behind begin again.
+"""(on white, on black), by a series' place in the legend; after the last the first follows.
 
-Neighbours, which touch in bars, are not both dark: dark green beside dark violet is one colour at a glance.
+Two neighbours are never both dark, because neighbours touch in bars.
 """
 
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
@@ -60,28 +52,28 @@ GRID = ("#e3e6ea", "#2e343d")
 FRAME = ("#9aa3ae", "#5b6470")
 GUIDE = ("#6b7480", "#8e97a3")
 PAPER = ("#fffffe", "#14171c")
-"""What a hollow marker is filled with. Not quite white, so that no other white is taken for it."""
+"""The fill of a hollow marker; not quite white, so that the page can replace it without replacing other white."""
 
 
 def variables() -> Mapping[str, tuple[str, str]]:
-    """Every colour by the name of its CSS variable."""
+    """Return all colours as (on white, on black), by the name of their CSS variable."""
     named = {"text-drawn": TEXT, "grid": GRID, "frame": FRAME, "guide": GUIDE, "paper": PAPER}
     return named | {f"series-{place}": pair for place, pair in enumerate(SERIES)}
 
 
 def of(place: int) -> str:
-    """The colour on white of a place in the legend."""
+    """Return the colour on white of a place in the legend."""
     return SERIES[place % len(SERIES)][0]
 
 
 BAR_LABEL_WIDTH = 54
-"""Characters of a bar's label in a line."""
+"""Characters per line of a bar's label."""
 _MOST_MARKERS = 40
-"""Curves of more points have no markers."""
+"""Lines with more points have no markers."""
 
 
 def draw_panel(axes: Axes, plot: Plot, panel: Panel) -> None:
-    """A panel with its axes, without its title; each series is a group `series-<number>`."""
+    """Draw a panel with its axes, without its title; each series is a group `series-<number>`."""
     for x, y in panel.guides:
         axes.plot(x, y, color=GUIDE[0], linewidth=1, dashes=(4, 3), zorder=1.5)
     for number, series in enumerate(panel.series):
@@ -96,7 +88,7 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
     colour = of(series.place)
     if series.lo:
         axes.fill_between(series.x, series.lo, series.hi, color=colour, alpha=0.13, linewidth=0, zorder=2)
-    if alone := _alone(series):
+    if alone := _isolated(series):
         x, lo, hi = ([ends[index] for index in alone] for ends in (series.x, series.lo, series.hi))
         axes.vlines(x, lo, hi, color=colour, alpha=0.5, linewidth=3, zorder=2)
     many = len(series.x) > _MOST_MARKERS
@@ -105,7 +97,8 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
     if many:
         return
     for state, fill in ((False, colour), (True, PAPER[0])):
-        kept = [index for index in range(len(series.x)) if _doubtful(series, index) is state]
+        doubtful = series.doubtful or (False,) * len(series.x)
+        kept = [index for index, each in enumerate(doubtful) if bool(each) is state]
         points = axes.plot(
             [series.x[index] for index in kept],
             [series.y[index] for index in kept],
@@ -119,18 +112,14 @@ def _draw_series(axes: Axes, series: Series, number: int) -> None:
         points[0].set_gid(f"series-{number}-{'doubtful' if state else 'sound'}")
 
 
-def _alone(series: Series) -> list[int]:
-    """Points with an interval between points without one, where a band has no width."""
+def _isolated(series: Series) -> list[int]:
+    """Return the points with an interval whose neighbours have none: there a band has no width."""
     known = [not math.isnan(lo) for lo in series.lo]
     return [
         index
         for index, one in enumerate(known)
         if one and not any(known[max(index - 1, 0) : index]) and not any(known[index + 1 : index + 2])
     ]
-
-
-def _doubtful(series: Series, index: int) -> bool:
-    return bool(series.doubtful) and series.doubtful[index]
 
 
 def _dashes(place: int) -> Sequence[float | None]:
@@ -154,9 +143,9 @@ def _set_axis(axes: Axes, name: str, axis: Axis) -> None:
 
 
 def _top(axes: Axes, name: str, axis: Axis) -> float | None:
-    """Where the axis ends: above the data by a part of all that is shown.
+    """Return the end of an axis without a given end: the data and a part of the whole axis.
 
-    The library's own room is a part of the data's span, and cuts markers in half where all of them lie close together.
+    matplotlib's margin is a part of the data's span. It cuts markers in half if the points are close together.
     """
     if not math.isnan(axis.hi):
         return axis.hi
@@ -172,9 +161,9 @@ def _tick(value: float, _: Any = None) -> str:
 
 
 def draw_bars(axes: Axes, plot: Plot, *, labels_above: bool = False) -> None:
-    """The bars of a picture, the first on top; each part is a group `bar-<row>-<part>`.
+    """Draw the bars of a plot, the first on top; each part is a group `bar-<row>-<part>`.
 
-    `labels_above`: each label stands above its bar instead of beside it, for narrow screens.
+    `labels_above`: each label is above its bar instead of beside it, for narrow screens.
     """
     bars = plot.bars
     for row, bar in enumerate(bars):
@@ -202,7 +191,7 @@ def draw_bars(axes: Axes, plot: Plot, *, labels_above: bool = False) -> None:
 
 
 def sign(plot: Plot, place: int) -> Line2D | Patch:
-    """What the legend shows beside a series' or a part's name."""
+    """Return the legend's sign for a series or a part of a bar."""
     if plot.bars:
         return Patch(facecolor=of(place), linewidth=0)
     points = any(len(each.x) <= _MOST_MARKERS for panel in plot.panels for each in panel.series if each.place == place)
@@ -213,23 +202,23 @@ def sign(plot: Plot, place: int) -> Line2D | Patch:
 
 
 PANEL_INCHES = (3.75, 2.75)
-"""At the width of a phone's screen its text is as large as the page's small print."""
+"""Width and height. On the width of a phone's screen the text is as large as the page's small print."""
 
 _COLUMNS = 3
 _LEGEND_COLUMNS = 4
 _CHARACTERS_AN_INCH = 13
 _SIGN_WIDTH = 9
-"""Characters that a sign in the legend takes, with the room beside it."""
+"""The width of a sign in the legend with its margins, in characters."""
 _PNG_DPI = 144
 _TITLE_WIDTH = 52
-"""Characters of a panel's title in a line."""
+"""Characters per line of a panel's title."""
 _BESIDE_LABEL = 34
-"""Characters of a title that fit beside the axis' label."""
+"""Characters of a title that fit beside the axis label."""
 
 _STYLE = {
     "text.parse_math": False,  # a config string may hold a dollar sign
     "svg.fonttype": "none",  # text stays text: it can be searched, copied and read aloud
-    "svg.hashsalt": "report",  # the same picture is the same bytes
+    "svg.hashsalt": "report",  # the same plot gives the same bytes
     "font.size": 9,
     "font.family": ["DejaVu Sans"],
     "axes.spines.top": False,
@@ -253,7 +242,7 @@ _STYLE = {
 
 
 def panel_svg(plot: Plot, panel: Panel) -> bytes:
-    """One panel without title and legend, which the page sets as text."""
+    """Draw one panel without title and legend, which the page shows as text."""
     with _drawing():
         figure = Figure(figsize=PANEL_INCHES)
         figure.subplots_adjust(left=0.145, right=0.975, bottom=0.165, top=0.905)
@@ -262,13 +251,13 @@ def panel_svg(plot: Plot, panel: Panel) -> bytes:
 
 
 def bars_svg(plot: Plot) -> bytes:
-    """The bars of a picture without legend."""
+    """Draw the bars of a plot without legend."""
     with _drawing():
         return _svg(_bars_figure(plot), transparent=True)
 
 
 def narrow_bars_svg(plot: Plot) -> bytes:
-    """The same for a phone: as wide as one panel, with each label above its bar."""
+    """Draw the bars for a phone: as wide as one panel, with each label above its bar."""
     with _drawing():
         height = 0.6 + (0.4 if _longest(plot) <= BAR_LABEL_WIDTH else 0.6) * len(plot.bars)
         figure = Figure(figsize=(PANEL_INCHES[0], height))
@@ -278,7 +267,7 @@ def narrow_bars_svg(plot: Plot) -> bytes:
 
 
 def swatch_svg(plot: Plot, place: int) -> bytes:
-    """The legend's sign of a series or a part."""
+    """Draw the legend's sign of a series or a part of a bar."""
     with _drawing():
         figure = Figure(figsize=(0.42, 0.17))
         figure.legend(
@@ -288,13 +277,15 @@ def swatch_svg(plot: Plot, place: int) -> bytes:
 
 
 def plot_files(plot: Plot) -> dict[str, bytes]:
-    """The whole picture with title and legend, on white, by the ending of its file: `.svg` and `.png`."""
+    """Draw the whole plot with title and legend on white; returns the files' contents by suffix, `.svg` and `.png`."""
     with _drawing():
         figure = _bars_figure(plot) if plot.bars else _panels_figure(plot)
         rows = 1 if plot.bars else math.ceil(len(plot.panels) / _COLUMNS)
         room_inches = _title_inches(plot)
         height = figure.get_size_inches()[1]
-        columns = _legend_columns(plot, figure)
+        longest = max(map(len, plot.legend), default=0)
+        width = int(figure.get_size_inches()[0] * _CHARACTERS_AN_INCH)
+        columns = max(1, min(_LEGEND_COLUMNS, width // (longest + _SIGN_WIDTH)))
         legend_inches = 0.22 * math.ceil(len(plot.legend) / columns) + 0.08
         figure.set_size_inches(figure.get_size_inches()[0], height + 0.4 + legend_inches)
         total = height + 0.4 + legend_inches
@@ -307,12 +298,6 @@ def plot_files(plot: Plot) -> dict[str, bytes]:
         signs = [sign(plot, place) for place in plot.looks]
         figure.legend(signs, list(plot.legend), loc="lower center", ncols=columns, handlelength=2.6)
         return {".svg": _svg(figure), ".png": _png(figure)}
-
-
-def _legend_columns(plot: Plot, figure: Figure) -> int:
-    longest = max(map(len, plot.legend), default=0)
-    width = int(figure.get_size_inches()[0] * _CHARACTERS_AN_INCH)
-    return max(1, min(_LEGEND_COLUMNS, width // (longest + _SIGN_WIDTH)))
 
 
 @contextmanager
@@ -338,7 +323,7 @@ def _panels_figure(plot: Plot) -> Figure:
 
 
 def _title_inches(plot: Plot) -> float:
-    """The room that the longest title takes above the axis' label; 0 where all titles fit beside it."""
+    """Return the height that the longest title needs above the axis label; 0 if all titles fit beside it."""
     longest = max((len(panel.title) for panel in plot.panels), default=0)
     return 0.0 if longest <= _BESIDE_LABEL else 0.05 + 0.16 * math.ceil(longest / _TITLE_WIDTH)
 

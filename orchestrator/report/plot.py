@@ -1,8 +1,6 @@
-"""Pictures as plain values: what is to be seen, before anything is drawn.
+"""Plots as plain values, before anything is drawn: panels, lines, bars and axes, and how cells become lines.
 
-The axes of pictures: which scale, from where to where, with which ticks.
-
-From the cells of a sweep to the lines of a picture: which column is which direction, and what makes a panel.
+`orchestrator.report.matplotlib` draws these values; tests and the CSV files use them as they are.
 """
 
 from __future__ import annotations
@@ -22,31 +20,31 @@ from sweeps.axes import is_number
 
 MOST_PANELS = 12
 MOST_SERIES = 8
-"""In a panel: as many as there are colours and markers that can be told apart."""
+"""The most lines of a panel: as many as there are colours and markers that can be told apart."""
 
 MOST_BARS = 24
 BAR_LABEL = 108
-"""Characters beside a bar: as many as half of the picture holds on two lines."""
+"""The most characters of a bar's label: as many as half of the plot holds on two lines."""
 
 Points = tuple[float, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Series:
-    """One line: points of one x each, NaN where there is none. All tuples are as long as `x`, or empty."""
+    """A line with its points; NaN is a missing point. All tuples are as long as `x`, or empty."""
 
     label: str
     place: int
-    """In the palette: it settles colour, marker and dashes, so that a label looks the same in every panel."""
+    """Place in the palette: it determines colour, marker and dashes, so a label looks the same in every panel."""
     x: Points
     y: Points
     lo: Points = ()
     hi: Points = ()
-    """The ends of what is drawn as a band behind the line."""
+    """The ends of the band behind the line."""
     tooltips: tuple[str, ...] = ()
-    """What a reader is shown who points at a point."""
+    """Text for each point, shown under the mouse pointer."""
     doubtful: tuple[bool, ...] = ()
-    """Points that are drawn hollow."""
+    """True for points that are drawn hollow."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,17 +59,17 @@ class Axis:
     percent: bool = False
     lo: float = math.nan
     hi: float = math.nan
-    """Where the axis ends; NaN: where the data end."""
+    """The ends of the axis; NaN: the end of the data."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Panel:
-    """One coordinate system; the panels of a picture share their axes."""
+    """One coordinate system; the panels of a plot have the same axes."""
 
     title: str = ""
     series: Sequence[Series]
     guides: Sequence[tuple[Points, Points]] = ()
-    """Thin dashed lines to compare with, as (x, y)."""
+    """Thin dashed reference lines, as (x, y)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,15 +85,15 @@ class Plot:
     """Panels with one legend, and the data behind them."""
 
     name: str
-    """The stem of its files' names."""
+    """The stem of its files' names, and its anchor in the page."""
     title: str
     about: str
-    """One or two sentences: what is drawn, and how to read it."""
+    """One or two sentences on how to read the plot."""
     x: Axis = Axis(label="")
     y: Axis = Axis(label="")
     legend: tuple[str, ...] = ()
     places: tuple[int, ...] = ()
-    """Which colour, marker and dashes each entry of the legend has; empty: the first for the first, and so on."""
+    """The place in the palette of each entry of the legend; empty: in the order of the legend."""
     panels: Sequence[Panel] = ()
     bars: Sequence[Bar] = ()
     """Instead of panels."""
@@ -104,16 +102,16 @@ class Plot:
     absent: str = ""
     """Why there is nothing to draw."""
     remarks: Sequence[str] = ()
-    """What a reader has to know who looks at it: what is not drawn, what is clipped."""
+    """Sentences on what is not drawn or is cut off."""
 
     @property
     def looks(self) -> tuple[int, ...]:
-        """A place in the palette for each entry of the legend."""
+        """The place in the palette of each entry of the legend."""
         return self.places or tuple(range(len(self.legend)))
 
     @property
     def is_drawn(self) -> bool:
-        """Whether there is anything to see."""
+        """True if the plot has panels or bars."""
         return bool(self.panels or self.bars)
 
 
@@ -121,7 +119,7 @@ _MOST_TICKS = 6
 
 
 def power_axis(label: str, values: Sequence[float]) -> Axis:
-    """A logarithmic axis with a tick at (some of) the values that there are: GPUs and batches grow by doubling."""
+    """Return a logarithmic axis with ticks at (some of) these values: GPUs and batches grow by doubling."""
     ticks = sorted(set(map(float, values)))
     if len(ticks) == 1:
         return Axis(label=label, scale="log2", ticks=tuple(ticks), lo=ticks[0] / 1.5, hi=ticks[0] * 1.5)
@@ -131,7 +129,7 @@ def power_axis(label: str, values: Sequence[float]) -> Axis:
 
 
 def decade_axis(label: str, least: float, most: float) -> Axis:
-    """A logarithmic axis of what spans a factor of ten or so, with ticks at 1, 2 and 5, or at every so many decades."""
+    """Return a logarithmic axis for a span of a factor of ten or more, with ticks at 1, 2 and 5, or at decades."""
     lo, hi = least / (most / least) ** 0.05, most * (most / least) ** 0.05
     decades = range(math.floor(math.log10(lo)), math.ceil(math.log10(hi)) + 1)
     steps = (1, 2, 5) if hi / lo < 300 else (1,)
@@ -141,10 +139,10 @@ def decade_axis(label: str, least: float, most: float) -> Axis:
 
 
 def speedup_axis(cells: pd.DataFrame) -> Axis:
-    """Logarithmic where GPUs span a factor of 8 or more, so that small counts are not crowded together."""
+    """Return an axis for the speed-up, logarithmic if GPUs span a factor of 8: small counts keep their distance."""
     known = cells[cells["speedup"].notna()]
     gpus, speed = known["gpus"], known["speedup"]
-    ideal = float((speed / known["efficiency"]).max())  # above a baseline that may have more GPUs than the fewest
+    ideal = float((speed / known["efficiency"]).max())  # the baseline may have more GPUs than the fewest
     top = 1.15 * max(ideal, float(speed.max()))
     if gpus.max() / gpus.min() < 8:
         return Axis(label="speed-up", lo=0, hi=top)
@@ -154,7 +152,7 @@ def speedup_axis(cells: pd.DataFrame) -> Axis:
 
 
 def seconds_axis(cells: pd.DataFrame) -> Axis:
-    """Of `time_to_target_s`: logarithmic where it spans more than a factor of 10."""
+    """Return an axis for `time_to_target_s`, logarithmic if it spans more than a factor of 10."""
     seconds = cells["time_to_target_s"].dropna()
     if seconds.max() / seconds.min() > 10:
         return decade_axis("time to target [s]", float(seconds.min()), float(seconds.max()))
@@ -162,7 +160,7 @@ def seconds_axis(cells: pd.DataFrame) -> Axis:
 
 
 def clipped_axis(cells: pd.DataFrame, column: str) -> Axis:
-    """As far as the points go and half as far again, however wide the intervals are."""
+    """Return an axis that holds all points and at most half their range more, however wide the intervals are."""
     points = cells[column].dropna()
     if points.empty:
         return Axis(label=column)
@@ -178,7 +176,7 @@ def clipped_axis(cells: pd.DataFrame, column: str) -> Axis:
 
 
 def epoch_axis(epochs: Sequence[float]) -> Axis:
-    """With a tick at every epoch where there are few: half an epoch is no place to look at."""
+    """Return an axis with a tick at every epoch if there are few, so that there is no tick at half an epoch."""
     known = sorted(set(map(float, epochs)))
     if len(known) > _MOST_TICKS or not all(each.is_integer() for each in known):
         return Axis(label="epoch")
@@ -187,7 +185,7 @@ def epoch_axis(epochs: Sequence[float]) -> Axis:
 
 
 def loss_axis(points: pd.DataFrame) -> Axis:
-    """Logarithmic where the losses are above 0 and span more than a factor of 5."""
+    """Return an axis for losses, logarithmic if they are positive and span more than a factor of 5."""
     low, high = points["loss"].min(), points["loss"].max()
     if low > 0 and high / low > 5:
         return decade_axis("training loss", float(low), float(high))
@@ -201,46 +199,49 @@ WORDS: Mapping[str, str] = {
     "lr_rule": "LR rule",
     "lr_multiplier": "LR multiplier",
 }
-"""Columns in a reader's words."""
+"""Titles of columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Lines:
-    """How cells become lines. All are columns of the cells."""
+    """How cells become lines; `x`, `y`, `colour` and `facets` are columns of the cells."""
 
     x: str
     y: str
     colour: str
-    """What the legend names."""
+    """The column whose values the legend names."""
     among: Sequence[Any] = ()
-    """All its values in the sweep, where not all of them have lines: each looks as it does in the other pictures."""
+    """All values of `colour` in the sweep, if not all have lines: a value then looks the same in all plots."""
     facets: Sequence[str]
-    """What makes a panel of its own."""
+    """The columns whose values make separate panels."""
     tooltip: Callable[[Row], str]
-    """What a reader is shown who points at a cell."""
+    """Return a cell's text, shown under the mouse pointer."""
     guides: Callable[[pd.DataFrame], Sequence[tuple[Points, Points]]] = lambda cells: ()
     marks_invalid: bool = False
-    """Whether a cell without a valid timing is drawn hollow."""
-    tells: Callable[[pd.DataFrame], bool] = lambda cells: True
-    """Whether a panel of these cells says anything."""
+    """True if cells without a valid timing are drawn hollow."""
+    informs: Callable[[pd.DataFrame], bool] = lambda cells: True
+    """Return whether a panel with these cells says anything."""
 
 
 def with_lines(plot: Plot, cells: pd.DataFrame, lines: Lines) -> Plot:
-    """The picture with its panels; cells without a y are left out, and what is not drawn is told."""
+    """Return the plot with a panel for each group of cells; cells without a `y` are left out.
+
+    Remarks name panels and lines that are left out because there are too many.
+    """
     drawn = cells[cells[lines.y].notna()]
     if drawn.empty:
         return plot
     every_cell = in_order(cells, [*lines.facets, lines.colour, lines.x])
     ordered = every_cell[every_cell[lines.y].notna()]
     every = grouped(ordered, lines.facets)
-    telling = [(title, group) for title, group in every if lines.tells(group)]
+    telling = [(title, group) for title, group in every if lines.informs(group)]
     values = [
         value for value in ordered[lines.colour].unique() if any((g[lines.colour] == value).any() for _, g in telling)
     ]
     kept, remarks = fewer(values, word(lines.colour, cells))
     shown = ((title, group[group[lines.colour].isin(kept)]) for title, group in telling)
     groups = [(title, group) for title, group in shown if len(group)]
-    if lines.marks_invalid:  # those that tell nothing for certain are the first to go where panels are too many
+    if lines.marks_invalid:  # if there are too many panels, those without a valid timing go first
         groups.sort(key=lambda titled: bool(is_invalid(titled[1]["timing_valid"]).all()))
     if silent := len(every) - len(telling):
         many = f"{silent} groups of cells have" if silent > 1 else "One group of cells has"
@@ -250,9 +251,14 @@ def with_lines(plot: Plot, cells: pd.DataFrame, lines: Lines) -> Plot:
     groups = groups[:MOST_PANELS]
     kept = [value for value in kept if any((group[lines.colour] == value).any() for _, group in groups)]
     legend = tuple(named(lines.colour, value, cells) for value in kept)
-    places = _places(kept, lines.among)
-    looks = {value: (place, label) for value, place, label in zip(kept, places, legend, strict=True)}
-    panels = [_panel(title, group, looks, lines) for title, group in groups]
+    known = list(lines.among) if len(lines.among) <= MOST_SERIES and set(kept) <= set(lines.among) else kept
+    places = tuple(known.index(value) for value in kept)
+    panels = []
+    for title, group in groups:
+        rows = [group[group[lines.colour] == value].sort_values(lines.x, kind="stable") for value in kept]
+        looks = zip(legend, places, rows, strict=True)
+        series = [_series(label, place, own.to_dict("records"), lines) for label, place, own in looks if len(own)]
+        panels.append(Panel(title=title, series=series, guides=lines.guides(group)))
     columns = [*lines.facets, lines.colour, lines.x, lines.y]
     columns += [name for name in (f"{lines.y}_lo", f"{lines.y}_hi", "n_ok", "timing_valid", "cell_id") if name in cells]
     return replace(
@@ -260,22 +266,22 @@ def with_lines(plot: Plot, cells: pd.DataFrame, lines: Lines) -> Plot:
         legend=legend,
         places=places,
         panels=panels,
-        remarks=[*plot.remarks, *remarks, *_cut_off(plot.y, drawn, lines.y)],
+        remarks=[*plot.remarks, *remarks, *_beyond_axis(plot.y, drawn, lines.y)],
         data=ordered[list(dict.fromkeys(columns))].to_dict("records"),  # type: ignore[arg-type]
     )
 
 
-def _cut_off(shown: Axis, drawn: pd.DataFrame, y: str) -> list[str]:
-    """A remark where intervals go on beyond the picture: an axis that held them all would show nothing else."""
+def _beyond_axis(shown: Axis, drawn: pd.DataFrame, y: str) -> list[str]:
+    """Return a remark if intervals end beyond the axis: an axis that held them all would show nothing else."""
     if f"{y}_lo" not in drawn:
         return []
     beyond = int(((drawn[f"{y}_lo"] < shown.lo) | (drawn[f"{y}_hi"] > shown.hi)).sum())
     many = figures.counted(beyond, "interval extends", "intervals extend")
-    return [f"{many} beyond the picture; the CSV file has the values."] if many else []
+    return [f"{many} beyond the axis; the CSV file has the values."] if many else []
 
 
 def fewer(values: Sequence[Any], what: str) -> tuple[list[Any], list[str]]:
-    """As many of the values as can be told apart, the ends among them; and a remark if these are not all."""
+    """Return up to MOST_SERIES of the values, with both ends, and a remark if some are left out."""
     if len(values) <= MOST_SERIES:
         return list(values), []
     step = (len(values) - 1) / (MOST_SERIES - 1)
@@ -284,7 +290,7 @@ def fewer(values: Sequence[Any], what: str) -> tuple[list[Any], list[str]]:
 
 
 def grouped(cells: pd.DataFrame, facets: Sequence[str]) -> list[tuple[str, pd.DataFrame]]:
-    """The cells of each panel with its title, in the order of the cells."""
+    """Return the title and the cells of each panel, in the order of the cells."""
     if not facets:
         return [("", cells)]
     single = {name for name in facets if cells[name].nunique(dropna=False) == 1}
@@ -297,43 +303,23 @@ def grouped(cells: pd.DataFrame, facets: Sequence[str]) -> list[tuple[str, pd.Da
 
 
 def word(column: str, cells: pd.DataFrame) -> str:
-    """A column in a reader's words: without GPUs, `gpus` counts worker processes."""
+    """Return a column's title: `batch per GPU`; without GPUs, `batch per process`."""
     on_cpu = "device" in cells and set(cells["device"].dropna()) == {"cpu"}
     found = WORDS.get(column, axis(column))
     return found.replace("GPUs", "processes").replace("GPU", "process") if on_cpu else found
 
 
 def named(column: str, value: Any, cells: pd.DataFrame) -> str:
-    """A column and its value: `LR rule: linear`."""
-    return one_line(f"{word(column, cells)}: {_value(value)}")
-
-
-def _value(value: Any) -> str:
-    """A value of an axis: `1,024`, `0.5`, `none`, `null`."""
+    """Return a column's title and value: `LR rule: linear`, `global batch: 1,024`."""
     value = figures.asked(value)
     if is_number(value):
-        return f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
-    return str(value)
+        value = f"{value:,.0f}" if float(value).is_integer() else f"{value:g}"
+    return one_line(f"{word(column, cells)}: {value}")
 
 
 def number(value: Any) -> float:
-    """A table's value as a point's: NaN where there is none."""
+    """Return a table's value as a float: NaN for a missing one."""
     return float(value) if value is not None and not pd.isna(value) else math.nan
-
-
-def _places(kept: Sequence[Any], among: Sequence[Any]) -> tuple[int, ...]:
-    """In the palette; by the order in the legend where there are more values than looks."""
-    known = list(among) if len(among) <= MOST_SERIES and set(kept) <= set(among) else list(kept)
-    return tuple(known.index(value) for value in kept)
-
-
-def _panel(title: str, group: pd.DataFrame, looks: Mapping[Any, tuple[int, str]], lines: Lines) -> Panel:
-    series = []
-    for value, (place, label) in looks.items():
-        rows = group[group[lines.colour] == value].sort_values(lines.x, kind="stable").to_dict("records")
-        if rows:
-            series.append(_series(label, place, rows, lines))
-    return Panel(title=title, series=series, guides=lines.guides(group))
 
 
 def _series(label: str, place: int, rows: Sequence[Row], lines: Lines) -> Series:

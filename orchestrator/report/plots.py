@@ -1,8 +1,6 @@
-"""The pictures that are made of the cells: speed-up, efficiency, accuracy, time to target.
+"""The report's plots of cells: speed-up, efficiency, accuracy, time to target, lost efficiency and memory.
 
-Why not linear: the efficiency that each cell of several GPUs keeps, and what took the rest.
-
-The picture of the memory that cells took.
+Each function returns a `Plot` as a plain value. A plot that cannot be drawn has its reason in `absent`.
 """
 
 from __future__ import annotations
@@ -41,17 +39,19 @@ from orchestrator.text.rows import Row, cell_label, in_order, varying
 _BAND = "Bands: 95% intervals over the seeds."
 _HOLLOW = "Hollow points: the timing is not valid; the table says why."
 _LEAST_BATCHES = 3
-"""Of fewer, the lines over GPUs show as much."""
+"""With fewer batches the lines over GPUs show the same."""
 _FAR_ABOVE = 1.5
+_PARTS = {"efficiency": "kept"} | LOST_TO
+_MEMORY = "Peak memory of the fullest device {against}: the maximum over seeds and learning-rate rules."
 
 
 def cell_plots(cells: pd.DataFrame) -> list[Plot]:
-    """In the order of the report."""
+    """Return the plots of figures by GPUs and batch, in the order of the report."""
     return [speedup(cells), *speedup_by_batch(cells), efficiency(cells), accuracy(cells), time_to_target(cells)]
 
 
 def speedup(cells: pd.DataFrame) -> Plot:
-    """Throughput over the baseline's, with the ideal line."""
+    """Return the plot of throughput relative to the baseline, with the ideal line."""
     scaling = cells["scaling"].iloc[0]
     plot = Plot(
         name="speedup",
@@ -65,9 +65,9 @@ def speedup(cells: pd.DataFrame) -> Plot:
 
 
 def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
-    """From which batch on more GPUs pay: the speed-up over the batch that the compared cells share, a line a GPU count.
+    """Return the plot of the speed-up by batch, one line per GPU count: from which batch on more GPUs pay off.
 
-    No picture with fewer than three batches.
+    With fewer than three batches there is no plot.
     """
     scaled = cells[_is_compared(cells) & cells["speedup"].notna()]
     batch = FIXED_SIDE[cells["scaling"].iloc[0]]
@@ -97,7 +97,11 @@ def speedup_by_batch(cells: pd.DataFrame) -> list[Plot]:
 
 
 def efficiency(cells: pd.DataFrame) -> Plot:
-    """Speed-up as a share of the ideal one."""
+    """Return the plot of the speed-up as a share of the ideal speed-up.
+
+    Cells without a valid timing that are far above all valid ones are left out: one trial on a quarter of an idle GPU
+    may reach 600% of the ideal, and the axis would show nothing else.
+    """
     plot = Plot(
         name="efficiency",
         title="Efficiency",
@@ -106,14 +110,19 @@ def efficiency(cells: pd.DataFrame) -> Plot:
     )
     if plot.absent:
         return plot
-    kept, remarks = _within_reach(cells)
-    top = max(1.08, 1.08 * float(kept["efficiency"].max()))
-    axis = Axis(label="efficiency", percent=True, lo=0, hi=top)
-    return _over_gpus(replace(plot, remarks=remarks), kept, "efficiency", axis)
+    invalid = is_invalid(cells["timing_valid"])
+    valid = cells.loc[~invalid, "efficiency"].dropna()
+    highest = max(1.0, float(valid.max())) if len(valid) else math.inf
+    beyond = invalid & (cells["efficiency"] > _FAR_ABOVE * highest)
+    shown = cells.assign(efficiency=cells["efficiency"].mask(beyond))
+    many = figures.counted(int(beyond.sum()), "cell is", "cells are")
+    remarks = [f"{many} far above all others and not drawn, because the timing is not valid."] if many else []
+    axis = Axis(label="efficiency", percent=True, lo=0, hi=max(1.08, 1.08 * float(shown["efficiency"].max())))
+    return _over_gpus(replace(plot, remarks=remarks), shown, "efficiency", axis)
 
 
 def accuracy(cells: pd.DataFrame) -> Plot:
-    """Accuracy against the batch, a line for each LR rule: on the test set, or else on the validation split."""
+    """Return the plot of accuracy by global batch, one line per rule: on the test set, else on the validation split."""
     chosen_by = only_validation(cells)
     column = "val_accuracy" if chosen_by else "accuracy"
     kind, more = (
@@ -130,19 +139,24 @@ def accuracy(cells: pd.DataFrame) -> Plot:
         absent=why_none(cells),
     )
     facets = [*varying(cells), "gpus"]
-    lines = Lines(
-        x="global_batch_size", y=column, colour="lr_rule", facets=facets, tooltip=_accuracy_tooltip(cells, column)
-    )
+    differing = varying(cells)
+
+    def tooltip(row: Row) -> str:
+        reached = figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
+        return f"{cell_label(row, differing)}: {reached}, {row['n_ok']} seeds"
+
+    lines = Lines(x="global_batch_size", y=column, colour="lr_rule", facets=facets, tooltip=tooltip)
     return with_lines(plot, cells, lines)
 
 
 def time_to_target(cells: pd.DataFrame) -> Plot:
-    """Training seconds up to the target accuracy."""
-    ok = cells[cells["n_ok"] > 0]
-    never = ok[ok["time_to_target_s"].isna()]
+    """Return the plot of the training seconds up to the target accuracy."""
+    never = cells[(cells["n_ok"] > 0) & cells["time_to_target_s"].isna()]
     reached = cells["time_to_target_s"].notna().any()
     differing = varying(cells)
-    remarks = [_not_reached([cell_label(row, differing) for row in never.to_dict("records")])] if len(never) else []
+    names = [cell_label(row, differing) for row in never.head(3).to_dict("records")]
+    more = f" and {len(never) - 3} more" if len(never) > 3 else ""
+    remarks = [f"Not drawn, because not every seed reached the target: {'; '.join(names)}{more}."] if names else []
     plot = Plot(
         name="time_to_target",
         title="Time to target",
@@ -155,6 +169,7 @@ def time_to_target(cells: pd.DataFrame) -> Plot:
 
 
 def _over_gpus(plot: Plot, cells: pd.DataFrame, column: str, axis: Axis) -> Plot:
+    """Return the plot with lines over GPUs, one for each value of the batch that stays the same."""
     drawn = replace(
         plot,
         x=power_axis(word("gpus", cells), cells.loc[cells[column].notna(), "gpus"].tolist()),
@@ -169,41 +184,22 @@ def _over_gpus(plot: Plot, cells: pd.DataFrame, column: str, axis: Axis) -> Plot
         tooltip=_speed_tooltip(cells),
         marks_invalid=True,
     )
-    if guides := {"speedup": _ideal, "efficiency": _all}.get(column):  # of what is relative to a baseline
-        lines = replace(lines, guides=guides, tells=_compares)
+    if guides := {"speedup": _ideal_speedup, "efficiency": _ideal_efficiency}.get(column):
+        lines = replace(lines, guides=guides, informs=lambda group: bool(_is_compared(group).any()))
     return with_lines(drawn, cells, lines)
-
-
-def _within_reach(cells: pd.DataFrame) -> tuple[pd.DataFrame, list[str]]:
-    """Without those whose timing is not valid and far above all valid ones, and a remark.
-
-    One trial on a quarter of an idle GPU may come to 600% of the ideal: the axis would show nothing else.
-    """
-    invalid = is_invalid(cells["timing_valid"])
-    others = cells.loc[~invalid, "efficiency"]
-    if others.isna().all():
-        return cells, []
-    beyond = invalid & (cells["efficiency"] > _FAR_ABOVE * max(1.0, float(others.max())))
-    many = figures.counted(int(beyond.sum()), "cell is", "cells are")
-    remarks = [f"{many} far above all others and not drawn, because the timing is not valid."] if many else []
-    return cells.assign(efficiency=cells["efficiency"].mask(beyond)), remarks
 
 
 def _doubts(cells: pd.DataFrame, column: str) -> list[str]:
     return [_HOLLOW] if is_invalid(cells.loc[cells[column].notna(), "timing_valid"]).any() else []
 
 
-def _compares(cells: pd.DataFrame) -> bool:
-    """Whether there are others than baselines."""
-    return bool(_is_compared(cells).any())
-
-
 def _is_compared(cells: pd.DataFrame) -> pd.Series[bool]:
-    """Not of baselines, each of which is 1 by definition."""
+    """Return for each cell whether it is no baseline, which is 1 by definition."""
     return cells["cell_id"] != cells["baseline_cell_id"]
 
 
 def _why_no_speedup(cells: pd.DataFrame) -> str:
+    """Return why there is no speed-up to draw; empty if there is one."""
     if cells["speedup"].isna().all():
         return "No two cells can be compared: no throughput was reported, or no cell is ok."
     if cells.loc[cells["speedup"].notna(), "gpus"].nunique() == 1 and (cells["speedup"].dropna() == 1).all():
@@ -211,32 +207,24 @@ def _why_no_speedup(cells: pd.DataFrame) -> str:
     return ""
 
 
-def _ideal(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
-    """From each baseline's GPUs at 1 up to the panel's most, by way of the counts between, as measured lines go.
+def _ideal_speedup(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
+    """Return a line from each baseline's GPUs at 1 to the panel's most GPUs, with the counts between.
 
-    Over a logarithmic axis the ideal is no straight line: one from end to end would be too high at those counts. The
-    baseline itself may be in another panel, as one GPU is for DataParallel.
+    On a logarithmic axis a line without the counts between would be too high there. The baseline itself may be in
+    another panel, as one GPU is for DataParallel.
     """
     counts = set(map(float, cells["gpus"]))
     of_baselines = (cells["gpus"] * cells["efficiency"] / cells["speedup"]).dropna().round(6)
-    return [
-        _multiples(sorted({least, *(each for each in counts if each > least)}))
-        for least in sorted(map(float, of_baselines.unique()))
-        if least < max(counts)
-    ]
+    lines = []
+    for least in sorted(map(float, of_baselines.unique())):
+        if least < max(counts):
+            x = sorted({least, *(each for each in counts if each > least)})
+            lines.append((tuple(x), tuple(count / least for count in x)))
+    return lines
 
 
-def _multiples(counts: Sequence[float]) -> tuple[Points, Points]:
-    return tuple(counts), tuple(count / counts[0] for count in counts)
-
-
-def _all(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
+def _ideal_efficiency(cells: pd.DataFrame) -> Sequence[tuple[Points, Points]]:
     return [((float(cells["gpus"].min()), float(cells["gpus"].max())), (1.0, 1.0))]
-
-
-def _not_reached(names: Sequence[str]) -> str:
-    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
-    return f"Not drawn, because not every seed reached the target: {'; '.join(names[:3])}{more}."
 
 
 def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:
@@ -258,21 +246,8 @@ def _speed_tooltip(cells: pd.DataFrame) -> Callable[[Row], str]:
     return tooltip
 
 
-def _accuracy_tooltip(cells: pd.DataFrame, column: str) -> Callable[[Row], str]:
-    differing = varying(cells)
-
-    def tooltip(row: Row) -> str:
-        reached = figures.plus_minus(row[column], row[f"{column}_lo"], row[f"{column}_hi"])
-        return f"{cell_label(row, differing)}: {reached}, {row['n_ok']} seeds"
-
-    return tooltip
-
-
-_PARTS = {"efficiency": "kept"} | LOST_TO
-
-
 def why_not_linear(cells: pd.DataFrame) -> Plot:
-    """A bar a cell, from its efficiency up to 100%."""
+    """Return the plot with one bar per cell on several GPUs: the efficiency it keeps, and what takes the rest."""
     plot = Plot(
         name="why_not_linear",
         title="Where speed-up is lost",
@@ -318,16 +293,13 @@ def why_not_linear(cells: pd.DataFrame) -> Plot:
     )
 
 
-_WHOSE = "Peak memory of the fullest device {against}: the maximum over seeds and learning-rate rules."
-
-
 def memory(cells: pd.DataFrame) -> Plot:
-    """Against the batch, or a bar each where most groups of cells have only one; the largest over rules and seeds."""
+    """Return the plot of peak memory by batch, or with one bar each if most groups of cells have only one batch."""
     label = "peak memory [GB]"
     plot = Plot(
         name="memory",
         title="Memory",
-        about=_WHOSE.format(against="by batch size"),
+        about=_MEMORY.format(against="by batch size"),
         absent="" if cells["peak_memory_gb"].notna().any() else "Not measured: no trial reported device memory.",
     )
     if plot.absent:
@@ -340,7 +312,7 @@ def memory(cells: pd.DataFrame) -> Plot:
     known = largest[largest["peak_memory_gb"].notna()]
     batches = known.groupby([*facets, "gpus"], dropna=False)["device_batch_size"].nunique()
     if (batches < 2).mean() > 0.5:
-        bars = replace(plot, about=_WHOSE.format(against="of each cell"), x=Axis(label=label, lo=0))
+        bars = replace(plot, about=_MEMORY.format(against="of each cell"), x=Axis(label=label, lo=0))
         shortest_first = sorted(facets, key=lambda column: known[column].astype(str).str.len().max())
         return _with_bars(bars, known, shortest_first)
     drawn = replace(
@@ -348,7 +320,13 @@ def memory(cells: pd.DataFrame) -> Plot:
         x=power_axis(word("device_batch_size", cells), cells["device_batch_size"].tolist()),
         y=Axis(label=label, lo=0, hi=1.08 * float(cells["peak_memory_gb"].max())),
     )
-    lines = Lines(x="device_batch_size", y="peak_memory_gb", colour="gpus", facets=facets, tooltip=_tooltip)
+    lines = Lines(
+        x="device_batch_size",
+        y="peak_memory_gb",
+        colour="gpus",
+        facets=facets,
+        tooltip=lambda row: f"{cell_label(row)}: {row['peak_memory_gb']:.3g} GB",
+    )
     return with_lines(drawn, largest, lines)
 
 
@@ -368,7 +346,3 @@ def _with_bars(plot: Plot, known: pd.DataFrame, facets: list[str]) -> Plot:
         remarks=[f"{MOST_BARS} of {len(records)} are drawn; the CSV file has all of them."] if more else [],
         data=rows[["gpus", "device_batch_size", *facets, "peak_memory_gb", "n_ok"]].to_dict("records"),  # type: ignore[arg-type]
     )
-
-
-def _tooltip(row: Row) -> str:
-    return f"{cell_label(row, [])}: {row['peak_memory_gb']:.3g} GB"

@@ -1,6 +1,6 @@
-"""A drawn SVG as a part of a page: themed by CSS variables, without a style attribute, with words for who points at it.
+"""Puts a drawn SVG into the page: with CSS variables as colours, classes as styles, and tooltips.
 
-A strict content security policy allows no style attributes, so each style becomes a class of one style sheet.
+The content security policy allows no style attributes, so each style becomes a class of one style sheet.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ _LINK = "{http://www.w3.org/1999/xlink}href"
 
 
 class StyleSheet:
-    """Styles that were attributes, each once; the class names belong to one page."""
+    """The style sheet of one page: each style of its plots once, under the name of a class."""
 
     def __init__(self) -> None:
         self._classes: dict[str, str] = {}
 
     def class_of(self, style: str) -> str:
-        """The class of a style."""
+        """Return the class of a style; a new style is added."""
         return self._classes.setdefault(style, f"d{len(self._classes)}")
 
     @property
@@ -37,20 +37,22 @@ class StyleSheet:
 
 
 def inlined(svg: bytes, sheet: StyleSheet, *, prefix: str, label: str, tooltips: Mapping[str, Sequence[str]]) -> str:
-    """The `<svg>` element of a page.
+    """Return the `<svg>` element for a page.
 
-    `prefix` keeps identities apart in the page, `label` is read aloud instead of the picture, `tooltips` says what each
-    shape of a group shows, by the group's identity.
+    `prefix` makes ids unique in the page. Screen readers read `label`; an SVG without a label is hidden from them.
+    `tooltips` has the texts of each group's shapes, by the group's id.
     """
     root = ET.fromstring(svg)
     _drop(root, f"{_SVG}metadata")
     for definitions in root.iter(f"{_SVG}defs"):
-        _drop(definitions, f"{_SVG}style")  # it would hold for the whole page
+        _drop(definitions, f"{_SVG}style")  # it would apply to the whole page
     for group in root.iter(f"{_SVG}g"):
-        _tell(group, tooltips.get(group.get("id", ""), ()))
+        shapes = [*group.iter(f"{_SVG}use")] or [*group.iter(f"{_SVG}path")]
+        for shape, text in zip(shapes, tooltips.get(group.get("id", ""), ()), strict=False):
+            ET.SubElement(shape, f"{_SVG}title").text = text
     linked = {value for element in root.iter() for value in _links(element)}
     for element in root.iter():
-        _plain(element, sheet, prefix, linked)
+        _simplify(element, sheet, prefix, linked)
     box = root.get("viewBox", "")
     root.attrib.clear()
     read = {"role": "img", "aria-label": label} if label else {"aria-hidden": "true"}
@@ -63,20 +65,14 @@ def _drop(parent: ET.Element, tag: str) -> None:
         parent.remove(child)
 
 
-def _tell(group: ET.Element, tooltips: Sequence[str]) -> None:
-    """Give each shape of a group its words, in order."""
-    shapes = [*group.iter(f"{_SVG}use")] or [path for path in group.iter(f"{_SVG}path")]
-    for shape, words in zip(shapes, tooltips, strict=False):
-        ET.SubElement(shape, f"{_SVG}title").text = words
-
-
 def _links(element: ET.Element) -> list[str]:
+    """Return the ids that an element refers to."""
     clip = re.fullmatch(r"url\(#(.*)\)", element.get("clip-path", ""))
     return [link for link in (element.get(_LINK, "")[1:], clip[1] if clip else "") if link]
 
 
-def _plain(element: ET.Element, sheet: StyleSheet, prefix: str, linked: set[str]) -> None:
-    """Without name space, style attribute and identities that nobody refers to."""
+def _simplify(element: ET.Element, sheet: StyleSheet, prefix: str, linked: set[str]) -> None:
+    """Remove the name space, the style attribute and ids without a reference; shorten numbers."""
     element.tag = element.tag.removeprefix(_SVG)
     attributes = element.attrib
     style = attributes.pop("style", "")
@@ -89,13 +85,8 @@ def _plain(element: ET.Element, sheet: StyleSheet, prefix: str, linked: set[str]
     if link:
         attributes["href"] = f"#{prefix}-{link[1:]}"
     if style:
-        attributes["class"] = sheet.class_of(_themed(style))
-
-
-def _themed(style: str) -> str:
-    """With the page's colours and font."""
-    size = _SIZE.search(style)
-    without_font = _FONT.sub("", style).strip(" ;")
-    if size:
-        without_font = f"font-size: {size[2]}; {without_font}"
-    return _COLOUR.sub(lambda found: _COLOURS.get(found[0], found[0]), without_font)
+        size = _SIZE.search(style)
+        style = _FONT.sub("", style).strip(" ;")  # the page has its own font
+        if size:
+            style = f"font-size: {size[2]}; {style}"
+        attributes["class"] = sheet.class_of(_COLOUR.sub(lambda found: _COLOURS.get(found[0], found[0]), style))
