@@ -309,7 +309,7 @@ FOUND = Recommendation(
 def test_what_to_use_and_what_comes_of_it_beside_the_baseline() -> None:
     assert tiles(FOUND) == [
         Tile(title="GPUs", value="2"),
-        Tile(title="batch", value="1,024", beside="512 each"),
+        Tile(title="global batch", value="1,024", beside="512 each"),
         Tile(title="learning-rate rule", value="linear", beside="rate 0.2"),
         Tile(title="optimizer.momentum", value="0.9"),
         Tile(title="time for the fixed budget", value="10.0 min", beside="baseline 18.0 min: 1.80× as fast"),

@@ -206,7 +206,7 @@ def test_intervals_that_go_on_beyond_the_plot_are_told(record_of: RecordOf) -> N
         return accuracy(collect(records, scaling="weak")[1])
 
     assert drawn([0.90, 0.91, 0.92], [0.80, 0.80, 0.80]).remarks == []  # .91 ± .025; the picture ends at .965
-    told = "1 interval extends beyond the picture; the CSV file has the values."
+    told = "1 interval extends beyond the axis; the CSV file has the values."
     assert drawn([0.80, 0.91, 0.98], [0.85, 0.85, 0.85]).remarks == [told]  # .897 ± .226
 
 
