@@ -26,7 +26,6 @@ from orchestrator.config.overrides import FROM_PROGRAM, shell_command
 from orchestrator.config.request import Terms
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import TIE
-from orchestrator.decision.claims import Verdict
 from orchestrator.decision.explain import (
     caveats,
     chosen_cell,
@@ -51,6 +50,7 @@ from orchestrator.decision.recommendation import (
     is_sure,
     remark,
 )
+from orchestrator.decision.verdicts import Verdict
 from orchestrator.statistics.intervals import Interval
 from orchestrator.text.rows import gpus_in_words
 from sweeps.axes import distinct

@@ -16,8 +16,8 @@ import pandas as pd
 from orchestrator.analysis.validity import is_untrained, is_valid, launch_bound
 from orchestrator.decision.candidates import Contenders
 from orchestrator.decision.choice import BY_DRAWS, SHOWN, TIE
-from orchestrator.decision.claims import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.decision.recommendation import FEWEST_SEEDS, NOTICED, Remark, is_sure, remark
+from orchestrator.decision.verdicts import CONFIRMED, INCONCLUSIVE, REFUTED, Verdict
 from orchestrator.statistics.intervals import Moments
 from orchestrator.text.rows import cell_label, varying
 

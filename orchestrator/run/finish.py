@@ -20,9 +20,10 @@ from rich.console import Console
 from orchestrator.analysis.curves import LossCurves, curves_frame, loss_curves
 from orchestrator.analysis.trials import cell_axes, collect_for
 from orchestrator.config.request import Request, Terms
-from orchestrator.decision.claims import Claim, Verdict, needs_curves, verdicts
+from orchestrator.decision.claims import Claim, needs_curves
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation, not_made
+from orchestrator.decision.verdicts import Verdict, verdicts
 from orchestrator.store import files
 from orchestrator.store.files import write_durably, write_whole
 from orchestrator.store.history import Finding

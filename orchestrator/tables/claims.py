@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from orchestrator.decision.claims import Claimed, Verdict
+from orchestrator.decision.claims import Claimed
+from orchestrator.decision.verdicts import Verdict
 from orchestrator.text import figures
 from orchestrator.text.table import TextTable
 

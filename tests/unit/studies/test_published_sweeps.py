@@ -16,7 +16,8 @@ from orchestrator.cli.schema import key_errors
 from orchestrator.config.compose import Composition, rewritten
 from orchestrator.config.fingerprint import Versions
 from orchestrator.config.search_path import config_dir
-from orchestrator.decision.claims import Claim, verdicts
+from orchestrator.decision.claims import Claim
+from orchestrator.decision.verdicts import verdicts
 from orchestrator.schedule.cluster import Node, why_infeasible
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from studies import published_session

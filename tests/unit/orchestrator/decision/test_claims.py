@@ -8,7 +8,8 @@ import pytest
 
 from orchestrator.analysis.curves import loss_curves
 from orchestrator.analysis.trials import collect
-from orchestrator.decision.claims import Claim, Claimed, ExpressionError, Sides, Verdict, judge, verdicts
+from orchestrator.decision.claims import Claim, Claimed, ExpressionError
+from orchestrator.decision.verdicts import Sides, Verdict, judge, verdicts
 from orchestrator.statistics.curve_distance import Curve
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.claims import claims_markdown

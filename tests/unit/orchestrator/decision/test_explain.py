@@ -9,9 +9,10 @@ import pytest
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
-from orchestrator.decision.claims import Claim, verdicts
+from orchestrator.decision.claims import Claim
 from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
 from orchestrator.tables.recommendation import at_most_behind, recommendation_markdown
 from tests.unit.orchestrator.decision.deciding import AXES, RecordOf, decided, measured

@@ -1,0 +1,309 @@
+"""Verdicts on a sweep's claims: looks up both sides of each claim in the frames and judges them.
+
+The two sides are compared by seed: times, rates and speed-ups by the logarithm of left over right, as in all tables
+(`statistics.intervals`); accuracies and other values that may be 0 by left minus right. The verdict follows from a 95%
+interval: *confirmed* if all of it agrees with the claim, *refuted* if none of it does, else *inconclusive*. The margin,
+in the units of the sides, favours the claim: `a >= b` with a margin of 0.01 holds unless a is below b − 0.01, and
+`a == b`, which needs a margin, also requires `a <= b + 0.01`. The interval is Student's t below ten seeds and the
+bootstrap from ten seeds on. A claim is inconclusive with fewer seeds or epochs than the claim needs. It is also
+inconclusive if all seeds have the same value of a quantity that varies by chance: such seeds are copies.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from orchestrator.analysis.cells import by_seed
+from orchestrator.analysis.curves import LossCurves
+from orchestrator.analysis.validity import is_invalid, is_ratio_scaled, is_timed, only_sound, timed_by_one_process
+from orchestrator.decision.claims import OF_CURVES, Claim, Claimed, ExpressionError
+from orchestrator.statistics.curve_distance import FEWEST, FEWEST_SEEDS, Curve, distances, pseudo_values
+from orchestrator.statistics.intervals import TAIL, Array, mean_interval
+from orchestrator.text.rows import status
+from sweeps.errors import nearest
+from sweeps.status import Status
+
+CONFIRMED, REFUTED, INCONCLUSIVE = "confirmed", "refuted", "inconclusive"
+
+_POWER_QUANTILE = 0.8416
+"""Quantile of the normal distribution at 80%: the number of seeds is chosen to reach a verdict that often."""
+
+_MOST_SEEDS = 100
+
+_UNDECIDED = "the interval includes values for and against it"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sides:
+    """Both sides of a claim by seed, arrays of one shape; NaN if a seed lacks a cell."""
+
+    left: Array
+    right: Array
+    by_ratio: bool
+    """Whether the sides are times, rates or the like, which are compared by ratio."""
+    by_chance: bool = False
+    """Whether they vary from seed to seed, as times and accuracies do, but counts need not."""
+
+    @staticmethod
+    def of(left: Array, right: Array, *, by_ratio: bool, margin: float = 0.0, by_chance: bool = False) -> Sides:
+        """Keep the seeds that have both sides. Ratios need values above 0 and a margin below all of them."""
+        known = ~np.isnan(left) & ~np.isnan(right)
+        left, right = left[known], right[known]
+        above = bool((left > 0).all() and (right > margin).all())
+        return Sides(left=left, right=right, by_ratio=by_ratio and above, by_chance=by_chance)
+
+    @property
+    def are_copies(self) -> bool:
+        """Whether all seeds have the same values although chance should have made them differ."""
+        return self.by_chance and all(bool((side == side[0]).all()) for side in (self.left, self.right))
+
+    def compared(self, shift: float = 0.0) -> Array:
+        """Logarithm of left / (right + shift), or left − (right + shift)."""
+        right = self.right + shift
+        return np.asarray(np.log(self.left / right) if self.by_ratio else self.left - right)
+
+    def mean(self, values: Array) -> float:
+        """Geometric if the sides are compared by ratio."""
+        return float(np.exp(np.log(values).mean()) if self.by_ratio else values.mean()) if len(values) else math.nan
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What the measurements say about a claim; NaN means not known."""
+
+    claim: Claim
+    verdict: str
+    why: str = ""
+    """Why the verdict is inconclusive."""
+    left: float = math.nan
+    right: float = math.nan
+    """Means of the two sides."""
+    by_ratio: bool = False
+    point: float = math.nan
+    """Left side over right side where `by_ratio`, else left less right."""
+    lo: float = math.nan
+    hi: float = math.nan
+    n: int = 0
+    """Seeds that all cells of the claim have."""
+    one_process: bool = False
+    """Whether one process timed all seeds of a cell, so that the interval does not cover how processes differ."""
+    seeds_to_settle: int | None = None
+    """Total seeds to settle it; None if settled, if no practical number suffices, or if fewer than two say nothing."""
+
+
+def judge(claim: Claim, sides: Sides, epochs: float = math.inf) -> Verdict:
+    """The verdict on a claim; `epochs` is the fewest of the trials behind it, NaN if one does not report it."""
+    n, order = len(sides.left), Claimed.parse(claim.expression).order
+    tests = _tests(order, claim.margin, sides)
+    found = _read(order, tests) if n else INCONCLUSIVE
+    why = _why(claim, sides, epochs) or (_UNDECIDED if found == INCONCLUSIVE else "")
+    point, lo, hi = _interval(sides.compared(), back=np.exp if sides.by_ratio else np.asarray)
+    return Verdict(
+        claim=claim,
+        verdict=INCONCLUSIVE if why else found,
+        why=why,
+        left=sides.mean(sides.left),
+        right=sides.mean(sides.right),
+        by_ratio=sides.by_ratio,
+        point=point,
+        lo=lo,
+        hi=hi,
+        n=n,
+        seeds_to_settle=_to_settle(claim, found, tests, n) if why else None,
+    )
+
+
+def _why(claim: Claim, sides: Sides, epochs: float) -> str:
+    """Why a claim cannot be judged at all; empty if it can."""
+    n = len(sides.left)
+    if n == 0:
+        return "no seed has values for both sides"
+    if n < 2:
+        return "one seed gives no interval"
+    if n < claim.needs_seeds:
+        return f"it needs {claim.needs_seeds} seeds, and has {n}"
+    if sides.are_copies:
+        return f"all {n} seeds are identical, which says nothing about chance"
+    if claim.needs_epochs > 0 and not epochs >= claim.needs_epochs:
+        had = "the trials do not report theirs" if math.isnan(epochs) else f"the shortest trial had {epochs:.4g}"
+        return f"it needs {claim.needs_epochs:g} epochs, and {had}"
+    return ""
+
+
+def _tests(order: str, margin: float, sides: Sides) -> list[Array]:
+    """Values by seed that are above (or not below) 0 if the claim holds; for an equality, both bounds."""
+    below, above = sides.compared(-margin), -sides.compared(margin)
+    return [below, above] if order == "==" else [below if order in (">", ">=") else above]
+
+
+def _read(order: str, tests: Sequence[Array]) -> str:
+    ends = [_interval(test)[1:] for test in tests]
+    if any(math.isnan(end) for both in ends for end in both):
+        return INCONCLUSIVE
+    if all(_holds(order, lo) for lo, _ in ends):
+        return CONFIRMED
+    return INCONCLUSIVE if all(_holds(order, hi) for _, hi in ends) else REFUTED
+
+
+def _holds(order: str, value: float) -> bool:
+    return value > 0 if order in "<>" else value >= 0
+
+
+def _interval(values: Array, back: Callable[[Any], Any] = np.asarray) -> tuple[float, float, float]:
+    """The mean and the ends of its interval; NaN without values."""
+    if not len(values):
+        return math.nan, math.nan, math.nan
+    found = mean_interval(values[None, :]).map(back)
+    return float(found.point[0]), float(found.lo[0]), float(found.hi[0])
+
+
+def _to_settle(claim: Claim, found: str, tests: Sequence[Array], n: int) -> int | None:
+    """Seeds to settle an inconclusive claim; the number it requires if the present ones agree already."""
+    if n < 2:
+        return None
+    if found != INCONCLUSIVE:
+        return claim.needs_seeds if n < claim.needs_seeds else None
+    seeds = _seeds(tests)
+    return None if seeds is None else max(claim.needs_seeds, seeds)
+
+
+def _seeds(tests: Sequence[Array]) -> int | None:
+    """Seeds at which the interval would exclude the border if mean and deviation stay the same."""
+    from scipy.special import stdtrit
+
+    nearest = min(tests, key=lambda test: float(test.mean()))  # the strongest against, or weakest for
+    gap, deviation = abs(float(nearest.mean())), float(nearest.std(ddof=1))
+    for n in range(len(nearest) + 1, _MOST_SEEDS + 1):
+        if (float(stdtrit(n - 1, TAIL)) + _POWER_QUANTILE) * deviation / math.sqrt(n) <= gap:
+            return n
+    return None
+
+
+_OF_BASELINE = ("speedup", "efficiency")
+"""Columns that compare a cell with its baseline; computed here by seed."""
+
+_LEARNT = ("accuracy", "val_accuracy", "loss", *OF_CURVES)
+
+
+def verdicts(
+    claims: Sequence[Claim], trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves | None = None
+) -> list[Verdict]:
+    """One verdict per claim; a claim about cells that are missing or not ok is inconclusive, with the reason.
+
+    Without `curves`, claims about loss curves are inconclusive.
+    """
+    return [_verdict(claim, _Values(trials, cells, curves or {})) for claim in claims]
+
+
+def _verdict(claim: Claim, values: _Values) -> Verdict:
+    try:
+        claimed = Claimed.parse(claim.expression)
+        left, right = claimed.sides(values)
+    except ExpressionError as error:
+        return Verdict(claim=claim, verdict=INCONCLUSIVE, why=str(error))
+    by_ratio = not claimed.subtracts and all(map(is_ratio_scaled, claimed.columns))
+    by_chance = any(is_timed(column) or column in (*_OF_BASELINE, *_LEARNT) for column in claimed.columns)
+    sides = Sides.of(left, right, by_ratio=by_ratio, margin=claim.margin, by_chance=by_chance)
+    found = replace(judge(claim, sides, values.fewest_epochs), one_process=values.of_one_process)
+    if values.is_doubtful and found.n:  # further seeds with such timings would not settle it, either
+        why = "the timing of one of its cells is not valid"
+        return replace(found, verdict=INCONCLUSIVE, why=why, seeds_to_settle=None)
+    return found
+
+
+class _Values:
+    """Looks up values by column and selection, and records the epochs of the trials involved."""
+
+    def __init__(self, trials: pd.DataFrame, cells: pd.DataFrame, curves: LossCurves) -> None:
+        self._cells = cells
+        self._curves = curves
+        self._ok = only_sound(trials)[trials["status"] == Status.OK.value]
+        ends = trials["status"].map(Status)
+        self._unsound = set(trials.loc[ends.map(Status.is_result).astype(bool) & (ends != Status.OK), "cell_id"])
+        """Cells of which a seed diverged, ran out of memory …: the others alone would flatter them."""
+        self._seeds = sorted(self._ok["seed"].unique())
+        self.fewest_epochs = math.inf
+        self.is_doubtful = False
+        """Whether any timing looked up so far is invalid …"""
+        self.of_one_process = False
+        """… or of a cell that one process timed."""
+
+    def __call__(self, column: str, *selections: Mapping[str, Any]) -> Array:
+        if column in OF_CURVES:
+            one, other = (self._curves_of(column, selection) for selection in selections)
+            return self._distance(column, one, other)[None, :]
+        (selection,) = selections
+        cells = self._selected(column, selection)
+        if column not in _OF_BASELINE:
+            return self._by_seed(column, cells["cell_id"])
+        ratios = self._by_seed("samples_per_s", cells["cell_id"])
+        ratios = ratios / self._by_seed("samples_per_s", cells["baseline_cell_id"])
+        if column == "speedup":
+            return ratios
+        gpus = self._cells.set_index("cell_id")["gpus"]
+        at_baseline = gpus.reindex(cells["baseline_cell_id"]).to_numpy(dtype="float64")
+        return np.asarray(ratios / (cells["gpus"].to_numpy(dtype="float64") / at_baseline)[:, None])
+
+    def _distance(self, name: str, one: Sequence[Curve | None], other: Sequence[Curve | None]) -> Array:
+        """Distance between two cells by seed; or each seed's part in the distance between seeds."""
+        between = name == "loss_distance"
+        found = distances(one, other) if between else (pseudo_values(one) + pseudo_values(other)) / 2
+        if np.isnan(found).all():
+            seeds = "" if between else f" of {FEWEST_SEEDS} seeds of each cell"
+            raise ExpressionError(f"{name} needs curves{seeds} with {FEWEST} epochs in common")
+        return found
+
+    def _curves_of(self, name: str, selection: Mapping[str, Any]) -> Sequence[Curve | None]:
+        """The selected cell's curves, one per seed; exactly one cell must be selected."""
+        cells = self._cells_with(name, selection)
+        if len(cells) != 1:
+            selected = ", ".join(f"{axis}: {value}" for axis, value in selection.items())
+            raise ExpressionError(f"{{{selected}}} of {name} selects {len(cells)} cells: narrow it")
+        cell_id = cells["cell_id"].iloc[0]
+        curves = self._curves.get(cell_id, {})
+        if not curves:
+            raise ExpressionError("no curves: no trial of one of its cells has a loss in its metrics.jsonl")
+        self._look_at([cell_id])
+        return [curves.get(seed) for seed in self._seeds]
+
+    def _selected(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
+        known = [name for name in self._ok.columns if pd.api.types.is_numeric_dtype(self._ok[name])]
+        if column not in (*known, *_OF_BASELINE):
+            raise ExpressionError(f"there is no column {column!r} of numbers{nearest(column, [*known, *_OF_BASELINE])}")
+        return self._cells_with(column, selection)
+
+    def _cells_with(self, column: str, selection: Mapping[str, Any]) -> pd.DataFrame:
+        chosen = self._cells
+        for axis, value in selection.items():
+            name = axis if axis in chosen else f"axes.{axis}"
+            if name not in chosen:
+                raise ExpressionError(f"there is no axis {axis!r}{nearest(axis, list(self._cells.columns))}")
+            chosen = chosen[chosen[name].isna() if value is None else chosen[name] == value]
+        selected = ", ".join(f"{axis}={value}" for axis, value in selection.items())
+        if chosen.empty:
+            raise ExpressionError(f"no cell has {selected}")
+        bad = chosen[(chosen["n_ok"] == 0) | chosen["cell_id"].isin(self._unsound)]
+        if len(bad):
+            raise ExpressionError(f"{column}({selected}): a cell is {status(bad.to_dict('records')[0])}")
+        return chosen
+
+    def _look_at(self, cell_ids: Iterable[Any]) -> pd.DataFrame:
+        """The ok trials of these cells."""
+        looked_at = self._ok[self._ok["cell_id"].isin(list(cell_ids))]
+        if len(looked_at):  # NaN if any trial does not report it
+            self.fewest_epochs = float(np.minimum(self.fewest_epochs, looked_at["epochs"].min(skipna=False)))
+        return looked_at
+
+    def _by_seed(self, column: str, cell_ids: pd.Series[Any]) -> Array:
+        looked_at = self._look_at(cell_ids)
+        if is_timed(column):
+            cells = self._cells[self._cells["cell_id"].isin(cell_ids)]
+            self.is_doubtful |= bool(is_invalid(cells["timing_valid"]).any())
+            self.of_one_process |= bool(timed_by_one_process(cells).any())
+        return by_seed(cell_ids, looked_at, column, self._seeds)
