@@ -1,1 +1,1 @@
-"""What a sweep runs: axes, trials and their identity, batches, and learning-rate rules. Pure Python."""
+"""Sweeps as plain values: axes, trials and their identity, batches, and learning-rate rules. Pure Python."""

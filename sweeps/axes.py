@@ -1,8 +1,6 @@
-"""Expands axes to points: the grid of a sweep, with zipped axes and excluded combinations.
+"""The axes of a sweep and the grid of their combinations, with zipped axes and excluded combinations.
 
-What counts as a number in a config or a record; unlike in Python, booleans do not.
-
-Flattens nested configs to dotted keys.
+Also: what counts as a number in a config (booleans do not), and nested configs as dotted keys.
 """
 
 from __future__ import annotations
@@ -16,17 +14,17 @@ from sweeps.errors import nearest
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Whether it is a number, whole or not; it may be NaN or infinite."""
+    """Return whether the value is a number; it may be NaN or infinite."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_whole(value: object) -> TypeGuard[int]:
-    """Whether it is a whole number; 1.0 is not."""
+    """Return whether the value is a whole number; 1.0 is not."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def is_endless(value: object) -> bool:
-    """Whether it is a number but not finite; NaN is not finite, either."""
+def is_not_finite(value: object) -> bool:
+    """Return whether the value is NaN or infinite."""
     return isinstance(value, float) and not math.isfinite(value)
 
 
@@ -36,10 +34,10 @@ Point = dict[str, Any]
 
 
 def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[Mapping[str, Any]] = ()) -> list[Point]:
-    """Every combination of the axes, the last varying fastest. Zipped axes advance together.
+    """Return every combination of the axes, the last varying fastest. Zipped axes advance together.
 
     An `exclude` entry drops the points that match all of its axes; its values may be lists of values.
-    Expects axes that have passed `axes_mistakes`.
+    Expects axes that have passed `axes_errors`.
     """
     grid = itertools.product(*_columns(axes, zipped))
     combined = ({axis: value for part in parts for axis, value in part.items()} for parts in grid)
@@ -48,12 +46,12 @@ def points(axes: Axes, zipped: Sequence[Sequence[str]] = (), exclude: Sequence[M
 
 
 def size(axes: Axes, zipped: Sequence[Sequence[str]] = ()) -> int:
-    """The number of combinations, including those that `exclude` would drop."""
+    """Return the number of combinations, including those that `exclude` drops."""
     return math.prod(len(column) for column in _columns(axes, zipped))
 
 
 def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield a line for everything that is wrong with these axes as a grid."""
+    """Yield a line for each error in these axes as a grid."""
     together = [axis for group in zipped for axis in group]
     for axis, values in axes.items():
         yield from _value_errors(axis, values, repeats=axis in together)
@@ -74,22 +72,22 @@ def axes_errors(axes: Axes, zipped: Sequence[Sequence[str]], exclude: Sequence[M
 
 
 def distinct(values: Sequence[Any]) -> list[Any]:
-    """The values without repeats, in order; they need not be hashable."""
+    """Return the values without repeats, in order; they need not be hashable."""
     return list(values) if _differ(values) else [v for index, v in enumerate(values) if v not in values[:index]]
 
 
 def _value_errors(axis: str, values: Sequence[Any], *, repeats: bool) -> Iterator[str]:
-    """Mistakes in one axis, which may repeat values if it `repeats`."""
+    """Yield the errors in one axis, which may repeat values if it `repeats`."""
     if not values:
         yield f"sweep.axes.{axis} has no values"
     for value in [] if repeats else _repeated(values):
         yield f"sweep.axes.{axis} has {value!r} more than once"
-    for value in filter(is_endless, values):
+    for value in filter(is_not_finite, values):
         yield f"sweep.axes.{axis} has {value!r}, which is not a finite number"
 
 
 def _group_errors(axes: Axes, group: Sequence[str]) -> Iterator[str]:
-    """Mistakes in axes that advance together."""
+    """Yield the errors in axes that advance together."""
     lengths = {axis: len(axes[axis]) for axis in group if axis in axes}
     if len(set(lengths.values())) > 1:
         text = ", ".join(f"{axis} has {length}" for axis, length in lengths.items())
@@ -101,7 +99,7 @@ def _group_errors(axes: Axes, group: Sequence[str]) -> Iterator[str]:
 
 
 def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point]]:
-    """The factors of the product: a single axis's values, or the joint values of a zipped group."""
+    """Yield the factors of the product: the values of an axis, or the joint values of a zipped group."""
     group_of = {axis: tuple(group) for group in zipped for axis in group}
     seen: set[str] = set()
     for axis in axes:
@@ -113,7 +111,7 @@ def _columns(axes: Axes, zipped: Sequence[Sequence[str]]) -> Iterator[list[Point
 
 
 def matches(point: Mapping[str, Any], entry: Mapping[str, Any]) -> bool:
-    """Whether a point has all these axis values; a list of values matches any of them."""
+    """Return whether a point has all these axis values; a list of values matches any of them."""
     return all(axis in point and point[axis] in _as_list(value) for axis, value in entry.items())
 
 
@@ -122,7 +120,7 @@ def _as_list(value: Any) -> list[Any]:
 
 
 def _differ(values: Sequence[Any]) -> bool:
-    """Whether all are surely different; fast for long lists of plain values, where comparing pairs takes minutes."""
+    """Return whether all values are known to differ; comparing pairs would take minutes for long lists."""
     try:
         return len(set(values)) == len(values)
     except TypeError:  # lists and mappings cannot be hashed
@@ -136,7 +134,7 @@ def _repeated(values: Sequence[Any]) -> list[Any]:
 
 
 def flat(config: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """Every value with its dotted key (`budget.epochs`); an empty section counts as a value."""
+    """Yield every value with its dotted key (`budget.epochs`); an empty section counts as a value."""
     for key, value in config.items():
         if isinstance(value, Mapping) and value:
             yield from flat(value, f"{prefix}{key}.")

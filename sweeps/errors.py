@@ -1,4 +1,4 @@
-"""Mistakes in a request, all found before anything starts and reported together."""
+"""Errors in a request: all are found before anything starts, and reported together."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 class ConfigError(ValueError):
-    """The request is invalid; `mistakes` has one line for each reason, without repeats."""
+    """The request is invalid; `errors` has one line for each reason, without repeats."""
 
     def __init__(self, errors: Iterable[str]) -> None:
         self.errors = tuple(dict.fromkeys(errors))
@@ -15,12 +15,12 @@ class ConfigError(ValueError):
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
-    """` (did you mean 'batch'?)`, or empty if no valid name is similar."""
+    """Return ` (did you mean 'batch'?)`, or an empty string if no valid name is similar."""
     close = difflib.get_close_matches(name, list(dict.fromkeys(valid)), n=2, cutoff=0.75)
     return f" (did you mean {' or '.join(map(repr, close))}?)" if close else ""
 
 
 def unknown(what: str, name: object, valid: Iterable[str]) -> str:
-    """One line with a wrong choice and the valid ones."""
+    """Return a line with a wrong choice and the valid ones."""
     choices = list(valid)
     return f"unknown {what} {name!r}{nearest(str(name), choices)}; valid: {', '.join(choices)}"

@@ -1,4 +1,6 @@
-"""Identity by content: a trial's id covers everything that can change its result, and nothing else."""
+"""When two trials, or two cells, are the same: ids that hash everything that can change a result, and cells that train
+identically although their settings differ.
+"""
 
 from __future__ import annotations
 
@@ -7,21 +9,27 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-LENGTH = 16
-"""Hex digits of an identity: 64 bits, a chance of 3e-10 of any collision among 10⁵ trials."""
+from sweeps.lr_rule import RULES
+from sweeps.trial import TrialSpec
 
-SHOWN = 8
-"""How many of these digits are shown to people: `rerun=[3fa2c1d4]` runs that trial again."""
+ID_DIGITS = 16
+"""Hex digits of an id: 64 bits, a chance of 3e-10 of any collision among 10⁵ trials."""
+
+SHOWN_DIGITS = 8
+"""Digits that tables and messages show: `rerun=[3fa2c1d4]` runs that trial again."""
+
+LOOP = "trainables.supervised.training:train"
+"""The project's own loop, which ignores the name of a rule that is fully applied before training."""
 
 
 def digest(value: Any) -> str:
-    """A hash of JSON values, independent of the order of keys and of writing 1 or 1.0."""
+    """Return a hash of JSON values, independent of the order of keys and of writing 1 or 1.0."""
     text = json.dumps(_canonical(value), sort_keys=True, separators=(",", ":"), allow_nan=False)
-    return hashlib.sha256(text.encode()).hexdigest()[:LENGTH]
+    return hashlib.sha256(text.encode()).hexdigest()[:ID_DIGITS]
 
 
 def without(config: Mapping[str, Any], dotted_keys: Iterable[str]) -> dict[str, Any]:
-    """A copy of a nested config without these keys (such as paths and display names), which may be absent."""
+    """Return a copy of a nested config without these keys (such as paths and display names), which may be absent."""
     result = {key: without(value, ()) if isinstance(value, Mapping) else value for key, value in config.items()}
     for dotted in dotted_keys:
         *parents, leaf = dotted.split(".")
@@ -31,6 +39,32 @@ def without(config: Mapping[str, Any], dotted_keys: Iterable[str]) -> dict[str, 
         if isinstance(node, dict):
             node.pop(leaf, None)
     return result
+
+
+def equivalent_cells(trials: Iterable[TrialSpec]) -> dict[str, str]:
+    """Return {cell: the first cell with bitwise identical training, seed by seed}, without those first cells.
+
+    At the reference batch most rules give the rate of rule `none`, and a multiplier of 2 may give the rate of a rule
+    at another batch.
+    """
+    first: dict[str, str] = {}
+    own: dict[str, str] = {}
+    for trial in trials:
+        if trial.cell_id not in own:
+            own[trial.cell_id] = first.setdefault(_training_digest(trial), trial.cell_id)
+    return {cell: other for cell, other in own.items() if other != cell}
+
+
+def _training_digest(trial: TrialSpec) -> str:
+    """Hash what a cell's ranks receive, without names and rules that are applied before training."""
+    request, lr = trial.rank_request(0), trial.lr
+    named = ("trial_id", "label", "seed", "lr")
+    kept = {key: value for key, value in request.items() if key not in named}
+    warmup = None if lr.warmup_from == lr.value else [lr.warmup_from, lr.warmup_epochs]
+    # Commands and the user's own functions receive the rule's name, and may implement it themselves.
+    follows = RULES[lr.rule].in_training or trial.trainable != LOOP
+    rule = lr.rule if follows else None
+    return digest([kept, lr.value, warmup, rule, lr.reference_batch_size, trial.timing])
 
 
 def _canonical(value: Any) -> Any:

@@ -26,7 +26,7 @@ class Scaled:
 
     lr: float
     warmup: bool = False
-    """Whether the rate grows linearly from the reference rate during the first `warmup_epochs`."""
+    """If set, the rate grows linearly from the reference rate during the first `warmup_epochs`."""
     optimizer: Mapping[str, Any] = field(default_factory=dict)
     """Optimizer settings that change with the batch."""
 
@@ -42,7 +42,7 @@ class Rule:
     optimizers: tuple[str, ...] | None = None
     """None: any optimizer."""
     in_training: bool = False
-    """Whether the training loop itself follows the rule, beyond its rate and optimizer settings."""
+    """If set, the training loop itself follows the rule, beyond its rate and optimizer settings."""
 
 
 def none(lr: float, kappa: float, optimizer: Mapping[str, Any]) -> Scaled:
@@ -127,7 +127,7 @@ SAME_AT_REFERENCE = frozenset({"none", "linear", "sqrt", "adam_sqrt"})
 
 
 def plainness(rule: str, multiplier: float) -> tuple[bool, float]:
-    """Sort key that puts the plainest reference first: rule `none`, then the multiplier nearest 1."""
+    """Return a sort key that puts the plainest reference first: rule `none`, then the multiplier nearest 1."""
     return rule != "none", abs(math.log(multiplier))
 
 
@@ -141,7 +141,7 @@ def learning_rate(
     warmup_epochs: float,
     optimizer: Mapping[str, Any],
 ) -> LearningRate:
-    """The rate that `rule` gives at this batch. Raises ValueError for an unknown rule, or one unfit for the optimizer.
+    """Apply `rule` at this batch. Raises ValueError for an unknown rule, or one unfit for the optimizer.
 
     `optimizer` is the optimizer's config with its `name`; κ = global_batch_size / reference_batch_size.
     """

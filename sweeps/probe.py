@@ -1,4 +1,4 @@
-"""Short trials in place of others: probes, before a trial has run, and repetitions, which time it again."""
+"""Short trials in place of others: a probe measures a trial's speed before it runs, a repetition times it again."""
 
 from __future__ import annotations
 
@@ -10,19 +10,20 @@ from sweeps.identity import digest
 from sweeps.trial import TrialSpec
 
 PROBE, REPETITION = "probe", "repetition"
-"""Keys in the section `trainable`: by section, what differs in such a trial; absent or null if nothing does."""
+"""Keys in the section `trainable`: {section: values that differ in such a trial}; absent or null if none do."""
 
 
 def probe_of(trial: TrialSpec) -> TrialSpec | None:
-    """A trial that only measures how fast this one is and whether it fits; None if its trainable defines none."""
+    """Return a trial that only measures speed and memory of this one; None if its trainable defines none."""
     changes = _settings(trial).get(PROBE)
     return _in_place_of(trial, PROBE, changes) if changes else None
 
 
 def repetition_of(trial: TrialSpec) -> TrialSpec:
-    """A trial that times this one again, alone on its nodes: as far as its window, where the trainable says how.
+    """Return a trial that times this one again, alone on its nodes.
 
-    With a target accuracy the whole training is repeated, because the time to it is one of the whole training.
+    It ends after the timed window if the trainable says how. With a target accuracy the whole training is repeated,
+    because the time to the target may take all of it.
     """
     shorter = _settings(trial).get(REPETITION) if _settings(trial).get("target_accuracy") is None else None
     repeats = "window" if shorter else "whole"
@@ -30,7 +31,7 @@ def repetition_of(trial: TrialSpec) -> TrialSpec:
 
 
 def stand_ins(trial_id: str) -> list[str]:
-    """The ids that the probe and the repetition of a trial have."""
+    """Return the ids of a trial's probe and repetition."""
     return [digest([trial_id, key]) for key in (PROBE, REPETITION)]
 
 

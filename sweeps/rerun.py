@@ -1,4 +1,4 @@
-"""Which finished trials run again: none, failed ones, all, or those that the user names."""
+"""The option `rerun`: which finished trials run again."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _FORMS = "none, failed, all, or trials by the start of an id or by axes: [3fa2],
 _ID = re.compile(r"[0-9a-f]+")
 
 _MOST_SHOWN = 4
-"""How many trials a mistake lists."""
+"""Ids that a message lists."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rerun:
-    """The user's request."""
+    """The trials to run again: a word, or a selection."""
 
     word: str = "none"
     """One of WORDS."""
@@ -32,21 +32,21 @@ class Rerun:
 
     @staticmethod
     def of(given: Any) -> Rerun:
-        """Read from the config, ignoring what `form_mistakes` reports."""
+        """Read from the config, ignoring what `form_errors` reports."""
         if isinstance(given, str) and given in WORDS:
             return Rerun(word=given)
         return Rerun(named=tuple(filter(_may_name, _listed(given))))
 
-    def pointed_at(self, trials: Sequence[TrialSpec]) -> frozenset[str]:
-        """The ids of the named trials."""
-        return frozenset(trial.trial_id for named in self.named for trial in _meant(named, trials))
+    def selected(self, trials: Sequence[TrialSpec]) -> frozenset[str]:
+        """Return the ids of the named trials."""
+        return frozenset(trial.trial_id for named in self.named for trial in _selected(named, trials))
 
 
 NO_RERUN = Rerun()
 
 
 def form_errors(given: Any) -> Iterator[str]:
-    """Yield a line for everything in `rerun` that cannot name a trial, whatever trials there are."""
+    """Yield a line for each part of `rerun` that cannot name a trial of any sweep."""
     if given in ([], *WORDS):
         yield from [] if given else [f"rerun must be {_FORMS}; not {given!r}"]
         return
@@ -59,9 +59,9 @@ def form_errors(given: Any) -> Iterator[str]:
 
 
 def rerun_errors(rerun: Rerun, trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Yield a line for everything that matches none of these trials, or ambiguously many."""
+    """Yield a line for each name that matches none of these trials, or several."""
     for named in rerun.named:
-        yield from _of_axes(named, trials) if isinstance(named, Mapping) else _of_id(named, trials)
+        yield from _axes_errors(named, trials) if isinstance(named, Mapping) else _id_errors(named, trials)
 
 
 def _may_name(given: Any) -> bool:
@@ -72,14 +72,14 @@ def _listed(given: Any) -> list[Any]:
     return given if isinstance(given, list) else [given]
 
 
-def _meant(named: str | Mapping[str, Any], trials: Sequence[TrialSpec]) -> list[TrialSpec]:
+def _selected(named: str | Mapping[str, Any], trials: Sequence[TrialSpec]) -> list[TrialSpec]:
     if isinstance(named, Mapping):
         return [trial for trial in trials if matches(_values(trial), named)]
     return [trial for trial in trials if trial.trial_id.startswith(named) or trial.cell_id.startswith(named)]
 
 
 def _values(trial: TrialSpec) -> dict[str, Any]:
-    """The values that can select a trial: its axes, and what follows from them."""
+    """Return the values that can select a trial: its axes, and values derived from them."""
     return {
         "gpus": trial.gpus,
         "device_batch_size": trial.batch.device_batch_size,
@@ -91,11 +91,11 @@ def _values(trial: TrialSpec) -> dict[str, Any]:
     }
 
 
-def _of_id(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
-    meant = _meant(named, trials)
-    owners = [trial.trial_id for trial in meant if trial.trial_id.startswith(named)]
-    owners += dict.fromkeys(trial.cell_id for trial in meant if trial.cell_id.startswith(named))
-    if not meant:
+def _id_errors(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
+    selected = _selected(named, trials)
+    owners = [trial.trial_id for trial in selected if trial.trial_id.startswith(named)]
+    owners += dict.fromkeys(trial.cell_id for trial in selected if trial.cell_id.startswith(named))
+    if not selected:
         begun = (owner[: len(named)] for trial in trials for owner in (trial.trial_id, trial.cell_id))
         where = "tables/trials.csv has the ids of trials, summary.csv those of cells"
         yield f"rerun: no planned trial or cell has an id that starts with {named!r}{nearest(named, begun)}; {where}"
@@ -104,16 +104,16 @@ def _of_id(named: str, trials: Sequence[TrialSpec]) -> Iterator[str]:
         yield f"rerun: {len(owners)} ids of trials and cells start with {named!r}: {some}; give more digits"
 
 
-def _of_axes(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
-    """Mistakes in each axis by itself and, if there are none, in their combination."""
-    wrong = [line for axis, value in named.items() for line in _of_axis(str(axis), _listed(value), trials)]
-    if not wrong and not _meant(named, trials):
+def _axes_errors(named: Mapping[str, Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
+    """Yield the errors in each axis and, if there are none, in their combination."""
+    wrong = [line for axis, value in named.items() for line in _axis_errors(str(axis), _listed(value), trials)]
+    if not wrong and not _selected(named, trials):
         values = ", ".join(f"{axis}={value}" for axis, value in named.items())
         wrong = [f"rerun: each of {values} occurs, but no trial has them together"]
     yield from wrong
 
 
-def _of_axis(axis: str, named: Sequence[Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
+def _axis_errors(axis: str, named: Sequence[Any], trials: Sequence[TrialSpec]) -> Iterator[str]:
     axes = dict.fromkeys(name for trial in trials for name in _values(trial))
     if axis not in axes:
         yield f"rerun names {axis!r}, which is not an axis{nearest(axis, axes)}; axes: {', '.join(axes)}"

@@ -1,7 +1,4 @@
-"""How a trial ended.
-
-Budgets of a sweep; once one is used up, no further trial starts.
-"""
+"""The status of a trial, and the budget of a sweep: once it is used up, no further trial starts."""
 
 from __future__ import annotations
 
@@ -21,54 +18,51 @@ class Status(StrEnum):
     OK = "ok"
 
     def is_result(self) -> bool:
-        """Whether this end says something about the cell, rather than being an accident or a skipped trial."""
+        """Return whether this status says something about the cell; a failed or skipped trial does not."""
         return self not in (Status.FAILED, Status.SKIPPED)
 
     def is_final(self) -> bool:
-        """Whether a continued sweep leaves such a trial alone; an infeasible one is tried again on a larger cluster."""
+        """Return whether a continued sweep keeps this status; an infeasible trial may fit a larger cluster."""
         return self is not Status.INFEASIBLE
 
     def stands(self, rerun: str) -> bool:
-        """Whether a continued sweep leaves such an end alone, with `rerun` being none, failed or all."""
+        """Return whether a continued sweep keeps this status, with `rerun` being none, failed or all."""
         if rerun == "all" or not self.is_final():
             return False
         return rerun == "none" or self.is_result()
 
 
 @dataclass(frozen=True, kw_only=True)
-class Limit:
-    """Bounds on a sweep; None means no bound."""
+class BudgetLimits:
+    """Limits of the section `sweep.budget`; None means no limit."""
 
     gpu_hours: float | None = None
-    """Of all its trials, including earlier runs; hours of worker processes if there are no GPUs."""
+    """GPU-hours of all trials, including earlier runs; hours of worker processes if there are no GPUs."""
     wall_s: float | None = None
-    """Since this run began."""
+    """Seconds since this run began."""
     cost: float | None = None
     price_per_gpu_hour: float | None = None
 
     @property
     def is_set(self) -> bool:
-        """Whether the sweep may end before all of its trials have started."""
-        return any(bound is not None for bound in (self.gpu_hours, self.wall_s, self.cost))
+        """Return whether there is any limit, so that some trials may never start."""
+        return any(limit is not None for limit in (self.gpu_hours, self.wall_s, self.cost))
 
     def reached(self, *, gpu_s: float, wall_s: float) -> str:
-        """The bound that this usage reaches, in words; empty if none."""
+        """Return a message about the first limit that this usage reaches; empty if there is none."""
         hours = gpu_s / 3600
         cost = hours * (self.price_per_gpu_hour or 0.0)
         found = (("gpu_hours", hours, self.gpu_hours), ("wall_s", wall_s, self.wall_s), ("cost", cost, self.cost))
-        return next(
-            (f"sweep.budget.{name}={bound:g} was used up" for name, used, bound in found if _at(used, bound)), ""
-        )
+        for name, used, limit in found:
+            if limit is not None and used >= limit:
+                return f"sweep.budget.{name}={limit:g} was used up"
+        return ""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Allowance:
-    """A limit, and how much of it was used before this run."""
+class SweepBudget:
+    """The limits of a sweep, and what earlier runs have used."""
 
-    limit: Limit = Limit()
+    limit: BudgetLimits = BudgetLimits()
     gpu_s: float = 0.0
     wall_s: float = 0.0
-
-
-def _at(used: float, bound: float | None) -> bool:
-    return bound is not None and used >= bound

@@ -1,12 +1,7 @@
-"""A sweep, and the trials it stands for.
+"""A sweep expanded to its trials: the grid, each trial's gang, batch and learning rate, and its id.
 
-Batch arithmetic: global_batch_size = device_batch_size × devices × grad_accum_steps.
-
-A rank is a process; it drives one device, or several, among which its share is divided again.
-
-Turns a number of GPUs into the processes that use them.
-
-The part of trials that their config determines, independent of the point of the grid.
+global_batch_size = device_batch_size × devices × grad_accum_steps. A rank is a process; it drives one device, or
+divides its share of the batch among several.
 """
 
 from __future__ import annotations
@@ -15,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from sweeps.axes import Axes, Point, axes_errors, distinct, is_endless, is_number, is_whole, points, size
+from sweeps.axes import Axes, Point, axes_errors, distinct, is_not_finite, is_number, is_whole, points, size
 from sweeps.errors import ConfigError
 from sweeps.identity import digest, without
 from sweeps.lr_rule import learning_rate
@@ -25,7 +20,7 @@ from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 def divide_global(
     global_batch_size: int, ranks: int, *, devices_per_rank: int = 1, grad_accum_steps: int = 1, uneven: bool = False
 ) -> Batch:
-    """The shares of a global batch. Raises ValueError if it does not divide evenly, unless `uneven`.
+    """Divide a global batch among the ranks. Raises ValueError if it does not divide evenly, unless `uneven`.
 
     Uneven shares differ by at most one sample, the larger ones first.
     """
@@ -55,7 +50,7 @@ def divide_global(
 def multiply_device(
     device_batch_size: int, ranks: int, *, devices_per_rank: int = 1, grad_accum_steps: int = 1
 ) -> Batch:
-    """The batch in which every device takes `device_batch_size` samples per pass."""
+    """Return the batch in which every device takes `device_batch_size` samples per pass."""
     _check_positive("device_batch_size", device_batch_size)
     share = device_batch_size * devices_per_rank
     return Batch(
@@ -93,7 +88,7 @@ def gang(
     cpus_per_worker: int | None,
     cores_per_gpu: int,
 ) -> Gang:
-    """The gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
+    """Return the gang of a trial with this many GPUs; on `cpu`, `gpus` counts worker processes.
 
     If `cpus_per_worker` is None, a rank gets its GPUs' share of the cores, or one core without GPUs.
 
@@ -134,7 +129,7 @@ def gang(
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What is common to all trials with the same config axes: the resolved config, read once."""
+    """The resolved config of all trials with the same config axes, read once."""
 
     trainable: str
     config: Mapping[str, Any]
@@ -161,10 +156,10 @@ class Setup:
 
 
 STANDARD_AXES = ("gpus", "device_batch_size", "global_batch_size", "lr_rule", "lr_multiplier", "seed")
-"""Axes with a meaning of their own; every other axis is a config key or a config group."""
+"""Axes that the project defines; every other axis is a config key or a config group."""
 
 MOST_TRIALS = 100_000
-"""A larger sweep means minutes of planning and weeks of training: most likely a slip."""
+"""A larger sweep means minutes of planning and weeks of training: most likely a typing error."""
 
 DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.0, "seed": 0}
 """The value of a standard axis that a sweep does not have."""
@@ -172,7 +167,7 @@ DEFAULTS: Mapping[str, Any] = {"gpus": 1, "lr_rule": "none", "lr_multiplier": 1.
 
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
-    """What to vary. Each axis is a plain list of values."""
+    """The axes to vary. Each axis is a plain list of values."""
 
     name: str
     axes: Axes
@@ -181,15 +176,15 @@ class Sweep:
 
 
 def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
-    """Every trial of the sweep, in grid order.
+    """Return every trial of the sweep, in grid order.
 
-    `setup_of` gives the setup for a point's config axes; it is called once for each of their combinations.
-    Raises ConfigError with every mistake in any of them.
+    `setup_of` returns the setup for a point's config axes; it is called once for each of their combinations.
+    Raises ConfigError with the errors of all of them.
     """
     errors = list(axes_errors(sweep.axes, sweep.zip, sweep.exclude))
     if not sweep.axes.get("device_batch_size") and not sweep.axes.get("global_batch_size"):
         raise ConfigError([*errors, f"give one side of the batch: {' or '.join(_BATCH_AXES)}"])
-    # Mistakes in the axes leave no grid, but the values can still be checked.
+    # With errors in the axes there is no grid, but the values can still be checked.
     axes = _usable(sweep.axes) if errors else sweep.axes
     if too_many := _too_many(axes, () if errors else sweep.zip):
         raise ConfigError([*errors, too_many])
@@ -201,7 +196,7 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
         try:
             key = digest(config_axes)
             if key not in setups:
-                setups[key] = None  # else a mistake would be reported twice
+                setups[key] = None  # otherwise an error would be reported twice
                 setups[key] = setup_of(config_axes)
             if setup := setups[key]:
                 found.append(_trial(sweep.name, point, setup))
@@ -215,13 +210,13 @@ def trials(sweep: Sweep, setup_of: Callable[[Point], Setup]) -> list[TrialSpec]:
 
 
 def _usable(axes: Axes) -> Axes:
-    """The axes without empty ones, repeated values and non-numbers, which have been reported already."""
-    finite = {axis: [value for value in values if not is_endless(value)] for axis, values in axes.items()}
+    """Return the axes without empty ones, repeated values and non-numbers, which have been reported already."""
+    finite = {axis: [value for value in values if not is_not_finite(value)] for axis, values in axes.items()}
     return {axis: distinct(values) for axis, values in finite.items() if values}
 
 
 def _too_many(axes: Axes, zipped: Sequence[Sequence[str]]) -> str:
-    """A message if the grid is too large to be expanded; else empty."""
+    """Return a message if the grid is too large to be expanded; else an empty string."""
     if (count := size(axes, zipped)) <= MOST_TRIALS:
         return ""
     product = " × ".join(f"{len(values):,} {axis}" for axis, values in axes.items() if len(values) > 1)
@@ -234,7 +229,7 @@ _BATCH_AXES = ("sweep.axes.device_batch_size", "sweep.axes.global_batch_size")
 def _trial(sweep: str, point: Point, setup: Setup) -> TrialSpec:
     asked = {**DEFAULTS, **point}
     errors = list(_value_errors(asked, setup))
-    if errors:  # with valid placeholder numbers, other mistakes still show
+    if errors:  # with valid placeholder numbers, other errors still show
         asked |= {"lr_multiplier": 1.0}
         setup = replace(setup, reference_lr=1.0, reference_batch_size=1)
     held, batch, lr = None, None, None

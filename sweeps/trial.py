@@ -11,7 +11,7 @@ from typing import Any
 
 @dataclass(frozen=True, kw_only=True)
 class Gang:
-    """What a trial holds while it runs: `ranks` processes, all of them or none."""
+    """The processes and GPUs of a trial while it runs: all `ranks` start, or none."""
 
     ranks: int
     gpus_per_rank: float
@@ -99,7 +99,7 @@ class TrialSpec:
     config: Mapping[str, Any]
     """The resolved config sections a trainable may read; JSON values only."""
     probes: str = ""
-    """The id of the trial whose speed this one measures; empty for a trial of its own."""
+    """The id of the trial whose speed this one measures; empty for an ordinary trial."""
     repeats: str = ""
     """`whole` or `window`: how much of that trial, which has ended, this one repeats to time it again; else empty."""
 

@@ -15,7 +15,7 @@ from orchestrator.config.request import OWN_SECTIONS, value_at
 from orchestrator.config.search_path import config_dir
 from orchestrator.decision.recommendation import OBJECTIVES
 from orchestrator.store import files
-from sweeps.axes import flat, is_endless, is_number, is_whole
+from sweeps.axes import flat, is_not_finite, is_number, is_whole
 from sweeps.errors import nearest, unknown
 from sweeps.sweep import STRATEGIES
 
@@ -134,7 +134,7 @@ def type_errors(config: Mapping[str, Any]) -> Iterator[str]:
     Checks only shipped models, data sets, optimizers and schedules: what the user's own accept is not known here.
     """
     for key, value in flat({name: each for name, each in config.items() if name not in OWN_SECTIONS}):
-        if is_endless(value) and key not in OF_SETUP:
+        if is_not_finite(value) and key not in OF_SETUP:
             yield f"{key} must be a finite number, not {value!r}"
     for group in _GROUPS:
         given = config.get(group)

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from sweeps.identity import LENGTH
+from sweeps.identity import ID_DIGITS
 
 SHIPPED = ("orchestrator", "studies", "sweeps", "trainables")
 """This project's own packages."""
@@ -200,7 +200,7 @@ def data_version(data: Mapping[str, Any]) -> str:
 def _outline(named: Iterable[tuple[Path, Path]]) -> str:
     """A hash of names and sizes: enough for an installed package, which is not edited and may have many files."""
     outline = "".join(f"{name.as_posix()}\0{path.stat().st_size}\n" for name, path in named)
-    return hashlib.sha256(outline.encode()).hexdigest()[:LENGTH]
+    return hashlib.sha256(outline.encode()).hexdigest()[:ID_DIGITS]
 
 
 def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
@@ -210,7 +210,7 @@ def hash_files(named: Iterable[tuple[Path, Path]]) -> str:
         with path.open("rb") as file:
             part = hashlib.file_digest(file, "sha256").hexdigest()
         whole.update(f"{name.as_posix()}\0{part}\n".encode())
-    return whole.hexdigest()[:LENGTH]
+    return whole.hexdigest()[:ID_DIGITS]
 
 
 def command_version(argv: str | Sequence[Any], folder: Path) -> str:

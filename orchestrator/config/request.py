@@ -16,7 +16,7 @@ from orchestrator.store.cloud import is_uri
 from orchestrator.store.secrets import NO_SECRETS
 from sweeps.axes import Axes
 from sweeps.rerun import Rerun
-from sweeps.status import Limit
+from sweeps.status import BudgetLimits
 from sweeps.sweep import Sweep
 
 OWN_SECTIONS = (
@@ -112,7 +112,7 @@ class Selection:
     """None: all cells run."""
     early_stop_after: float | None
     """The share of its budget after which a hopeless trial may end; None: no trial is stopped early."""
-    limit: Limit
+    limit: BudgetLimits
     rerun: Rerun
     rerun_invalid: float
     """The largest share of trials that are run again because something disturbed their timing."""
@@ -126,7 +126,7 @@ class Selection:
             phases=sweep["phases"] == list(PHASES),
             search=search if search.name else None,
             early_stop_after=sweep["early_stop_after"] if sweep["early_stop"] else None,
-            limit=Limit(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
+            limit=BudgetLimits(**sweep["budget"], price_per_gpu_hour=config["report"]["price_per_gpu_hour"]),
             rerun=Rerun.of(config["rerun"]),
             rerun_invalid=config["rerun_invalid"],
         )

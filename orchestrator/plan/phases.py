@@ -28,7 +28,7 @@ from orchestrator.statistics.intervals import Array, Moments
 from orchestrator.store.history import speed
 from orchestrator.store.record import TrialOutcome, TrialRecord
 from sweeps.axes import is_number
-from sweeps.equivalence import equivalent_cells
+from sweeps.identity import equivalent_cells
 from sweeps.lr_rule import plainness
 from sweeps.probe import probe_of
 from sweeps.status import Status

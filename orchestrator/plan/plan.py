@@ -137,7 +137,7 @@ class Plan:
         """The plan; with `rerun.word` `failed`, whatever is no result runs again."""
         durations = Durations(records.values())
         ordered = in_order(list(trials), durations.expected_s, seed_by_seed=seed_by_seed)
-        named = rerun.pointed_at(ordered)
+        named = rerun.selected(ordered)
         ids = {trial.trial_id for trial in ordered}
         effective_records = {
             key: end for key, end in records.items() if key in ids - named and _stands(end, rerun.word)

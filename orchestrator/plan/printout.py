@@ -13,7 +13,7 @@ from orchestrator.schedule.cluster import Node
 from orchestrator.schedule.simulation import ScheduledTrial
 from orchestrator.text.figures import counted, suited
 from sweeps.axes import is_number
-from sweeps.identity import SHOWN
+from sweeps.identity import SHOWN_DIGITS
 from sweeps.trial import TrialSpec
 
 _UNKNOWN = "unknown"
@@ -51,7 +51,7 @@ def as_text(plan: Plan, price_per_gpu_hour: float | None, remarks: Sequence[str]
     names_trials = plan.finished or plan.again  # what has run may be asked for again
     shown = [
         {"state": row["state"]}
-        | ({"trial": row["trial_id"][:SHOWN]} if names_trials else {})
+        | ({"trial": row["trial_id"][:SHOWN_DIGITS]} if names_trials else {})
         | row["axes"]
         | {key: row[key] for key in _SHOWN}
         for row in rows(plan)

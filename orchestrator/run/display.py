@@ -16,7 +16,7 @@ from rich.text import Text
 
 from orchestrator.store.record import TrialOutcome
 from orchestrator.text.figures import counted
-from sweeps.identity import SHOWN
+from sweeps.identity import SHOWN_DIGITS
 from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
@@ -171,7 +171,7 @@ class Display:
 
 def _name(trial: TrialSpec) -> str:
     """A trial's displayed name; a probe is named after its trial."""
-    return (trial.probes or trial.trial_id)[:SHOWN]
+    return (trial.probes or trial.trial_id)[:SHOWN_DIGITS]
 
 
 def _figure(value: object) -> str:

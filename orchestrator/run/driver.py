@@ -54,7 +54,7 @@ from orchestrator.store.secrets import NO_SECRETS, Secrets
 from orchestrator.text.figures import counted
 from orchestrator.trackers.tracking import Tracker, make_trackers
 from sweeps.errors import ConfigError
-from sweeps.status import Allowance, Status
+from sweeps.status import Status, SweepBudget
 from sweeps.trial import TrialSpec
 
 Hardware = Mapping[str, str]
@@ -231,7 +231,7 @@ class SweepRun:
 
     def _trial_queue(self, trials: Sequence[TrialSpec], planned: Plan, retries: Retries, began_s: float) -> TrialQueue:
         allowed, wait_s = self.request.failures.equal_failures, self.request.cluster.wait_s
-        spent = Allowance(
+        spent = SweepBudget(
             limit=self.request.selection.limit,
             gpu_s=spent_gpu_s(self.journal.records),
             wall_s=time.monotonic() - began_s,
@@ -239,7 +239,7 @@ class SweepRun:
         return TrialQueue(
             trials,
             durations=planned.durations,
-            allowance=spent,
+            budget=spent,
             patience=Patience(
                 wait_s=wait_s, waited_s=0.0 if nodes_ready(planned.nodes, self.request.cluster) else wait_s
             ),

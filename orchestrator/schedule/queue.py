@@ -14,7 +14,7 @@ from orchestrator.schedule.scheduler import Scheduler, Start
 from orchestrator.schedule.waiting import Patience, Unplaced
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Cause, TrialOutcome
-from sweeps.status import Allowance, Status
+from sweeps.status import Status, SweepBudget
 from sweeps.trial import Gang, TrialSpec
 
 LOST_NODES = 5
@@ -163,7 +163,7 @@ class TrialQueue:
         trials: Sequence[TrialSpec],
         *,
         durations: Durations | None = None,
-        allowance: Allowance | None = None,
+        budget: SweepBudget | None = None,
         patience: Patience | None = None,
         retries: Retries | None = None,
         equal_failures: int | None = None,
@@ -175,8 +175,8 @@ class TrialQueue:
         """
         self._trials = list(trials)
         self._durations = durations or Durations()
-        self._allowance = allowance or Allowance()
-        self._gpu_s = self._allowance.gpu_s
+        self._budget = budget or SweepBudget()
+        self._gpu_s = self._budget.gpu_s
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
         self._retries = retries or Retries()
@@ -222,10 +222,10 @@ class TrialQueue:
     def set_nodes(self, nodes: Sequence[Node], now_s: float) -> None:
         """Set the current nodes; call again when they change, or to end a wait for nodes that has taken too long."""
         if self._scheduler is None:
-            by_seed = self._allowance.limit.is_set
+            by_seed = self._budget.limit.is_set
             self._scheduler = Scheduler((), nodes, self._durations.expected_s, seed_by_seed=by_seed)
             self._add(self._trials)
-            self._began_s = now_s - self._allowance.wall_s
+            self._began_s = now_s - self._budget.wall_s
         elif list(nodes) != list(self._nodes):
             self._scheduler.set_nodes(nodes)
         self._nodes = nodes
@@ -240,7 +240,7 @@ class TrialQueue:
         self._hold_back_doubted()
         if self.all_failing:
             return None
-        reason = self._allowance.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
+        reason = self._budget.limit.reached(gpu_s=self.gpu_s(now_s), wall_s=now_s - self._began_s)
         if reason:
             self._add_again(self._failures.release())
             skipped = TrialOutcome(status=Status.SKIPPED, note=reason, wall_s=0.0, skipped_by="budget")

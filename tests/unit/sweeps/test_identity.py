@@ -1,8 +1,11 @@
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sweeps.identity import LENGTH, digest, without
+from sweeps.identity import ID_DIGITS, digest, equivalent_cells, without
+from tests.unit.sweeps.setups import expanded, setup
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(max_size=5),
@@ -18,28 +21,60 @@ def test_the_order_of_keys_does_not_matter(value):
 
 @given(JSON)
 def test_a_digest_is_short_and_hexadecimal(value):
-    assert len(digest(value)) == LENGTH and int(digest(value), 16) >= 0
+    assert len(digest(value)) == ID_DIGITS and int(digest(value), 16) >= 0
 
 
-def test_one_is_one_however_it_is_written():
+def test_int_and_whole_float_have_one_digest():
     assert digest({"lr_multiplier": 1}) == digest({"lr_multiplier": 1.0})
     assert digest({"a": (1, 2)}) == digest({"a": [1, 2]})
 
 
-def test_values_that_differ_differ():
+def test_different_values_have_different_digests():
     different = [True, 1, "1", None, [1], {"1": 1}, 1.5, {}, []]
     assert len({digest(value) for value in different}) == len(different)
 
 
-def test_numbers_that_are_none_are_refused():
+def test_nan_is_refused():
     with pytest.raises(ValueError, match="JSON compliant"):
         digest(float("nan"))
 
 
-def test_ignored_keys_leave_no_trace_and_the_original_stays():
+def test_without_removes_keys_from_a_copy():
     config = {"data": {"name": "cifar10", "root": "/somewhere"}, "model": {"name": "cnn"}}
     assert without(config, ["data.root", "data.absent", "nowhere.at.all"]) == {
         "data": {"name": "cifar10"},
         "model": {"name": "cnn"},
     }
     assert config["data"]["root"] == "/somewhere"
+
+
+def named_equivalents(trials):
+    names = {each.cell_id: (each.batch.global_batch_size, each.lr.rule, each.lr.multiplier) for each in trials}
+    return {names[cell]: names[other] for cell, other in equivalent_cells(trials).items()}
+
+
+def test_rules_are_equivalent_at_the_reference_batch_only():
+    trials = expanded({"device_batch_size": [32, 128], "lr_rule": ["none", "linear", "sqrt"], "seed": [0, 1]})
+    assert named_equivalents(trials) == {(32, "linear", 1): (32, "none", 1), (32, "sqrt", 1): (32, "none", 1)}
+
+
+def test_a_multiplier_may_equal_a_rule():
+    trials = expanded({"device_batch_size": [128], "lr_rule": ["none", "sqrt", "linear"], "lr_multiplier": [1, 2]})
+    assert named_equivalents(trials) == {(128, "sqrt", 1): (128, "none", 2)}  # linear warms up
+
+
+def test_adascale_has_no_equivalent():
+    given = setup(optimizer={"name": "sgd", "momentum": 0.9})
+    assert named_equivalents(expanded({"device_batch_size": [32], "lr_rule": ["none", "adascale"]}, given)) == {}
+
+
+@pytest.mark.parametrize("change", [{"strategy": "other"}, {"config": {"model": {}}}, {"timing": "shared"}])
+def test_any_other_difference_prevents_equivalence(change):
+    one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
+    assert equivalent_cells([one, other]) and not equivalent_cells([one, replace(other, **change)])
+
+
+@pytest.mark.parametrize("trainable", ["trainables.command.training:train", "mine.training:train"])
+def test_user_code_may_implement_a_rule_by_its_name(trainable):
+    one, other = expanded({"device_batch_size": [32], "lr_rule": ["none", "sqrt"]})
+    assert not equivalent_cells([replace(each, trainable=trainable) for each in (one, other)])

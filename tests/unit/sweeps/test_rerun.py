@@ -11,9 +11,9 @@ TRIALS = trials(Sweep(name="s", axes=AXES, exclude=[{"gpus": 2, "device_batch_si
 ONE = TRIALS[0]
 
 
-def pointed_at(given):
+def selected(given):
     assert not list(form_errors(given)) and not list(rerun_errors(Rerun.of(given), TRIALS))
-    named = Rerun.of(given).pointed_at(TRIALS)
+    named = Rerun.of(given).selected(TRIALS)
     return [trial for trial in TRIALS if trial.trial_id in named]
 
 
@@ -23,12 +23,12 @@ def errors(given):
 
 @pytest.mark.parametrize("word", ["none", "failed", "all"])
 def test_a_word_points_at_no_trial(word):
-    assert pointed_at(word) == [] and Rerun.of(word).word == word
+    assert selected(word) == [] and Rerun.of(word).word == word
 
 
 def test_a_trial_is_named_by_the_beginning_of_its_id_and_a_cell_by_its_own():
-    assert pointed_at(ONE.trial_id[:8]) == pointed_at([ONE.trial_id]) == [ONE]
-    assert pointed_at([ONE.cell_id[:8]]) == [trial for trial in TRIALS if trial.cell_id == ONE.cell_id]
+    assert selected(ONE.trial_id[:8]) == selected([ONE.trial_id]) == [ONE]
+    assert selected([ONE.cell_id[:8]]) == [trial for trial in TRIALS if trial.cell_id == ONE.cell_id]
     assert Rerun.of([ONE.trial_id]).word == "none"
 
 
@@ -43,8 +43,8 @@ def test_a_trial_is_named_by_the_beginning_of_its_id_and_a_cell_by_its_own():
     ],
 )
 def test_trials_are_named_by_what_their_axes_say_and_what_follows_from_them(named, count):
-    assert len(pointed_at(named)) == len(pointed_at([named])) == count
-    assert len(pointed_at([named, {"seed": [0, 1]}])) == len(TRIALS)
+    assert len(selected(named)) == len(selected([named])) == count
+    assert len(selected([named, {"seed": [0, 1]}])) == len(TRIALS)
 
 
 def test_what_names_no_trial_is_told_with_the_nearest_that_do():
@@ -64,7 +64,7 @@ def test_an_id_that_several_begin_with_is_no_name():
     alike = [replace(ONE, trial_id="ab12", cell_id="c0"), replace(ONE, trial_id="ab34", cell_id="abcd")]
     (told,) = rerun_errors(Rerun.of("ab"), alike)
     assert told == "rerun: 3 ids of trials and cells start with 'ab': ab12, ab34, abcd; give more digits"
-    assert not list(rerun_errors(Rerun.of("abc"), alike)) and len(Rerun.of("abc").pointed_at(alike)) == 1
+    assert not list(rerun_errors(Rerun.of("abc"), alike)) and len(Rerun.of("abc").selected(alike)) == 1
 
 
 @pytest.mark.parametrize("given", ["al", "3FA2", 12, None, [], {}, [["3fa2"]], [{}], 1.5, True, ""])

@@ -9,7 +9,7 @@ from orchestrator.schedule.scheduler import Scheduler
 from orchestrator.schedule.waiting import EMPTY_CLUSTER_S, Patience
 from orchestrator.store.history import Durations
 from orchestrator.store.record import Cause, TrialOutcome
-from sweeps.status import Allowance, Limit, Status
+from sweeps.status import BudgetLimits, Status, SweepBudget
 from tests.contract.trials import trial
 
 ONE = Node(name="a", cpus=2, gpus=0)
@@ -39,13 +39,13 @@ def test_trials_start_as_others_end():
 @pytest.mark.parametrize(
     ("limit", "spent_gpu_s", "note"),
     [
-        (Limit(gpu_hours=1.0), 3595.0, "sweep.budget.gpu_hours=1 was used up"),
-        (Limit(wall_s=5.0), 0.0, "sweep.budget.wall_s=5 was used up"),
-        (Limit(cost=3.0, price_per_gpu_hour=3.0), 3595.0, "sweep.budget.cost=3 was used up"),
+        (BudgetLimits(gpu_hours=1.0), 3595.0, "sweep.budget.gpu_hours=1 was used up"),
+        (BudgetLimits(wall_s=5.0), 0.0, "sweep.budget.wall_s=5 was used up"),
+        (BudgetLimits(cost=3.0, price_per_gpu_hour=3.0), 3595.0, "sweep.budget.cost=3 was used up"),
     ],
 )
 def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
-    trial_queue = on(TrialQueue(trials(3), allowance=Allowance(limit=limit, gpu_s=spent_gpu_s)), ONE)
+    trial_queue = on(TrialQueue(trials(3), budget=SweepBudget(limit=limit, gpu_s=spent_gpu_s)), ONE)
     assert trial_queue.next(0.0) is not None
     trial_queue.ended("0", 5.0, TrialOutcome(status=Status.OK, wall_s=5.0))
     assert trial_queue.next(5.0) is None and len(trial_queue) == 0
@@ -56,7 +56,9 @@ def test_no_trial_starts_once_a_budget_is_used_up(limit, spent_gpu_s, note):
 
 def test_seconds_before_the_queue_count_for_the_budget():
     """The driver's own, before its first trial, and those of rounds before."""
-    trial_queue = on(TrialQueue(trials(2), allowance=Allowance(limit=Limit(wall_s=10.0), wall_s=6.0)), ONE, now_s=100.0)
+    trial_queue = on(
+        TrialQueue(trials(2), budget=SweepBudget(limit=BudgetLimits(wall_s=10.0), wall_s=6.0)), ONE, now_s=100.0
+    )
     assert trial_queue.next(103.9) is not None
     trial_queue.ended("0", 104.0, TrialOutcome(status=Status.OK, wall_s=0.1))
     assert trial_queue.next(104.0) is None and ids(trial_queue.left_out) == [("1", Status.SKIPPED)]
@@ -218,14 +220,14 @@ def test_with_a_budget_seeds_run_one_after_another():
     ]
 
     def order(limit):
-        trial_queue, found = on(TrialQueue(mixed, allowance=Allowance(limit=limit)), TWO), []
+        trial_queue, found = on(TrialQueue(mixed, budget=SweepBudget(limit=limit)), TWO), []
         while start := trial_queue.next(0.0):
             found.append(start.trial.trial_id)
             trial_queue.ended(start.trial.trial_id, 0.0)
         return found
 
-    assert order(Limit()) == ["2.0", "2.1", "1.0", "1.1"]
-    assert order(Limit(wall_s=60.0)) == ["2.0", "1.0", "1.1", "2.1"]
+    assert order(BudgetLimits()) == ["2.0", "2.1", "1.0", "1.1"]
+    assert order(BudgetLimits(wall_s=60.0)) == ["2.0", "1.0", "1.1", "2.1"]
 
 
 def test_wait_goes_on_when_all_nodes_have_left():
@@ -485,7 +487,7 @@ def test_small_grids_and_grids_without_the_rule_run_whole():
 
 
 def test_exhausted_budget_leaves_out_trials_held_back():
-    trial_queue = TrialQueue(GRID, equal_failures=3, allowance=Allowance(limit=Limit(wall_s=3.0)))
+    trial_queue = TrialQueue(GRID, equal_failures=3, budget=SweepBudget(limit=BudgetLimits(wall_s=3.0)))
     trial_queue.set_nodes([NODE], 0.0)
     now_s = 0.0
     while start := trial_queue.next(now_s):
