@@ -6,7 +6,7 @@ from sweeps.axes import axes_errors, distinct, points
 AXES = {"gpus": [1, 2], "lr_rule": ["none", "linear"], "seed": [0, 1]}
 
 
-def test_the_last_axis_varies_fastest():
+def test_last_axis_varies_fastest():
     assert [tuple(point.values()) for point in points({"a": [1, 2], "b": ["x", "y"]})] == [
         (1, "x"),
         (1, "y"),
@@ -21,7 +21,7 @@ def test_zipped_axes_advance_together_and_keep_their_place():
     assert list(found[0]) == ["gpus", "seed", "global_batch_size"]
 
 
-def test_exclude_leaves_out_what_matches_every_axis_of_an_entry():
+def test_exclude_drops_points_that_match_a_whole_entry():
     found = points(AXES, exclude=[{"gpus": 2, "lr_rule": ["linear"]}, {"seed": 1, "gpus": 1}])
     assert [(p["gpus"], p["lr_rule"], p["seed"]) for p in found] == [
         (1, "none", 0),
@@ -32,7 +32,7 @@ def test_exclude_leaves_out_what_matches_every_axis_of_an_entry():
 
 
 @given(st.lists(st.integers(1, 4), min_size=1, max_size=4))
-def test_a_grid_has_the_product_of_its_lengths_and_no_point_twice(lengths):
+def test_grid_is_the_product_without_repeats(lengths):
     axes = {f"axis{index}": list(range(length)) for index, length in enumerate(lengths)}
     found = points(axes)
     product = 1
@@ -41,32 +41,24 @@ def test_a_grid_has_the_product_of_its_lengths_and_no_point_twice(lengths):
     assert len(found) == product == len({tuple(point.items()) for point in found})
 
 
-def test_every_error_is_told():
-    told = list(
-        axes_errors({"a": [], "b": [1, 2, 2], "c": [1], "e": [3, 3]}, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}])
-    )
-    assert told == [
-        "sweep.axes.a has no values",
-        "sweep.axes.e has 3 more than once",
-        "sweep.zip names 'nope', which is not an axis; axes: a, b, c, e",
-        "sweep.exclude names 'd', which is not an axis; axes: a, b, c, e",
-        "sweep.zip has 'b' more than once",
-        "sweep.zip: axes that advance together need the same number of values, but b has 3, c has 1",
-        "sweep.exclude has a=1, which is not a value of the axis: []",
-    ]
+def test_all_errors_are_reported(golden):
+    axes = {"a": [], "b": [1, 2, 2], "c": [1], "e": [3, 3]}
+    errors = axes_errors(axes, [["b", "c"], ["b", "nope"]], [{"a": 1, "d": 2}])
+    golden("errors/axes.txt", "".join(f"{line}\n" for line in errors))
 
 
-def test_of_axes_that_advance_together_no_joint_value_comes_twice():
+def test_zipped_axes_have_no_joint_value_twice():
     axes = {"a": [1, 1, 2], "b": [3, 4, 3], "seed": [0, 1]}
     assert not list(axes_errors(axes, [["a", "b"]], []))
     assert [(point["a"], point["b"]) for point in points(axes, [["a", "b"]])[::2]] == [(1, 3), (1, 4), (2, 3)]
     again = {"a": [1, 1, 1], "b": [3, 4, 3]}
-    assert list(axes_errors(again, [["a", "b"]], [])) == ["sweep.zip has a=1, b=3 more than once"]
+    (error,) = axes_errors(again, [["a", "b"]], [])
+    assert "sweep.zip" in error and "a=1, b=3" in error
 
 
-def test_a_grid_in_order_has_no_errors():
+def test_valid_axes_have_no_errors():
     assert not list(axes_errors(AXES, [["gpus", "seed"]], [{"lr_rule": "none", "seed": [0, 1]}]))
 
 
-def test_distinct_takes_values_that_cannot_be_hashed():
+def test_distinct_takes_unhashable_values():
     assert distinct([[1], [2], [1], {"a": 1}, {"a": 1}]) == [[1], [2], {"a": 1}]

@@ -54,8 +54,8 @@ def test_adam_sqrt_is_refused_where_no_decay_rate_exists():
 
 
 @pytest.mark.parametrize("missing", ["betas", "eps"])
-def test_adam_sqrt_needs_the_settings_that_it_changes(missing):
-    with pytest.raises(ValueError, match="its config has none"):
+def test_adam_sqrt_needs_betas_and_eps(missing):
+    with pytest.raises(ValueError, match="betas and eps"):
         rate("adam_sqrt", 256, {key: value for key, value in ADAM.items() if key != missing})
 
 
@@ -70,25 +70,25 @@ def test_adam_sqrt_needs_the_settings_that_it_changes(missing):
         ("adascale", "adam"),
     ],
 )
-def test_a_rule_refuses_optimizers_its_argument_does_not_hold_for(rule, optimizer):
-    with pytest.raises(ValueError, match=f"lr_rule={rule} is for the optimizers .*, not for {optimizer}"):
+def test_a_rule_refuses_unfit_optimizers(rule, optimizer):
+    with pytest.raises(ValueError, match=f"lr_rule={rule} .*{optimizer}"):
         rate(rule, 256, {**ADAM, "name": optimizer})
 
 
 @pytest.mark.parametrize(("rule", "times"), [("linear", 2.0), ("sqrt", 2**0.5)])
-def test_an_optimizer_of_ones_own_may_have_the_rules_that_assume_little(rule, times):
+def test_user_optimizers_may_use_linear_and_sqrt(rule, times):
     own = {"name": "mypackage.optim:Mine"}
     assert rate(rule, 256, own).value == pytest.approx(0.1 * times)
     with pytest.raises(ValueError, match="lr_rule=lars is for"):
         rate("lars", 256, own)
 
 
-def test_an_unknown_rule_is_told_with_the_nearest_right_one():
-    with pytest.raises(ValueError, match="did you mean 'linear'"):
+def test_an_unknown_rule_suggests_the_nearest():
+    with pytest.raises(ValueError, match="'linear'"):
         rate("linaer", 256)
 
 
-def test_below_the_reference_batch_nothing_warms_up():
+def test_no_warm_up_below_the_reference_batch():
     found = rate("linear", 64)
     assert found.warmup_from == found.value == pytest.approx(0.05)
 
@@ -103,13 +103,13 @@ def test_the_multiplier_scales_the_whole_rate(rule, multiplier, batch):
 
 
 @given(st.sampled_from(sorted(RULES)))
-def test_at_the_reference_batch_every_rule_gives_the_reference_rate(rule):
+def test_every_rule_keeps_the_rate_at_the_reference_batch(rule):
     optimizer = SGD if rule in ("none", "linear", "sqrt", "adascale", "lars") else ADAM
     found = rate(rule, 128, optimizer)
     assert found.value == pytest.approx(0.1) and found.warmup_from == pytest.approx(0.1)
 
 
-def test_rules_called_the_same_there_change_nothing_there():
+def test_rules_same_at_reference_change_nothing_there():
     plain = {"none": SGD, "linear": SGD, "sqrt": SGD, "adam_sqrt": ADAM, "lars": SGD, "lamb": ADAM, "adascale": SGD}
 
     def changes(rule, optimizer):
@@ -120,7 +120,7 @@ def test_rules_called_the_same_there_change_nothing_there():
     assert plain.keys() == RULES.keys() and unchanged == SAME_AT_REFERENCE
 
 
-def test_the_plainest_reference_is_the_untouched_rate_or_what_is_nearest_to_it():
+def test_the_plainest_reference_is_nearest_to_the_plain_rate():
     asked = [("linear", 1.0), ("none", 4.0), ("linear", 2.0), ("none", 1.0), ("none", 0.5)]
     in_order = [("none", 1.0), ("none", 0.5), ("none", 4.0), ("linear", 1.0), ("linear", 2.0)]
     assert sorted(asked, key=lambda each: plainness(*each)) == in_order

@@ -22,11 +22,11 @@ def errors(given):
 
 
 @pytest.mark.parametrize("word", ["none", "failed", "all"])
-def test_a_word_points_at_no_trial(word):
+def test_a_word_selects_no_trial(word):
     assert selected(word) == [] and Rerun.of(word).word == word
 
 
-def test_a_trial_is_named_by_the_beginning_of_its_id_and_a_cell_by_its_own():
+def test_id_prefixes_select_trials_and_cells():
     assert selected(ONE.trial_id[:8]) == selected([ONE.trial_id]) == [ONE]
     assert selected([ONE.cell_id[:8]]) == [trial for trial in TRIALS if trial.cell_id == ONE.cell_id]
     assert Rerun.of([ONE.trial_id]).word == "none"
@@ -42,38 +42,36 @@ def test_a_trial_is_named_by_the_beginning_of_its_id_and_a_cell_by_its_own():
         ({"lr_rule": "none", "gpus": 1, "seed": 0}, 2),
     ],
 )
-def test_trials_are_named_by_what_their_axes_say_and_what_follows_from_them(named, count):
+def test_axes_and_derived_values_select_trials(named, count):
     assert len(selected(named)) == len(selected([named])) == count
     assert len(selected([named, {"seed": [0, 1]}])) == len(TRIALS)
 
 
-def test_what_names_no_trial_is_told_with_the_nearest_that_do():
-    begun = ONE.trial_id[:6]
-    other = begun[:5] + ("0" if begun[5] != "0" else "1")
-    assert errors([other])[0].startswith(f"rerun: no planned trial or cell has an id that starts with {other!r}")
-    assert f"did you mean {begun!r}" in errors([other])[0]
-    assert errors({"gpu": 1})[0].startswith(
-        "rerun names 'gpu', which is not an axis (did you mean 'gpus'?); axes: gpus,"
-    )
-    assert errors({"gpus": 3}) == ["rerun names gpus=3, which no planned trial has; there are: 1, 2"]
-    told = "rerun: each of gpus=2, device_batch_size=16 occurs, but no trial has them together"
-    assert errors([{"gpus": 2, "device_batch_size": 16}, {"gpus": 3}])[0] == told
+def test_names_without_a_trial_suggest_the_nearest():
+    prefix = ONE.trial_id[:6]
+    other = prefix[:5] + ("0" if prefix[5] != "0" else "1")
+    assert repr(other) in errors([other])[0] and repr(prefix) in errors([other])[0]
+    assert "'gpu'" in errors({"gpu": 1})[0] and "'gpus'" in errors({"gpu": 1})[0]
+    (error,) = errors({"gpus": 3})
+    assert "gpus=3" in error and "1, 2" in error
+    assert "gpus=2, device_batch_size=16" in errors([{"gpus": 2, "device_batch_size": 16}, {"gpus": 3}])[0]
 
 
-def test_an_id_that_several_begin_with_is_no_name():
+def test_an_ambiguous_prefix_is_an_error():
     alike = [replace(ONE, trial_id="ab12", cell_id="c0"), replace(ONE, trial_id="ab34", cell_id="abcd")]
-    (told,) = rerun_errors(Rerun.of("ab"), alike)
-    assert told == "rerun: 3 ids of trials and cells start with 'ab': ab12, ab34, abcd; give more digits"
+    (error,) = rerun_errors(Rerun.of("ab"), alike)
+    assert "'ab'" in error and "ab12, ab34, abcd" in error
     assert not list(rerun_errors(Rerun.of("abc"), alike)) and len(Rerun.of("abc").selected(alike)) == 1
 
 
 @pytest.mark.parametrize("given", ["al", "3FA2", 12, None, [], {}, [["3fa2"]], [{}], 1.5, True, ""])
-def test_what_can_be_no_name_is_told_once(given):
-    (told,) = errors(given)
-    assert told.startswith("rerun must be none, failed, all, or trials by the start of an id or by axes")
-    assert ("did you mean 'all'" in told) == (given == "al")
+def test_an_invalid_value_is_one_error(given):
+    (error,) = errors(given)
+    wrong = given[0] if isinstance(given, list) and given else given
+    assert error.startswith("rerun must be") and repr(wrong) in error
+    assert ("'all'" in error) == (given == "al")
 
 
-def test_a_word_beside_ids_is_told_to_stand_by_itself():
-    assert errors(["failed", "xyz"])[0] == "rerun: failed must stand alone, not in a list: rerun=failed"
-    assert len(errors(["failed", "xyz"])) == 2
+def test_a_word_in_a_list_is_an_error():
+    word, other = errors(["failed", "xyz"])
+    assert "rerun=failed" in word and "'xyz'" in other

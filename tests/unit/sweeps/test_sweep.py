@@ -12,7 +12,7 @@ from sweeps.sweep import Sweep, divide_global, gang, multiply_device, trials
 from tests.unit.sweeps.setups import GRID, expanded, setup
 
 
-def test_a_trial_of_the_grid():
+def test_a_trial_has_gang_batch_and_rate():
     trial = expanded(GRID)[-2]
     assert (trial.gpus, trial.gang.ranks, trial.batch.global_batch_size, trial.batch.shares) == (2, 2, 128, (64, 64))
     assert (trial.lr.value, trial.lr.warmup_from, trial.strategy) == (0.4, 0.1, "ddp")
@@ -20,7 +20,7 @@ def test_a_trial_of_the_grid():
     assert json.loads(json.dumps(trial.rank_request(1)))["batch"]["shares"] == [64, 64]
 
 
-def test_a_sweeps_trials_are_the_points_that_zip_and_exclude_leave():
+def test_zip_and_exclude_select_trials():
     axes = {"gpus": [1, 2, 4], "global_batch_size": [32, 64, 128], "seed": [0, 1]}
     found = expanded(axes, zip=[["gpus", "global_batch_size"]], exclude=[{"gpus": 2, "seed": 1}])
     told = [(trial.gpus, trial.batch.global_batch_size, trial.seed) for trial in found]
@@ -28,7 +28,7 @@ def test_a_sweeps_trials_are_the_points_that_zip_and_exclude_leave():
 
 
 @pytest.mark.parametrize("zipped", [(), [["seed", "device_batch_size"]]])
-def test_a_sweep_may_be_as_large_as_its_limit_and_no_larger(zipped, monkeypatch):
+def test_a_sweep_above_the_limit_is_an_error(zipped, monkeypatch):
     monkeypatch.setattr(sweeps.sweep, "MOST_TRIALS", 4)
     sides = {"device_batch_size": [32, 64, 96, 128]} if zipped else {"device_batch_size": [32]}
     assert len(expanded({"seed": [0, 1, 2, 3], **sides}, zip=zipped)) == 4
@@ -48,7 +48,7 @@ def test_none_and_sqrt_at_the_reference_batch_are_two_trials():
     assert none.lr.value == sqrt.lr.value and none.trial_id != sqrt.trial_id
 
 
-def test_identity_is_what_was_asked_for_and_nothing_else():
+def test_ids_depend_on_the_request_only():
     axes = {"device_batch_size": [32]}
     (one,) = expanded(axes)
     (renamed,) = trials(Sweep(name="other", axes=axes), lambda axes: setup(cpus_per_worker=2, device="cuda"))
@@ -57,18 +57,18 @@ def test_identity_is_what_was_asked_for_and_nothing_else():
     assert one.trial_id == renamed.trial_id == spelled_out.trial_id != longer.trial_id
 
 
-def test_widening_an_axis_keeps_the_trials_there_were():
+def test_widening_an_axis_keeps_trial_ids():
     narrow = {trial.trial_id for trial in expanded(GRID)}
     wide = {trial.trial_id for trial in expanded({**GRID, "seed": [0, 1, 2], "device_batch_size": [16, 32, 64]})}
     assert narrow < wide and len(wide) == 36
 
 
-def test_a_rule_that_changes_the_optimizer_changes_the_trainables_config():
+def test_lars_rule_changes_the_optimizer_config():
     (trial,) = expanded({"device_batch_size": [64], "lr_rule": ["lars"]})
     assert trial.config["optimizer"] == {"name": "lars"} and trial.config["model"] == {"name": "cnn"}
 
 
-def test_a_setup_that_cannot_be_is_looked_at_once_and_the_others_too():
+def test_each_setup_is_tried_once_and_all_errors_reported():
     asked = []
 
     def setup_of(axes):
@@ -80,14 +80,11 @@ def test_a_setup_that_cannot_be_is_looked_at_once_and_the_others_too():
     with pytest.raises(ConfigError) as error:
         trials(Sweep(name="s", axes={**GRID, "model": ["a", "b", "c"], "lr_multiplier": [1, -1]}), setup_of)
     assert asked == ["a", "b", "c"]
-    assert [told.partition(",")[0] for told in error.value.errors] == [
-        "no a",
-        "no b",
-        "lr_multiplier must be a number above 0",
-    ]
+    first, second, third = error.value.errors
+    assert (first, second) == ("no a", "no b") and third.startswith("lr_multiplier")
 
 
-def test_the_setup_is_asked_for_once_for_each_combination_of_config_axes():
+def test_setup_is_built_once_for_each_config():
     asked = []
 
     def setup_of(axes):
@@ -98,7 +95,11 @@ def test_the_setup_is_asked_for_once_for_each_combination_of_config_axes():
     assert len(found) == 64 == len({trial.trial_id for trial in found}) and len(asked) == 4
 
 
-def test_everything_that_is_wrong_is_told_at_once():
+def lines(caught):
+    return "".join(f"{line}\n" for line in caught.value.errors)
+
+
+def test_all_errors_of_a_grid_are_reported(golden):
     axes = {
         "gpus": [0, 2],
         "device_batch_size": [0, 32, 32],
@@ -108,33 +109,24 @@ def test_everything_that_is_wrong_is_told_at_once():
     }
     with pytest.raises(ConfigError) as caught:
         expanded(axes, setup(reference_lr=-0.1))
-    assert list(caught.value.errors) == [
-        "sweep.axes.device_batch_size has 32 more than once",
-        "lr_multiplier must be a number above 0, not -1",
-        "trainable.lr must be a number above 0, not -0.1",
-        "seed must be a whole number of at least 0, not 'x'",
-        "gpus must be a number above 0, not 0",
-        "device_batch_size must be a whole number of at least 1, not 0",
-        "unknown lr_rule 'linaer' (did you mean 'linear'?); valid: none, linear, sqrt, adam_sqrt, lars, lamb, adascale",
-        "lr_rule=adam_sqrt is for the optimizers adam, adamw, not for sgd,"
-        " which can use: none, linear, sqrt, lars, adascale",
-    ]
+    golden("errors/grid.txt", lines(caught))
 
 
 @pytest.mark.parametrize(
-    ("axes", "found", "told"),
+    ("axes", "found", "key", "value"),
     [
-        ({"lr_multiplier": [0]}, {}, "lr_multiplier must be a number above 0, not 0"),
-        ({}, {"reference_lr": 0}, "trainable.lr must be a number above 0, not 0"),
-        ({}, {"reference_batch_size": 0}, "reference_batch_size must be a whole number of at least 1, not 0"),
-        ({"seed": [-1]}, {}, "seed must be a whole number of at least 0, not -1"),
+        ({"lr_multiplier": [0]}, {}, "lr_multiplier", "0"),
+        ({}, {"reference_lr": 0}, "trainable.lr", "0"),
+        ({}, {"reference_batch_size": 0}, "reference_batch_size", "0"),
+        ({"seed": [-1]}, {}, "seed", "-1"),
     ],
 )
-def test_what_is_just_outside_its_range_is_told_with_what_is_wrong_besides(axes, found, told):
+def test_a_value_out_of_range_hides_no_other_error(axes, found, key, value):
     with pytest.raises(ConfigError) as caught:
         expanded({"gpus": [2], "global_batch_size": [33], **axes}, setup(**found))
-    first, besides = caught.value.errors
-    assert first == told and besides.startswith("global_batch_size=33 is not divisible by 2 ranks")
+    first, other = caught.value.errors
+    assert first.startswith(f"{key} must be") and first.endswith(f"not {value}")
+    assert other.startswith("global_batch_size=33")
 
 
 def test_a_reference_batch_may_be_one_sample():
@@ -142,31 +134,26 @@ def test_a_reference_batch_may_be_one_sample():
     assert trial.lr.value == pytest.approx(0.4)
 
 
-def test_a_setup_that_raises_a_value_error_is_an_error_and_no_trial_less():
+def test_a_value_error_of_a_setup_is_reported():
     def setup_of(axes):
-        raise ValueError("there is no such data")
+        raise ValueError("no data")
 
     with pytest.raises(ConfigError) as caught:
         trials(Sweep(name="s", axes=GRID), setup_of)
-    assert caught.value.errors == ("there is no such data",)
+    assert caught.value.errors == ("no data",)
 
 
-def test_errors_in_an_axis_hide_none_of_its_other_values():
+def test_an_error_in_an_axis_hides_no_other(golden):
     axes = {"gpus": [], "device_batch_size": [32, math.inf, 0], "seed": [0, 0]}
     with pytest.raises(ConfigError) as caught:
         expanded(axes)
-    assert caught.value.errors == (
-        "sweep.axes.gpus has no values",
-        "sweep.axes.device_batch_size has inf, which is not a finite number",
-        "sweep.axes.seed has 0 more than once",
-        "device_batch_size must be a whole number of at least 1, not 0",
-    )
+    golden("errors/axis_values.txt", lines(caught))
 
 
 def test_both_sides_of_the_batch_must_agree():
     axes = {"gpus": [2], "device_batch_size": [32], "global_batch_size": [64]}
     assert expanded(axes)[0].batch.global_batch_size == 64
-    with pytest.raises(ConfigError, match="is 64, not global_batch_size=32"):
+    with pytest.raises(ConfigError, match="64.*global_batch_size=32"):
         expanded({**axes, "global_batch_size": [32]})
 
 
@@ -177,17 +164,17 @@ def test_one_process_with_several_gpus_takes_a_device_batch_for_each():
     assert (trial.batch.device_batch_size, trial.rank_request(0)["gpus_per_rank"]) == (32, 4)
 
 
-def test_shares_that_follow_speed_need_no_batch_that_divides():
+def test_unequal_strategy_takes_any_global_batch():
     (trial,) = expanded({"gpus": [2], "global_batch_size": [33]}, setup(strategy="ddp_unequal"))
     assert (trial.strategy, trial.batch.shares) == ("ddp_unequal", (17, 16))
 
 
 def test_one_side_of_the_batch_must_be_given():
-    with pytest.raises(ConfigError, match="give one side of the batch"):
+    with pytest.raises(ConfigError, match="device_batch_size or .*global_batch_size"):
         expanded({"gpus": [1]})
 
 
-def test_seed_by_seed_and_shape_by_shape_turning_at_every_seed():
+def test_order_is_by_seed_then_gang_alternating():
     ordered = in_order(expanded(GRID))
     assert [(trial.seed, trial.gpus) for trial in ordered] == (
         [(0, 2)] * 4 + [(0, 1)] * 4 + [(1, 1)] * 4 + [(1, 2)] * 4
@@ -200,13 +187,12 @@ def test_independent_models_have_the_rate_of_their_own_batch():
     assert trial.lr.value == 0.2
 
 
-def test_a_grid_too_large_to_be_meant_is_an_error_and_not_expanded() -> None:
+def test_a_huge_grid_is_an_error_and_not_expanded() -> None:
     axes = {"gpus": [1, 2], "device_batch_size": [32], "seed": range(60_000)}
     with pytest.raises(ConfigError) as caught:
-        trials(Sweep(name="s", axes=axes), lambda point: pytest.fail("nothing is to be expanded"))
-    assert caught.value.errors == (
-        "120,000 combinations (2 gpus × 60,000 seed) are more than the 100,000 trials that a sweep may have",
-    )
+        trials(Sweep(name="s", axes=axes), lambda point: pytest.fail("expanded"))
+    (error,) = caught.value.errors
+    assert "120,000" in error and "2 gpus × 60,000 seed" in error and "100,000" in error
 
 
 def test_device_batch_times_ranks_times_accumulation_is_the_global_batch():
@@ -222,26 +208,26 @@ def test_a_rank_with_several_devices_takes_a_device_batch_for_each():
 
 
 def test_an_uneven_batch_is_refused_unless_asked_for():
-    with pytest.raises(ValueError, match="global_batch_size=10 is not divisible by 4 ranks"):
+    with pytest.raises(ValueError, match="global_batch_size=10 .*4 ranks"):
         divide_global(10, 4)
     assert divide_global(10, 4, uneven=True).shares == (3, 3, 2, 2)
 
 
 @pytest.mark.parametrize("size", [0, -1, 1.5, True, "32"])
-def test_no_batch_size(size):
-    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+def test_an_invalid_batch_size_is_refused(size):
+    with pytest.raises(ValueError, match="_batch_size must be"):
         divide_global(size, 1)
-    with pytest.raises(ValueError, match="must be a whole number of at least 1"):
+    with pytest.raises(ValueError, match="_batch_size must be"):
         multiply_device(size, 1)
 
 
 def test_a_rank_without_a_sample_is_refused():
-    with pytest.raises(ValueError, match="without a sample"):
+    with pytest.raises(ValueError, match="global_batch_size=3 .*4 ranks"):
         divide_global(3, 4, uneven=True)
 
 
 def test_accumulation_divides_the_global_batch():
-    with pytest.raises(ValueError, match="is not divisible by grad_accum_steps=3"):
+    with pytest.raises(ValueError, match="global_batch_size=64 .*grad_accum_steps=3"):
         divide_global(64, 2, grad_accum_steps=3, uneven=True)
 
 
@@ -286,34 +272,34 @@ def test_a_rank_has_its_gpus_share_of_the_cores(gpus, strategy, cores):
     assert held.cpus_per_rank == cores
 
 
-def test_without_gpus_a_command_has_the_cores_of_all_the_processes_that_it_starts():
+def test_a_command_on_cpus_has_the_cores_of_its_processes():
     held = gang(3, strategy="own_ranks", device="cpu", gpus_per_worker=None, cpus_per_worker=2, cores_per_gpu=1)
     assert (held.ranks, held.cpus_per_rank, held.devices_per_rank) == (1, 6, 3)
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("asked", "match"),
     [
         ({"gpus": 0}, "above 0"),
         ({"gpus": -1}, "above 0"),
         ({"gpus": "two"}, "above 0"),
         ({"gpus": True}, "above 0"),
-        ({"gpus": 1, "per_worker": 0.25}, "several ranks on one GPU"),
-        ({"gpus": 3, "per_worker": 2}, "not a whole number of workers"),
-        ({"gpus": 1.5, "strategy": "data_parallel"}, "neither a fraction of one GPU"),
-        ({"gpus": 0.5, "device": "cpu"}, "machine without GPUs"),
-        ({"gpus": 0.5, "device": "cpu", "strategy": "own_ranks"}, "machine without GPUs"),
-        ({"gpus": 2, "device": "cpu", "strategy": "data_parallel"}, "there are none here: use ddp"),
-        ({"gpus": 4, "strategy": "data_parallel", "per_worker": 1}, "one process"),
-        ({"gpus": 2, "strategy": "single"}, "one process on one device"),
+        ({"gpus": 1, "per_worker": 0.25}, r"gpus_per_worker=0\.25"),
+        ({"gpus": 3, "per_worker": 2}, "gpus=3"),
+        ({"gpus": 1.5, "strategy": "data_parallel"}, r"gpus=1\.5"),
+        ({"gpus": 0.5, "device": "cpu"}, r"gpus=0\.5"),
+        ({"gpus": 0.5, "device": "cpu", "strategy": "own_ranks"}, r"gpus=0\.5"),
+        ({"gpus": 2, "device": "cpu", "strategy": "data_parallel"}, "strategy=data_parallel"),
+        ({"gpus": 4, "strategy": "data_parallel", "per_worker": 1}, "gpus_per_worker=1"),
+        ({"gpus": 2, "strategy": "single"}, "strategy=single"),
     ],
 )
-def test_what_is_no_gang(asked, told):
-    with pytest.raises(ValueError, match=told):
+def test_an_impossible_gang_is_refused(asked, match):
+    with pytest.raises(ValueError, match=match):
         made(**asked)
 
 
 @pytest.mark.parametrize(("asked", "cores"), [(None, 1), (3, 3)])
-def test_without_gpus_a_rank_has_one_core_or_what_was_asked_for(asked, cores):
+def test_a_rank_on_cpus_has_one_core_by_default(asked, cores):
     held = gang(2, strategy="auto", device="cpu", gpus_per_worker=None, cpus_per_worker=asked, cores_per_gpu=16)
     assert (held.ranks, held.cpus_per_rank) == (2, cores)

@@ -26,7 +26,7 @@ def on_gpus(held, *, timing="device"):
         (6, ("A10", "H200", "T4"), [(2, ("A10",)), (2, ("H200",)), (2, ("T4",))]),
     ],
 )
-def test_a_gang_of_mixed_types_has_as_many_ranks_of_each(ranks, types, counts):
+def test_mixed_gpu_types_have_equally_many_ranks(ranks, types, counts):
     assert [(part.ranks, part.gpu_types) for part in gang(ranks, gpu_types=types).parts()] == counts
 
 
@@ -44,7 +44,7 @@ def test_the_devices_of_a_gang(held, devices, gpus):
     assert (held.devices_per_rank, held.gpus) == (devices, gpus)
 
 
-def test_the_largest_part_of_any_device_is_what_has_to_fit():
+def test_device_batch_size_is_the_largest_share_of_a_device():
     batch = Batch(global_batch_size=18, grad_accum_steps=2, shares=(2, 7), devices_per_rank=2)
     assert batch.device_batch_size == 4
     assert Batch(global_batch_size=9, grad_accum_steps=1, shares=(9,)).device_batch_size == 9
@@ -61,10 +61,10 @@ def test_the_largest_part_of_any_device_is_what_has_to_fit():
         (gang(3, 0.5), "shared", 1.5, 0.5),
     ],
 )
-def test_a_trial_costs_what_it_keeps_from_others(held, timing, costs, share):
+def test_gpus_held_are_whole_devices_unless_shared(held, timing, costs, share):
     found = on_gpus(held, timing=timing)
     assert (found.gpus_held, found.memory_share) == (costs, share)
 
 
-def test_on_cpus_it_costs_its_worker_processes():
+def test_on_cpus_worker_processes_are_held():
     assert TRIAL.device == "cpu" and TRIAL.gpus_held == 3 and replace(TRIAL, timing="shared").memory_share is None
