@@ -1,12 +1,11 @@
-"""How the choice fares on grids of the digits whose truth is known, beside ways of choosing that are not used.
+"""Measure how often the recommendation is right on grids of the digits whose truth is known.
 
     python -m benchmarks.choice_drawn docs/results/batch_scaling/choice_drawn.json
 
-A grid is that of `sweep=batch_scaling` on gpus=[1,2]: it has accuracies of so many seeds out of thirty (`digits.py`),
-and times drawn from those of the kept full grid, whose rules are timed alike. The truth are the means over all thirty
-seeds, and over all times of a shape. `told` is what the choice says of its chances. `regret` is by how much the chosen
-cell's true time is above that of the best cell truly within the margin, `short` by how much its accuracy is below the
-baseline's.
+A grid is `sweep=batch_scaling` on gpus=[1,2]. Its accuracies are drawn from thirty seeds (`digits.py`), its times from
+the kept full grid, where rules have equal timings. The truth is the mean over all thirty seeds and over all times of a
+shape. `told` is the stated probability. `regret` is how far the chosen cell's true time is above the best cell truly
+within the margin; `short` is how far its accuracy is below the baseline's. Other ways to choose are compared.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ DRAWS = 2_000
 
 @dataclass(frozen=True, kw_only=True)
 class Truth:
-    """Of the cells, which are rows."""
+    """The true values of the cells; rows are cells."""
 
     accuracy: np.ndarray
     """A column for each of the thirty seeds."""
@@ -41,7 +40,7 @@ class Truth:
     baseline: int
 
     def drawn(self, seeds: int, margin: float, chance: np.random.Generator) -> Contest:
-        """What a sweep of so many seeds would know."""
+        """Draw the results of a sweep with this number of seeds."""
         columns = chance.choice(self.accuracy.shape[1], seeds, replace=False)
         timed = chance.integers(self.times.shape[1], size=(len(self.times), seeds))
         return Contest(
@@ -53,14 +52,14 @@ class Truth:
         )
 
     def figures(self, margin: float) -> tuple[np.ndarray, np.ndarray]:
-        """Of each cell its regret, and by how much its accuracy is below the baseline's."""
+        """Return each cell's regret, and how far its accuracy is below the baseline's."""
         accuracy, level = self.accuracy.mean(axis=1), np.log(self.times).mean(axis=1)
         short = accuracy[self.baseline] - accuracy
         return np.expm1(level - level[short <= margin].min()), short
 
 
 def truth() -> Truth:
-    """From what is kept."""
+    """Compute the truth from the kept results."""
     times: dict[tuple[int, int], list[float]] = {}
     for end in terminal(replay(KEPT / "full" / "journal.jsonl").records).values():
         seconds = end.metrics["samples"] / end.metrics["samples_per_s"]
@@ -80,13 +79,13 @@ def truth() -> Truth:
 
 
 def likeliest(found: Choice) -> int:
-    """Of the cells within TIE of the least that may be chosen."""
+    """Return the most probable of the eligible cells within TIE of the least."""
     level = np.where(found.passes, found.log_objective.point, np.inf)
     return int(np.where(level <= level.min() + np.log1p(TIE), found.p_best, -1.0).argmax())
 
 
 def chosen(contest: Contest) -> Mapping[str, tuple[int, Choice]]:
-    """By the way of choosing."""
+    """Return the cell that this way of choosing selects."""
     pooled, alone = (
         choose(each, np.random.default_rng(0), DRAWS) for each in (contest, replace(contest, likeness=None))
     )

@@ -1,10 +1,10 @@
-"""What thirty seeds of the digits came to, from which benchmarks draw grids whose truth is known.
+r"""Accuracies of thirty seeds of the digits, from which benchmarks draw grids with known truth.
 
     python -m orchestrator sweep=batch_scaling backend=inprocess results_dir=ACC report.html=false rerun_invalid=0 \
         'sweep.axes.gpus=[1]' 'sweep.axes.device_batch_size=[32,64,128,256,512,1024]' "sweep.axes.seed='range(0,30)'" \
         trainable.window_s=0.01 trainable.window_steps=1 trainable.warmup_steps=0 trainable.warmup_s=0.001
 
-ran them; accuracies.csv is of its journal. Two ranks take the same steps as one of their global batch, so that one rank
+produced the journal of accuracies.csv. Two ranks take the same steps as one rank with their global batch, so one rank
 is enough.
 """
 
@@ -23,7 +23,7 @@ Accuracies = Mapping[tuple[int, str], Sequence[float]]
 
 
 def accuracies_of_thirty_seeds() -> dict[tuple[int, str], list[float]]:
-    """In the order of their seeds."""
+    """Return the accuracies in the order of their seeds."""
     found: dict[tuple[int, str], list[float]] = {}
     with (RESULTS / "accuracies.csv").open() as file:
         for row in csv.DictReader(file):

@@ -1,13 +1,14 @@
-"""What nothing being lost costs: `python -m benchmarks.fault_overhead [folder]`.
+"""Measure the cost of durability: `python -m benchmarks.fault_overhead [--folder FOLDER]`.
 
-A journal's append beside a bare write and fsync of the same bytes, in turns, and all that a driver does for one trial
-of a second (journal, config, learning curve, checksums, secrets, the alarm) as a share of it. Ratios of one run only.
+Compares a journal's append with a bare write and fsync of the same bytes, in turns. Then measures the driver's work for
+one trial of a second (journal, config, learning curve, checksums, secrets, the alarm) as a share of it. Only ratios
+within one run are meaningful.
 """
 
+import argparse
 import os
 import random
 import statistics
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -46,7 +47,7 @@ def seconds(act: Callable[[], object]) -> float:
 
 
 def record() -> dict[str, Any]:
-    """The end of a trial of `sweep=batch_scaling`, in form and size: text is encoded sooner than 30 figures."""
+    """Return the end of a trial of `sweep=batch_scaling` with realistic form and size."""
     chance = random.Random(7)
     files = {name: f"{chance.getrandbits(256):064x}" for name in ("config.yaml", "metrics.jsonl", "telemetry.parquet")}
     figures = {f"a_figure_of_it_{i}": chance.random() for i in range(30)}
@@ -59,7 +60,7 @@ def record() -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class Append:
-    """A journal's append beside a bare write and fsync; medians in seconds."""
+    """Median seconds of a journal's append and of a bare write and fsync."""
 
     bare_s: float
     append_s: float
@@ -72,7 +73,7 @@ class Append:
 
 
 def append_ratio(folder: Path) -> Append:
-    """Both in turns, so that both meet the same disk."""
+    """Measure both in turns, so that both meet the same disk."""
     value = record()
     line = encode(Kind.FINISHED, value) + b"\n"
     bare = os.open(folder / "bare", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
@@ -97,7 +98,7 @@ def append_ratio(folder: Path) -> Append:
 
 
 def trial_cost(folder: Path) -> float:
-    """Seconds that a driver spends on one trial, the median of many."""
+    """Return the median seconds that a driver spends on one trial."""
     layout = Layout(folder / "results")
     layout.create()
     display: Any = Nobody()
@@ -123,8 +124,9 @@ def trial_cost(folder: Path) -> float:
 
 
 def main() -> None:
-    where = sys.argv[1] if len(sys.argv) > 1 else None
-    with tempfile.TemporaryDirectory(dir=where) as folder:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", help="a folder on the disk to measure")
+    with tempfile.TemporaryDirectory(dir=parser.parse_args().folder) as folder:
         found = append_ratio(Path(folder))
         print(f"write+fsync of {found.size} bytes {1e3 * found.bare_s:.3f} ms,", end=" ")
         print(f"journal append {1e3 * found.append_s:.3f} ms, {1e6 * found.cpu_s:.1f} us of it own CPU:", end=" ")

@@ -1,4 +1,4 @@
-"""How a benchmark ends: its figures on the screen and in a file, beside the machine and the software they come from."""
+"""The output of a benchmark: its figures on the screen and in a file, with the machine and the software versions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def machine(device: str = "cpu") -> dict[str, Any]:
-    """`device`, `host`, `versions` and `load_average`: without them no figure means anything."""
+    """Return `device`, `host`, `versions` and `load_average`, which make the figures interpretable."""
     return {
         "device": _gpu() if device.startswith("cuda") else "cpu",
         "host": f"{platform.machine()}, {os.cpu_count()} cores",
@@ -22,7 +22,7 @@ def machine(device: str = "cpu") -> dict[str, Any]:
 
 
 def tell(figures: Mapping[str, Any], out: Path | None, *, long: str = "") -> None:
-    """Print them as JSON, all but those under `long`, and write all of them to the file, if there is one."""
+    """Print the figures as JSON, without those under `long`, and write all of them to the file, if there is one."""
     print(json.dumps({name: each for name, each in figures.items() if name != long}, indent=2))
     if out:
         out.write_text(json.dumps(figures, indent=2) + "\n")

@@ -1,11 +1,11 @@
-"""How fast images come from each kind of input: by itself, and to a small network that trains on them.
+"""Measure the images per second of each kind of input, alone and while a small network trains on them.
 
     python -m benchmarks.input_pipelines [--images 8192] [--batch 128] [--workers 1] [--rounds 3] [--out FILE]
 
-Inputs: resident (augmented on the device, a whole block at once), loader (each rank's own worker processes, torchvision
-v2 image by image), shared_loader (rank 0's workers alone). Kinds take turns, so that drift of the machine hits all
-alike; a figure is the median of its rounds. From a loader's speed follows how many workers a GPU would need that trains
-at the speeds of the reference: this is printed, and is no measurement.
+Inputs: resident (augmented on the device, a block at once), loader (worker processes of each rank, torchvision v2
+image by image), shared_loader (rank 0's workers alone). Kinds take turns, so that drift of the machine affects all
+alike. A figure is the median of its rounds. The script also prints how many workers a GPU would need at the reference
+speeds; that number is an estimate, not a measurement.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ GPU_SPEEDS = {"resnet18 at 1024": 94_041, "resnet50 at 512": 15_980, "cnn10 at 1
 
 
 def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> float:
-    """Images a second of this rank's input, with nothing that takes them; the second epoch, workers started."""
+    """Return the images per second of this rank's input without training, in the second epoch."""
     torch.set_num_threads(1)
     ranks = given["ranks"]
     gang = process_group.join(Context.alone(rank=rank, world_size=ranks, rendezvous=meet, gang_id=f"{kind}{meet}"))
@@ -56,7 +56,7 @@ def fed_per_s(rank: int, kind: str, given: dict[str, Any], meet: str | None) -> 
 
 
 def trained_per_s(processes: Processes, kind: str, given: dict[str, Any]) -> float:
-    """`samples_per_s` of a trial."""
+    """Return `samples_per_s` of a trial."""
     config = {
         "trainable": {"input": kind, "loader": {"workers": given["workers"]}, "val_fraction": 0.0, "window_s": 1.0},
         "model": {"name": "small_cnn"},
@@ -72,7 +72,7 @@ def trained_per_s(processes: Processes, kind: str, given: dict[str, Any]) -> flo
 
 
 def measure(given: dict[str, Any], rounds: int) -> dict[str, Any]:
-    """Both speeds of every kind, in turns."""
+    """Measure both speeds of every kind, in turns."""
     processes, ranks = Processes(given["ranks"]), given["ranks"]
     found: dict[str, dict[str, list[float]]] = {kind: {"fed": [], "trained": []} for kind in KINDS}
     try:
@@ -97,7 +97,7 @@ def measure(given: dict[str, Any], rounds: int) -> dict[str, Any]:
 
 
 def table(rows: list[dict[str, Any]]) -> str:
-    """Markdown."""
+    """Format the figures as a Markdown table."""
     lines = [
         "| ranks | input | images/s by itself | resident / it | images/s in training | resident / it |",
         "|---|---|---|---|---|---|",

@@ -1,12 +1,12 @@
-"""How far apart are processes that take the same launch-bound steps: by the process, by its core, by the moment?
+"""Measure how much processes differ that take the same launch-bound steps: by process, by core, by moment.
 
     python -m benchmarks.launch_pace [--device cuda] [--batch 128] [--processes 12] [--slices 12] [--out FILE]
 
-All processes train the same model at once, and take turns: one works for half a second while the others are stopped.
-Every second one is held on a core of its own, spread over the machine; the others run where the system puts them. Two
-in four run the backward pass in the thread that ran the forward pass, where PyTorch by itself has another thread for
-it on GPUs. Figures, on logarithms: how far processes are apart once their slices are averaged, how far a process'
-slices are apart, and how many times as fast the held ones, and those with one thread, are, with 95% intervals.
+All processes train the same model, and take turns: one works for half a second while the others are stopped. Every
+second process is bound to a core, spread over the machine; the system places the others. Two in four run the backward
+pass in the thread of the forward pass, where PyTorch by default uses another thread on GPUs. Figures are on logarithms:
+the spread between processes (mean of their slices), the spread between slices of a process, and the speed ratio of the
+bound processes and of those with one thread, with 95% intervals.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from orchestrator.statistics.intervals import ratio
 
 
 def places(processes: int) -> list[set[int]]:
-    """The cores that each process may use."""
+    """Return the cores that each process may use."""
     cores = sorted(os.sched_getaffinity(0))
     held = np.linspace(0, len(cores) - 1, (processes + 1) // 2).round().astype(int)
     return [{cores[held[number // 2]]} if number % 2 == 0 else set(cores) for number in range(processes)]
 
 
 def paces(asked: Asked, where: list[set[int]], one_thread: list[bool], slices: int) -> np.ndarray:
-    """Steps a second, processes × slices."""
+    """Return steps per second, processes × slices."""
     processes: list[Process] = []
     try:
         for cores, one in zip(where, one_thread, strict=True):
@@ -45,7 +45,7 @@ def paces(asked: Asked, where: list[set[int]], one_thread: list[bool], slices: i
 
 
 def faster(means: np.ndarray, chosen: np.ndarray) -> list[float]:
-    """How many times as fast the chosen processes are as the others, with the ends of a 95% interval."""
+    """Return the speed ratio of the chosen processes to the others, with its 95% interval."""
     found = ratio(np.exp(means[chosen]), np.exp(means[~chosen]), paired=False)
     return [float(found.point), float(found.lo), float(found.hi)]
 

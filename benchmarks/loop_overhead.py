@@ -1,11 +1,11 @@
-"""What the whole loop costs beside a bare one written by hand: the same steps, slice by slice in turn, on one core.
+"""Compare the training loop with a minimal hand-written one: the same steps, slice by slice in turn, on one core.
 
     python -m benchmarks.loop_overhead [--rounds 150] [--slice-s 0.02] [--out FILE.json]
 
-The bare loop gathers its minibatch from normalised images that lie in memory, calls model, loss, backward and a fused
-optimizer, and keeps no loss; ours is a trial's own step: data resident, schedule, loss, clocks. Told are bare / ours by
-CPU time: the geometric mean over the rounds with a 95% interval, and that of the fastest slices, which other work on
-the machine disturbs least.
+The hand-written loop gathers its minibatch from normalised images in memory, calls model, loss, backward and a fused
+optimizer, and keeps no loss. The project's loop is a trial's step: resident data, schedule, loss, clocks. The result is
+hand-written / project by CPU time: the geometric mean over the rounds with a 95% interval, and the ratio of the fastest
+slices, which other work on the machine disturbs least.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PASSING = {"window_s": 0.01, "window_steps": 2, "warmup_steps": 1, "checkpoint":
 
 
 def trial_of(model: dict[str, Any], batch: int) -> SupervisedTrial:
-    """A trial that has trained two epochs."""
+    """Return a trial that has trained two epochs."""
     asked = request(shares=(batch,), config={"model": model, "trainable": PASSING, "budget": {"epochs": 2}})
     trial = SupervisedTrial(asked["config"], context_of(asked, lambda row: None, lambda: False))
     trial.train()
@@ -50,7 +50,7 @@ def trial_of(model: dict[str, Any], batch: int) -> SupervisedTrial:
 def bare(
     trial: SupervisedTrial, model: dict[str, Any], batch: int, wrap: Callable[[nn.Module], nn.Module] = nn.Module.train
 ) -> Callable[[], None]:
-    """A step by hand on the same data; `wrap` puts the model into what calls it."""
+    """Return a hand-written step on the same data; `wrap` wraps the model."""
     workload = trial._workload
     images = workload.form.normalise(as_pixels(workload.split.train.images, "cpu"))
     targets = workload.split.train.targets
@@ -74,7 +74,7 @@ def bare(
 
 
 def step_s(step: Callable[[], None], count: int) -> float:
-    """CPU seconds of one of so many steps."""
+    """Return the CPU seconds of one of these steps."""
     began = time.process_time()
     for _ in range(count):
         step()
@@ -82,7 +82,7 @@ def step_s(step: Callable[[], None], count: int) -> float:
 
 
 def measure(model: dict[str, Any], batch: int, rounds: int, slice_s: float) -> dict[str, Any]:
-    """Both in turn."""
+    """Measure both in turn."""
     trial = trial_of(model, batch)
     steps = {"ours": trial._loop.step, "bare": bare(trial, model, batch)}
     counts = {name: max(5, round(slice_s / step_s(step, 20))) for name, step in steps.items()}

@@ -1,10 +1,10 @@
-"""How much of the GPUs' time a sweep's trials held, from its journal: wanted is at most a tenth idle.
+"""Compute from a sweep's journal how much of the GPUs' time its trials held. The goal is at most a tenth idle.
 
     python -m benchmarks.occupancy RESULTS/journal.jsonl [--gpus 4] [--apart-s 60] [--out FILE.json]
 
-From the start of the first trial to the end of the last; where nothing ran for longer than `--apart-s`, the sweep was
-interrupted and continued, and its parts are told one by one. Held is what a gang has to itself, while its processes
-start, too. An end is known to the second: a part should last for minutes.
+The time runs from the start of the first trial to the end of the last. If nothing ran for longer than `--apart-s`,
+the sweep was interrupted and continued, and its parts are reported separately. A gang holds its GPUs also while its
+processes start. Ends are known to the second, so a part should last for minutes.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ class ScheduledTrial:
 
 
 def stay(record: TrialRecord) -> ScheduledTrial:
-    """When and on how many GPUs."""
+    """Return when and on how many GPUs a trial ran."""
     end_s = datetime.fromisoformat(record.finished_at).timestamp()
     return ScheduledTrial(start_s=end_s - record.wall_s, end_s=end_s, gpus=record.gpus_held or record.gpus)
 
 
 def parts(stays: Iterable[ScheduledTrial], apart_s: float) -> list[list[ScheduledTrial]]:
-    """Split where nothing ran for longer than `apart_s`."""
+    """Split the trials where nothing ran for longer than `apart_s`."""
     found: list[list[ScheduledTrial]] = []
     until = -math.inf
     for each in sorted(stays, key=lambda one: one.start_s):
@@ -50,7 +50,7 @@ def parts(stays: Iterable[ScheduledTrial], apart_s: float) -> list[list[Schedule
 
 
 def occupancy(stays: Sequence[ScheduledTrial], gpus: float) -> dict[str, Any]:
-    """Of one part."""
+    """Return the figures of one part."""
     span_s = max(one.end_s for one in stays) - min(one.start_s for one in stays)
     held_s = math.fsum((one.end_s - one.start_s) * one.gpus for one in stays)
     sizes = sorted({one.gpus for one in stays})

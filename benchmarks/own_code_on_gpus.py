@@ -1,10 +1,10 @@
-"""Training code of one's own on 2 GPUs, as `mode=init` writes it: the command way and the function way, in one command.
+"""Sweep the templates of `mode=init` on 2 GPUs: a command and a function.
 
     python -m benchmarks.own_code_on_gpus --out own_code.json [--gpus 2] [--limit-s 115]
     python -m benchmarks.own_code_on_gpus --rehearse --out /tmp/own_code.json     # worker processes on CPU cores
 
-Each way is a whole sweep on Ray with trials on 1 GPU and on all; the command way has a third cell, which asks for more
-memory than there is. What was expected and did not come is under `missing`, and makes the exit status 1. About 75 s.
+Each is a whole sweep on Ray with trials on 1 GPU and on all. The command has a third cell, which requests more memory
+than there is. Missing results are listed under `missing`, and make the exit status 1. About 75 s.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ HUGE = 4096
 
 
 def main() -> int:
-    """Run both ways, print and write what came; 1 where something did not."""
+    """Run both sweeps, print and write the results; return 1 if some are missing."""
     given = arguments()
     began_s = time.monotonic()
     found: dict[str, Any] = {}
@@ -50,7 +50,7 @@ def main() -> int:
 
 
 def arguments() -> argparse.Namespace:
-    """What the command line says."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--gpus", type=int, default=2)
@@ -81,7 +81,7 @@ def swept(way: str, folder: Path, given: argparse.Namespace, limit_s: float) -> 
 
 
 def orchestrator(words: Sequence[str], folder: Path, limit_s: float) -> subprocess.CompletedProcess[str]:
-    """Our command line in a process of its own, which is interrupted when its time is up."""
+    """Run the command line in a separate process, which is interrupted when its time is up."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "orchestrator", *words]
     process = subprocess.Popen(
@@ -97,7 +97,7 @@ def orchestrator(words: Sequence[str], folder: Path, limit_s: float) -> subproce
 
 
 def command_way(folder: Path, rehearse: bool) -> list[str]:
-    """The template's command with a shell around it that says what it is shown, and how one cell runs out of memory."""
+    """Wrap the template's command in a shell that prints its arguments, and let one cell run out of memory."""
     train = TRAIN.format(folder=folder)
     large = TOO_LARGE.format()
     words = ["bash", "-c", f"{COUNT}; if [ {{device_batch_size}} = {HUGE} ]; then {large}; else exec {train}; fi"]
@@ -107,7 +107,7 @@ def command_way(folder: Path, rehearse: bool) -> list[str]:
 
 
 def table(folder: Path) -> list[dict[str, Any]]:
-    """The trials as plain rows; none where there is no table."""
+    """Return the trials as plain rows; none if there is no table."""
     import pandas as pd
 
     path = folder / "results/mine/tables/trials.csv"
@@ -119,7 +119,7 @@ def table(folder: Path) -> list[dict[str, Any]]:
 
 
 def missing(way: str, rows: Sequence[Mapping[str, Any]], given: argparse.Namespace) -> Iterator[str]:
-    """What was expected of this way and is not in its table."""
+    """Return the expected results that are not in the table."""
     for gpus in (1, given.gpus):
         found = [row for row in rows if row["gpus"] == gpus and row["device_batch_size"] == 32]
         if len(found) != 1 or found[0]["status"] != "ok":

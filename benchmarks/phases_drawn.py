@@ -1,12 +1,11 @@
-"""How `sweep.phases` fares on grids of other seeds: what it spends, and whether it answers as the full grid does.
+"""Measure on drawn grids what `sweep.phases` spends, and whether it answers as the full grid does.
 
     python -m benchmarks.phases_drawn drawn.json
 
-A grid has the accuracies of three seeds drawn from thirty (`digits.py` has them), and the times of a full grid of
-gpus=[1,2], shuffled within each shape; its probes are those of the phased sweep, each off by some 10%. The truth are
-the means over all thirty seeds and all times.
-`behind` is by how much the objective of an answer is above that of the best cell that truly is within the margin, and
-`short` by how much its true accuracy is below the baseline's.
+A grid has the accuracies of three seeds drawn from thirty (`digits.py`), and the times of a full grid of gpus=[1,2],
+shuffled within each shape. Its probes are those of the phased sweep, each off by about 10%. The truth is the mean over
+all thirty seeds and all times. `behind` is how far the objective of an answer is above the best cell truly within the
+margin; `short` is how far its true accuracy is below the baseline's.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Case = tuple[Request, Sequence[TrialSpec]]
 
 
 def training(axes: Mapping[str, Any]) -> tuple[int, str]:
-    """The global batch and the rule; at the reference batch all rules are one."""
+    """Return the global batch and the rule; at the reference batch all rules are equal."""
     batch = axes["gpus"] * axes["device_batch_size"]
     return batch, "none" if batch == REFERENCE else axes["lr_rule"]
 
@@ -54,7 +53,7 @@ def drawn(timed: Ends, accuracies: Accuracies, seeds: Sequence[int], chance: ran
 
 
 def probes(found: Sequence[Mapping[str, Any]], chance: random.Random) -> dict[str, Mapping[str, Any]]:
-    """By their speeds, each off by a factor of its own."""
+    """Return probes from their speeds, each multiplied by a random factor."""
     off = [(each, chance.lognormvariate(0, PROBE_ERROR)) for each in found]
     return {
         each["speed"]: {**each, "samples_per_s": each["samples_per_s"] * by, "epoch_s": each["epoch_s"] / by}
@@ -63,7 +62,7 @@ def probes(found: Sequence[Mapping[str, Any]], chance: random.Random) -> dict[st
 
 
 def truth(grids: Sequence[Ends], accuracies: Accuracies) -> dict[str, tuple[float, float]]:
-    """By cell the seconds of a sample, and by how much its accuracy is below the baseline's."""
+    """Return by cell the seconds per sample, and how far its accuracy is below the baseline's."""
     rates: dict[tuple[int, int], list[float]] = {}
     for end in (end for grid in grids for end in grid.values()):
         rates.setdefault((end.axes["gpus"], end.axes["device_batch_size"]), []).append(end.metrics["samples_per_s"])
@@ -91,7 +90,7 @@ def about(values: Sequence[float]) -> dict[str, float]:
 def compared(
     case: Case, whole: Ends, probed: Mapping[str, Mapping[str, Any]], true: Mapping[str, tuple[float, float]]
 ) -> dict[str, Any]:
-    """The answers of one grid and of the phases played over it, in this order."""
+    """Return the answers of one grid and of the phases replayed on it, in this order."""
     request, planned = case
     part = played(request, planned, whole, probed)
     answers = [recommended(request, ends) for ends in (list(whole.values()), part)]

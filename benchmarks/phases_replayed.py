@@ -1,14 +1,12 @@
-"""What `sweep.phases` would have spent on a full grid that ran, and what it would have recommended.
+r"""Replay `sweep.phases` on finished full grids: what it would have spent and recommended.
 
     python -m benchmarks.phases_replayed replayed.json --full results/a --full results/b --phased results/c -- \
         sweep=batch_scaling …
 
-The rules of the phases are played over the journals of full grids, which are run by the same command: each trial that
-they ask for ends as it did there. So the full grid and the phases see the same noise, and the hours are of one pace.
-Probes are those of the journal given by `--phased`, which also tells what a real run came to. Whose timing is valid is
-left out of account: on a machine that others use no timing would be.
-
-`regret` is by how much the objective of the answer is worse than that of the full grid's, by the pooled full grids.
+The rules of the phases run on the journals of full grids of the same command: each trial that they request ends as it
+did there. So both see the same noise and the same speeds. Probes come from the journal of `--phased`, which also gives
+the result of a real run. Timings count as valid, because on a busy machine none would be. `regret` is how far the
+objective of the answer is above the full grid's answer, by the pooled full grids.
 """
 
 from __future__ import annotations
@@ -41,7 +39,7 @@ _DISTURBANCES = ("foreign_cpu", "foreign_gpu_processes", "throttled_periods", "s
 
 
 def question_of(words: Sequence[str]) -> tuple[Request, list[TrialSpec]]:
-    """As the command line asks it."""
+    """Return the request of the command line."""
     with hydra.initialize_config_dir(str(config_dir()), version_base="1.3", job_name="orchestrator"):
         configured = checked(Composition(words))
         return configured.request, configured.trials_on((this_machine(),))
@@ -52,7 +50,7 @@ def key(axes: Mapping[str, Any]) -> str:
 
 
 def ends_of(folder: Path, planned: Sequence[TrialSpec]) -> dict[str, TrialRecord]:
-    """By their axes, as if nobody had been beside them, and as trials of this version, whatever theirs was."""
+    """Return the results by their axes, with all timings valid and in the current format."""
     found = {key(each.axes): each for each in terminal(replay(folder / "journal.jsonl").records).values()}
     ends = ((trial, found[key(trial.axes)]) for trial in planned)
     return {
@@ -74,7 +72,7 @@ def recommended(request: Request, ends: Sequence[TrialRecord]) -> Any:
 def played(
     request: Request, planned: Sequence[TrialSpec], full: Mapping[str, TrialRecord], probed: Mapping[str, Any]
 ) -> list[TrialRecord]:
-    """The ends that there are once the phases ask for no further trial."""
+    """Return the results that exist once the phases request no further trial."""
     ends: dict[str, TrialRecord] = {}
     waiting = list(planned)
     while asked := phases.next_trials(waiting, Prospects.of(request, planned, ends, probed)):
@@ -86,7 +84,7 @@ def played(
 
 
 def as_it_ended(trial: TrialSpec, end: TrialRecord) -> TrialRecord:
-    """Its training was over when it was given up: the timed window and what warms up for it are saved, at least."""
+    """Return a trial that ends after its training, without its timed window and warm-up."""
     settings = trial.config.get("trainable") or {}
     bound = settings.get("give_up_below")
     if bound is None or end.metrics["val_accuracy"] >= bound:

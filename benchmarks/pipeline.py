@@ -1,11 +1,11 @@
-"""What the pipeline around the training costs: expand, identity, journal, collect, tables, for many trials.
+"""Measure the cost around the training for many trials: expand, identity, journal, collect, tables.
 
     python -m benchmarks.pipeline [10000 …] [--out pipeline.json]
 
-The back end and the trainable's setup are fake, and every trial ends at once with made-up figures; what stands between
-the composed config and the tables is the product's own.
-Each size runs in a process of its own, so that its peak memory is its own. Prints seconds by stage and a trial, peak
-memory, hardware and versions. The yardstick beside it is a bare write and fsync of the same bytes a record.
+The back end and the trainable's setup are fake, and every trial ends at once with invented figures. Everything between
+the composed config and the tables is the product's code. Each size runs in a separate process, so that its peak memory
+is its own. Prints seconds by stage and per trial, peak memory, hardware and versions. The reference is a bare write and
+fsync of the same bytes per record.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ PROVENANCE = {"host": "fake", "device_model": "cpu", "torch": "0", "python": pla
 
 
 class FakeBackend:
-    """Ends every trial at once; its figures follow from the trial, so that no two cells are alike."""
+    """A back end that ends every trial at once; figures follow from the trial, so that all cells differ."""
 
     dashboard_url = ""
 
@@ -57,7 +57,7 @@ class FakeBackend:
         return NODES
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
-        """Its node is all there will be."""
+        """Do nothing: there is only this node."""
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         if isinstance(trials, TrialQueue):
@@ -73,7 +73,7 @@ class FakeBackend:
 
 
 class Endless:
-    """Nobody presses Ctrl-C."""
+    """An interrupt that never happens."""
 
     signal = None
 
@@ -109,7 +109,7 @@ def setup(axes: Mapping[str, Any]) -> Setup:
 
 
 def measure(size: int) -> dict[str, Any]:
-    """Seconds by stage of one sweep of that many trials, in this process."""
+    """Return the seconds by stage of one sweep with that many trials, in this process."""
     stages: dict[str, float] = {}
 
     @contextmanager
@@ -155,7 +155,7 @@ def measure(size: int) -> dict[str, Any]:
 
 
 def bare_fsyncs(journal: Path, target: Path) -> None:
-    """The same lines, written and synced by nothing but the system's own calls."""
+    """Write and sync the same lines with plain system calls."""
     file = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for line in journal.read_bytes().splitlines(keepends=True):
         os.write(file, line)

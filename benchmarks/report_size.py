@@ -1,17 +1,16 @@
-"""What it costs to collect and to report a large sweep: by default 10,000 trials of 100 epochs each.
+"""Measure the cost of collecting and reporting a large sweep: by default 10,000 trials of 100 epochs each.
 
     python -m benchmarks.report_size [trials] [epochs]
 
-Prints JSON: seconds of CPU and of the clock by stage, the process's peak memory, the size of report.html. `collect` is
-what the tables need: replaying the journal as if somebody else had written it, all curves into one frame, and the
-two frames of trials and cells.
+Prints JSON: CPU and wall seconds by stage, the process's peak memory, the size of report.html. `collect` is the input
+of the tables: replaying a journal of another process, all curves in one frame, and the frames of trials and cells.
 """
 
 from __future__ import annotations
 
+import argparse
 import json
 import resource
-import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -34,7 +33,7 @@ SEEDS = 10
 
 
 def write(layout: Layout, trials: int, epochs: int) -> None:
-    """The journal and the curves of that many trials, without the syncing that a driver does."""
+    """Write the journal and the curves of that many trials, without syncing."""
     layout.create()
     one = next(record for record in demo.records() if record.status is Status.OK)
     lines = [encode("sweep", {"fingerprint": {}, "driver": demo.DRIVER})]
@@ -64,8 +63,11 @@ def write(layout: Layout, trials: int, epochs: int) -> None:
 
 
 def main() -> None:
-    given = [int(each) for each in sys.argv[1:]]
-    trials, epochs = (*given, *(10_000, 100)[len(given) :])
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("trials", type=int, nargs="?", default=10_000)
+    parser.add_argument("epochs", type=int, nargs="?", default=100)
+    wanted = parser.parse_args()
+    trials, epochs = wanted.trials, wanted.epochs
     stages: dict[str, dict[str, float]] = {}
 
     @contextmanager

@@ -1,12 +1,12 @@
-"""How close does the schedule come to what no schedule can beat? Mixed gangs, on clusters of nodes with 8 GPUs each.
+"""Compare the makespan of simulated schedules with a lower bound: mixed gangs on nodes with 8 GPUs each.
 
     python -m benchmarks.scheduling scheduling.json [--trials 10000] [--many 100000]
 
-Trials ask for 1, 2, 4 or 8 GPUs (40, 25, 20, 15%) and take a log-normal time (median 300 s, σ = 1), which was
-estimated between 30% too short and 30% too long. The bound is max(Σ GPU-seconds / GPUs, longest trial). Beside it
-Tune's own order on the same list: whatever fits starts, in the order of the list, over several nodes where one has no
-room, and nothing is kept for anybody. `gangs_started` are those that found no processes of their shape: 15 on a node of
-8 GPUs if every shape fills it once. Wanted: makespan ≤ 1.05 × bound, and 100,000 trials planned in 30 s.
+Trials request 1, 2, 4 or 8 GPUs (40, 25, 20, 15%) and take a log-normal time (median 300 s, σ = 1); estimates are off
+by up to 30%. The bound is max(Σ GPU-seconds / GPUs, longest trial). Tune's order is simulated on the same list: every
+trial that fits starts in the order of the list, over several nodes if no single node has room, without reservations.
+`gangs_started` counts gangs that found no processes of their shape: 15 on a node of 8 GPUs if every shape fills it
+once. Goals: makespan ≤ 1.05 × bound, and 100,000 trials planned in 30 s.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ Seconds = Mapping[str, float]
 
 
 def mixed(count: int, seed: int) -> tuple[list[TrialSpec], Seconds, Seconds]:
-    """Trials in random order, what each takes, and what it was thought to take."""
+    """Return trials in random order, their durations and the estimates."""
     rng = random.Random(seed)
     plain = dataclasses.replace(trial("", "quick", timing="device"), device="cuda")
     trials, takes, thought = [], {}, {}
@@ -52,12 +52,12 @@ def mixed(count: int, seed: int) -> tuple[list[TrialSpec], Seconds, Seconds]:
 
 
 def nodes(gpus: int) -> list[Node]:
-    """Nodes of 8 GPUs and 64 cores."""
+    """Return nodes of 8 GPUs and 64 cores."""
     return [Node(name=f"n{number}", cpus=64, gpus=GPUS_A_NODE) for number in range(gpus // GPUS_A_NODE)]
 
 
 def fifo(trials: Sequence[TrialSpec], takes: Seconds, gpus: int) -> tuple[float, int]:
-    """Makespan of Tune's own order, and how many gangs were torn over several nodes that had fitted one."""
+    """Return the makespan of Tune's order, and how many gangs spanned nodes although one would have fitted."""
     free = [GPUS_A_NODE] * (gpus // GPUS_A_NODE)
     queues: dict[int, deque[tuple[int, TrialSpec]]] = {}
     for number, each in enumerate(trials):
@@ -93,7 +93,7 @@ def packed(free: list[int], ranks: int) -> list[tuple[int, int]]:
 
 
 def idle_share(stays: Sequence[ScheduledTrial], gpus: int) -> float:
-    """Of all GPU-time until the last end, the share in which a GPU had no trial."""
+    """Return the share of all GPU-time until the last end in which a GPU had no trial."""
     busy_s = sum(stay.trial.gpus * (stay.end_s - stay.start_s) for stay in stays)
     return 1 - busy_s / (makespan_s(stays) * gpus)
 

@@ -1,11 +1,11 @@
-"""The schedule on real Ray, with GPUs that only its books know: trials that sleep, on one machine as several nodes.
+"""Compare the makespan on real Ray with a lower bound: sleeping trials on logical GPUs, several nodes on one machine.
 
     python -m benchmarks.scheduling_on_ray on_ray.json [--trials 40] [--nodes 2] [--gpus 2] [--mean 9]
 
-Trials ask for 1, 2 or 4 logical GPUs and sleep for a log-normal time, which was estimated between 30% too short and
-30% too long. The bound is max(Σ GPU-seconds / GPUs, longest trial) of what they slept; beyond it the makespan holds the
-start of every process (1.5 s of CPU for a supervisor, and for every rank) and Tune's own work: on few cores more GPUs
-than these, or shorter trials, measure how fast Python imports. Wanted: makespan ≤ 1.10 × bound. It takes five minutes.
+Trials request 1, 2 or 4 logical GPUs and sleep for a log-normal time; estimates are off by up to 30%. The bound is
+max(Σ GPU-seconds / GPUs, longest trial) of the sleep. The makespan also includes the start of every process (1.5 s of
+CPU for a supervisor, and for every rank) and Tune's work. On few cores, more GPUs or shorter trials would measure
+Python's imports. Goal: makespan ≤ 1.10 × bound. It takes five minutes.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Ends(Recorder):
 
 
 def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec], Durations, dict[str, float]]:
-    """Trials on logical GPUs, what they are thought to take, and what they take."""
+    """Return trials on logical GPUs, their estimates and durations."""
     rng = random.Random(seed)
     trials, thought, takes = [], Durations(), {}
     for number in range(count):
@@ -79,16 +79,16 @@ def sleepers(count: int, mean_s: float, seed: int = 0) -> tuple[list[TrialSpec],
 
 
 def cpu_s(since: float = 0.0) -> float:
-    """Seconds that this machine's cores have computed, for whomever."""
+    """Return the CPU seconds of all processes on this machine's cores."""
     used = psutil.cpu_times()
     return float(used.user + used.nice + used.system - since)
 
 
 def lost(ends: Ends, takes: Mapping[str, float], gpus: float) -> dict[str, float]:
-    """Where the GPU-seconds of the makespan went that no trial slept through, in seconds of the makespan.
+    """Return how the GPU-seconds without a sleeping trial were spent, in seconds of the makespan.
 
-    `cold` are a gang's first trials, whose ranks start within them; `idle` is while nothing holds the GPUs: gangs that
-    start and end, and what the order leaves empty (see `order`).
+    `cold` are a gang's first trials, whose ranks start within them. `idle` is time without a trial: gangs that start
+    and end, and gaps of the order (see `order`).
     """
     pids: set[str] = set()
     cold = warm = heard = held = 0.0

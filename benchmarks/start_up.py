@@ -1,9 +1,9 @@
-"""How long the command line takes before it does anything, beside a bare Hydra program with the same config.
+"""Compare the start of the command line with a bare Hydra program with the same config.
 
     python -m benchmarks.start_up start_up.json [--turns 5]
 
-A turn starts each command once, the bare program first; a command's figure is the median over the turns of its seconds
-over the bare program's for the same flags in the same turn. Wanted: at most 1.5. About 30 s.
+A turn starts each command once, the bare program first. A command's figure is the median over the turns of its seconds
+divided by the bare program's for the same flags in the same turn. Goal: at most 1.5. About 30 s.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ hydra.main(config_path={str(ROOT / "conf")!r}, config_name="config", version_bas
 
 
 def seconds(command: Sequence[str], folder: str) -> float:
-    """The wall time of one start."""
+    """Return the wall time of one start."""
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     began_s = time.monotonic()
     subprocess.run([sys.executable, *command], cwd=folder, env=environment, check=True, stdout=subprocess.DEVNULL)
@@ -42,7 +42,7 @@ def seconds(command: Sequence[str], folder: str) -> float:
 
 
 def measured(turns: int, folder: str) -> dict[str, dict[str, float]]:
-    """By command the median ratio, its extremes, and the medians of both programs' seconds."""
+    """Return by command the median ratio, its extremes, and the medians of both programs' seconds."""
     bare_program = Path(folder) / "bare.py"
     bare_program.write_text(BARE)
     found = {}

@@ -1,13 +1,12 @@
-"""What telemetry costs: throughput of the same training with and without its thread, slice by slice in turn.
+"""Measure the cost of telemetry: throughput of the same training with and without it, slice by slice in turn.
 
     python -m benchmarks.telemetry_cost [--pairs 60] [--seconds 1] [--hz 5] [--device cuda [--batch 128]]
 
-Two neighbouring slices, one with the sampler at work and one without, in an order that turns, make a ratio; told are
-the geometric mean of the ratios on / off and its 95% interval (Student's t on logs). Slices are timed by the process's
-CPU seconds as well: on a machine where others work, wall clocks tell more of them than of the telemetry.
-Wanted: at least 0.995. On a GPU steps are a resnet18's: at batch 128 its host is busy launching kernels, at 1024 it
-waits for the device. Told there are also what each source costs beside the training, and the device's energy over 12 s
-by its counter and by integrating its power, wanted within 3% of each other.
+Two neighbouring slices, one with the sampler, in alternating order, make a ratio. The result is the geometric mean of
+on / off with its 95% interval (Student's t on logs), by wall time and by the process's CPU seconds, which other work
+on the machine disturbs less. Goal: at least 0.995. On a GPU, steps are a resnet18's: at batch 128 its host is busy
+launching kernels, at 1024 it waits for the device. There the script also measures the cost of each source beside the
+training, and the device's energy over 12 s by counter and by integrated power. Goal: within 3% of each other.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ WANTED = 0.995
 
 
 class Training:
-    """Short steps, whose host is busy all the time."""
+    """Short steps, whose host is always busy."""
 
     def __init__(self, device: str, batch: int) -> None:
         self._device = device
@@ -51,7 +50,7 @@ class Training:
         self._targets = torch.randint(0, 10, (batch,), device=device)
 
     def slice(self, seconds: float) -> tuple[float, float]:
-        """Steps a second of wall time, and of the process's CPU time, telemetry's thread included."""
+        """Return steps per second of wall time, and of the process's CPU time, including telemetry's thread."""
         self._wait()
         began, cpu_began, steps = time.perf_counter(), time.process_time(), 0
         while time.perf_counter() - began < seconds:
@@ -71,7 +70,7 @@ class Training:
 
 
 def measure(training: Training, device: str, pairs: int, seconds: float, hz: float) -> dict[str, Any]:
-    """The ratios of on to off."""
+    """Return the ratios of on to off."""
     training.slice(2 * seconds)
     rates: dict[bool, list[tuple[float, float]]] = {True: [], False: []}
     request = _request(device)
@@ -95,7 +94,7 @@ def _request(device: str) -> dict[str, Any]:
 
 
 def sources(training: Training, seconds: float) -> dict[str, dict[str, float]]:
-    """What a look at each source of the first GPU costs a thread beside the training, in ms: wall and CPU time."""
+    """Return the wall and CPU time in ms of reading each of the first GPU's sources in a thread beside the training."""
     gpu = Gpus(1, os.environ.get("CUDA_VISIBLE_DEVICES"))
     spent: dict[str, list[tuple[float, float]]] = {}
     ends = threading.Event()
@@ -121,7 +120,9 @@ def sources(training: Training, seconds: float) -> dict[str, dict[str, float]]:
 
 
 def energy(training: Training, seconds: float, hz: float) -> dict[str, float]:
-    """Of the first GPU under load, in J: by its counter, and by integrating its power over the same time."""
+    """Return the energy of the first GPU under load in J: by its counter, and by integrating its power over the same
+    time.
+    """
     training.slice(2.0)
     with Sampler.on(Sampling(hz=hz), _request("cuda")) as sampler:
         training.slice(seconds)

@@ -1,14 +1,14 @@
-"""Does the gate catch what disturbs a timing, and let clean windows pass? Windows of a training, some with a neighbour.
+"""Test the timing gate on windows of a training, half of them with a deliberate neighbour.
 
     python -m benchmarks.timing_gate [--device cuda] [--windows 120] [--seconds 2] [--out FILE.json]
 
-In turn a window is left alone, and gets a neighbour: processes that take between them an eighth to all of the cores
-from within the window on; on a GPU in turn with these a process that multiplies matrices on the same device, from
-before the window or from within it on. Disturbed is a window whose neighbours took more than 5% of the cores' time by
-their own account, or that had one on its GPU. Caught is one that the gate gives any reason against; wanted are at least
-95% of the disturbed ones caught, and at most 2% false alarms. Other programs disturb windows, too: use
-a quiet machine. The foreign share of clean windows is told, so that it shows how quiet it was. About 5 minutes. Swap,
-throttling and clocks are fakes, in tests/unit/orchestrator/telemetry.
+Every second window gets a neighbour: processes that take an eighth to all of the cores from within the window on. On a
+GPU these alternate with a process that multiplies matrices on the same device, from before the window or from within it
+on. A window is disturbed if its neighbours took more than 5% of the cores' time by their own account, or used its GPU.
+It is caught if the gate gives any reason against it. Goals: at least 95% of the disturbed windows caught, at most 2%
+false alarms. Use a quiet machine, because other programs disturb windows, too; the foreign share of clean windows shows
+how quiet it was. About 5 minutes. Swap, throttling and clocks are tested with fakes in
+tests/unit/orchestrator/telemetry.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ with open(sys.argv[3], "w") as file:
 
 
 class OnCores:
-    """Processes that are busy for a share of all cores' time, and tell what they took."""
+    """Processes that are busy for a share of all cores' time, and report the time they took."""
 
     def __init__(self, share: float, seconds: float, told: Path) -> None:
         cores = len(os.sched_getaffinity(0))
@@ -69,7 +69,7 @@ class OnCores:
             subprocess.run([sys.executable, "-c", BUSY, *arguments], check=True)
 
     def taken_s(self) -> float:
-        """CPU seconds, once they have ended."""
+        """Return the CPU seconds, once they have ended."""
         deadline = time.monotonic() + 30
         while not all(path.exists() and path.read_text() for path in self._told) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -97,7 +97,7 @@ class Training:
 
 
 class Bench:
-    """What all windows share."""
+    """The state that all windows share."""
 
     def __init__(self, device: str, seconds: float) -> None:
         self._device, self._seconds = device, seconds
@@ -107,7 +107,7 @@ class Bench:
         self._training.until(time.monotonic() + 0.5)
 
     def window(self, share: float, on_gpu: str) -> dict[str, Any]:
-        """One window beside neighbours, with what the gate says and what the neighbours say that they took."""
+        """Time one window beside neighbours; return the gate's verdict and the neighbours' CPU time."""
         request = {"device": self._device, "rank": 0, "gpus_per_rank": int(self._device == "cuda")}
         busy = None
         with self._beside(on_gpu == "from before", at_once=True), Sampler.on(Sampling(hz=5), request) as sampler:
@@ -133,7 +133,7 @@ class Bench:
 
     @contextmanager
     def _beside(self, wanted: bool, *, at_once: bool) -> Iterator[None]:
-        """A neighbour on the GPU, if wanted."""
+        """Start a neighbour on the GPU, if there should be one."""
         if not (wanted and self._gpu):
             yield
             return
@@ -142,14 +142,14 @@ class Bench:
 
 
 def judged(windows: list[dict[str, Any]]) -> list[str]:
-    """The gate's first reason against each window, all of them seen as trials of one device."""
+    """Return the gate's first reason against each window, treated as trials of one device."""
     records = [record(trial_id=str(number), metrics=each["metrics"]) for number, each in enumerate(windows)]
     reasons = disturbances_of(records)
     return ["; ".join(reasons[record.trial_id]) for record in records]
 
 
 def report(windows: list[dict[str, Any]], device: str) -> dict[str, Any]:
-    """How many of which were caught."""
+    """Count the caught windows of each kind."""
     reasons = judged(windows)
     disturbed = [i for i, each in enumerate(windows) if each["neighbour"] > FOREIGN_CPU or each["on_gpu"]]
     clean = [i for i, each in enumerate(windows) if each["neighbour"] == 0 and not each["on_gpu"]]
@@ -182,7 +182,7 @@ def _told(window: dict[str, Any]) -> str:
 
 
 def turns(device: str) -> Iterator[tuple[float, str]]:
-    """What each window gets: every second one nothing."""
+    """Return the neighbour of each window: every second window has none."""
     kinds = [(share, "") for share in SHARES]
     if device == "cuda":
         kinds = [kind for pair in zip(kinds, [(0.0, when) for when in ON_GPU] * 2, strict=True) for kind in pair]

@@ -1,11 +1,11 @@
-"""What does a trial cost besides its training? No-op trials through our back end, plain Ray Tune, and torchrun.
+"""Compare the cost of a no-op trial on the Ray back end, on plain Ray Tune and with torchrun.
 
     python -m benchmarks.trial_overhead overhead.json [--trials 60] [--tune-trials 20] [--torchrun-trials 10]
 
-Overhead a trial = (wall − Σ training time ÷ slots) ÷ trials; a no-op trains for 0 s. Wall holds the start of every
-process a way needs, but not the start of the Ray cluster, which ours and plain Tune share. "Plain Tune" is a function
-trainable that reports once, with default settings, and has the CPUs but no second process where there are two ranks;
-ours and torchrun meet in an all-reduce over gloo there. Wanted: at most 0.1 of plain Tune, and 0.05 of torchrun.
+Overhead per trial = (wall − Σ training time ÷ slots) ÷ trials; a no-op trains for 0 s. Wall time includes the start
+of every process, but not the start of the Ray cluster. "Plain Tune" is a function trainable that reports once, with
+default settings. For two ranks it holds the CPUs but has no second process, while the back end and torchrun run an
+all-reduce over gloo. Goals: at most 0.1 of plain Tune, and 0.05 of torchrun.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Ends(Recorder):
 
 
 def ours(backend: RayBackend, ranks: int, count: int) -> dict[str, float]:
-    """Seconds a trial, over all and for the warm ones (from the first end to the last)."""
+    """Return seconds per trial, over all and for the warm ones (from the first end to the last)."""
     trials = [
         dataclasses.replace(trial(f"{ranks}-{number}", "", ranks=ranks), trainable="trainables.noop:train")
         for number in range(count)
@@ -76,7 +76,7 @@ def ours(backend: RayBackend, ranks: int, count: int) -> dict[str, float]:
 
 
 def plain_tune(ranks: int, count: int) -> dict[str, float]:
-    """Seconds a trial of a function trainable with default settings, as many at once as there is room for."""
+    """Return seconds per trial of a function trainable with default settings, with all slots in use."""
     group = tune.PlacementGroupFactory([{"CPU": 1}] * ranks)
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as storage:
@@ -93,7 +93,7 @@ def _report(config: dict[str, Any]) -> None:
 
 
 def torchrun(ranks: int, count: int) -> dict[str, float]:
-    """Seconds a trial when torchrun starts its ranks."""
+    """Return seconds per trial when torchrun starts its ranks."""
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder) / "all_reduce.py"
         script.write_text(ALL_REDUCE)

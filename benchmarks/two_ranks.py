@@ -1,13 +1,13 @@
-"""What two ranks on two cores reach together, over gloo: the digits CNN, in slices that take turns.
+"""Measure the efficiency of two ranks on two cores over gloo: the digits CNN, in slices that take turns.
 
     python -m benchmarks.two_ranks [--batch 256] [--rounds 40] [--slice-s 0.1] [--free] [--out FILE.json]
 
-Kinds: alone (one trains by itself, the other idles), apart (both by themselves at the same time: what this loses no
-exchange wins back), unexchanged (as one gang, but no rank waits for the other), together; and plain_ddp, the yardstick:
-a loop by hand around DistributedDataParallel, on the same data. A round's efficiency is alone's seconds a step over the
-slower rank's; told is the geometric mean over the rounds with a 95% interval. Wanted: at least .85 together. Beside it
-stand the CPU seconds of a step, gloo's threads included: where others work on the machine, these say more than wall
-time does. Each rank has a core of its own; with --free the system may move them.
+Kinds: alone (one trains, the other idles), apart (both train separately at the same time: a lower bound of the loss),
+unexchanged (as one gang, but no rank waits for the other), together, and plain_ddp, a hand-written loop around
+DistributedDataParallel on the same data. A round's efficiency is alone's seconds per step over the slower rank's. The
+result is the geometric mean over the rounds with a 95% interval. Goal: at least 0.85 together. CPU seconds of a step
+are reported, too, including gloo's threads: on a busy machine they are more reliable than wall time. Each rank is
+bound to a core; with --free the system places them.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def prepare(kind: str, rank: int, meet: str, batch: int, core: int) -> None:
 
 
 def plain_step(trial: Any, batch: int) -> Callable[[], None]:
-    """One by hand, of a model of its own."""
+    """Return a hand-written step with a separate model."""
     from torch.nn.parallel import DistributedDataParallel
 
     from benchmarks.loop_overhead import bare
@@ -71,7 +71,7 @@ def plain_step(trial: Any, batch: int) -> Callable[[], None]:
 
 
 def step_s(kind: str, count: int) -> tuple[float, float]:
-    """Wall and CPU seconds of one of so many steps."""
+    """Return wall and CPU seconds of one of these steps."""
     trial = _trials[kind]
     with trial.replica.step.without_exchange() if kind == "unexchanged" else nullcontext():
         began, cpu_began = time.perf_counter(), time.process_time()
@@ -89,7 +89,7 @@ class Pair:
             self._processes.call(prepare, *((kind, rank, meet, batch, core) for rank, core in enumerate(cores)))
 
     def step_s(self, kind: str, count: int) -> tuple[float, float]:
-        """Wall seconds of the slower rank's step, and CPU seconds of the mean one's."""
+        """Return wall seconds of the slower rank's step, and mean CPU seconds."""
         if kind == "alone":
             return self._processes.call(step_s, (kind, count))[0]  # type: ignore[no-any-return]
         found = self._processes.call(step_s, (kind, count), (kind, count))
@@ -101,7 +101,7 @@ class Pair:
 
 
 def measure(pair: Pair, rounds: int, slice_s: float) -> dict[str, list[tuple[float, float]]]:
-    """Wall and CPU seconds of a step of each kind, round by round."""
+    """Return wall and CPU seconds of a step of each kind, round by round."""
     counts = {kind: max(5, round(slice_s / pair.step_s(kind, 5)[0])) for kind in KINDS}
     found: dict[str, list[tuple[float, float]]] = {kind: [] for kind in KINDS}
     for number in range(rounds):
@@ -111,7 +111,7 @@ def measure(pair: Pair, rounds: int, slice_s: float) -> dict[str, list[tuple[flo
 
 
 def report(found: dict[str, list[tuple[float, float]]]) -> dict[str, Any]:
-    """Of each kind its efficiency, and what a step takes."""
+    """Return the efficiency of each kind, and the seconds of its step."""
     told = {}
     alone = np.array(found["alone"])
     for kind, steps in found.items():

@@ -1,15 +1,15 @@
-"""Does a process that has trained before take its steps as fast as a new one? Slice by slice in turn, on one core.
+"""Compare the steps of a process that has trained before with those of a new one, slice by slice on one core.
 
     python -m benchmarks.warm_slices [--device cuda] [--batch 128] [--rounds 10] [--together 1] [--slices 40]
                                            [--out FILE.json]
 
-In each round one process trains several trials, and a new one none; then both begin the same trial. In its timed window
-they take turns: one is stopped while the other works for half a second, and the order turns, so that the machine's own
-wandering hits both alike. A round's ratio is the geometric mean of kept / new; told is that of all rounds, with a 95%
-interval by Student's t on the logs of the rounds, because each process has its own luck with memory. Wanted: within 2%
-of 1. As many rounds as `--together` says start at once, each on a core of its own, and then also take turns: where
-there are cores enough, many rounds take little longer to start than one. Where `warm_vs_fresh.py` compares whole
-sweeps, this compares the processes alone, and far more closely.
+In each round one process first trains several trials. Then both begin the same trial. In its timed window they take
+turns: one is stopped while the other works for half a second, in alternating order, so that drift of the machine
+affects both alike. A round's ratio is the geometric mean of kept / new. The result is the mean of all rounds, with a
+95% interval by Student's t on logs, because processes differ by chance in memory placement. Goal: within 2% of 1.
+`--together` rounds start at once, each on one core, and also take turns: with enough cores, many rounds take little
+longer to start than one. `warm_vs_fresh.py` compares whole sweeps; this script compares the processes alone, with
+much smaller intervals.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ START_S = 180.0
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """Which trial both take."""
+    """The trial that both processes run."""
 
     device: str
     batch: int
 
     def request(self, window_s: float) -> dict[str, Any]:
-        """To a rank."""
+        """Return the request to a rank."""
         timed = {"val_fraction": 0.0, "window_s": window_s, "window_steps": 20}
         config = {
             "data": {"name": "digits"},
@@ -61,7 +61,7 @@ class Asked:
 
 
 class Process:
-    """One that trains in its window, or is stopped."""
+    """A process that trains in its timed window, or is stopped."""
 
     def __init__(self, asked: Asked, *, earlier: int, cores: set[int], backward_thread: bool = True) -> None:
         spawn = get_context("spawn")
@@ -77,7 +77,7 @@ class Process:
         self._signal(signal.SIGSTOP)
 
     def slice(self) -> float:
-        """Steps a second."""
+        """Return steps per second."""
         self._signal(signal.SIGCONT)
         time.sleep(SETTLE_S)
         began, steps = time.perf_counter(), self._steps.value
@@ -87,7 +87,7 @@ class Process:
         return float(taken) / seconds
 
     def end(self) -> None:
-        """Its window would last for an hour."""
+        """End it: its window would last for an hour."""
         self._process.kill()
         self._process.join()
 
@@ -97,7 +97,7 @@ class Process:
 
 
 def _train(asked: Asked, earlier: int, cores: set[int], backward_thread: bool, steps: Any, in_window: Any) -> None:
-    """Some trials as short as can be, and one whose window does not end."""
+    """Train some trials of minimal length, and one whose window does not end."""
     os.sched_setaffinity(0, cores)
     torch.autograd.set_multithreading_enabled(backward_thread)
     from orchestrator.telemetry.sampler import Sampler, Sampling
@@ -137,23 +137,23 @@ class Pair:
             process.reach_window()
 
     def slice(self) -> None:
-        """One of each, the other one first each time."""
+        """Run one slice of each, the other one first each time."""
         turn = (self.kept, self.new) if len(self._logs) % 2 else (self.new, self.kept)
         speeds = {process: process.slice() for process in turn}
         self._logs.append(math.log(speeds[self.kept] / speeds[self.new]))
 
     def ratio(self) -> float:
-        """Kept / new, the geometric mean of all slices."""
+        """Return kept / new, the geometric mean of all slices."""
         return math.exp(fmean(self._logs))
 
     def end(self) -> None:
-        """Both."""
+        """End both."""
         self.kept.end()
         self.new.end()
 
 
 def compare(asked: Asked, slices: int, cores: Sequence[int]) -> list[float]:
-    """A round for each of the cores: the ratios of their speeds."""
+    """Run one round for each of the cores; return the ratios of their speeds."""
     pairs = [Pair(asked, core) for core in cores]
     try:
         for pair in pairs:

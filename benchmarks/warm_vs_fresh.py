@@ -1,13 +1,12 @@
-"""Do kept workers time a cell as new ones do? The same sweep with workers=warm and workers=fresh, in turn.
+"""Compare the timings of kept workers with those of new ones: the same sweep with workers=warm and workers=fresh.
 
     python -m benchmarks.warm_vs_fresh FILE.json [--rounds 5] [--seeds 1] [overrides of the sweep …]
 
-Every round is one or more seeds of the whole sweep with kept workers, and the same with new ones, the order turning
-from round to round, so that drift hits both alike. A cell's ratio is warm over fresh throughput: the geometric mean
-over the seeds, with a 95% interval by Student's t on paired log ratios. Wanted: within 2% of 1. Kept trials of a round
-share a process, and so its luck with cores and memory: where steps are short, more rounds tell more than more seeds.
-Beside it stands the same of `mfu`, which is the throughput over what the machine multiplied just after the trial's
-window: where a machine's own speed wanders, that takes out some of it.
+Every round runs one or more seeds of the whole sweep with kept workers and with new ones, in alternating order, so that
+drift affects both alike. A cell's ratio is warm over fresh throughput: the geometric mean over the seeds, with a 95%
+interval by Student's t on paired log ratios. Goal: within 2% of 1. Kept trials of a round share a process: if steps are
+short, more rounds are more informative than more seeds. The same ratio of `mfu` is shown, which is throughput over the
+machine's matrix speed just after the trial's window and so removes some of the machine's drift.
 """
 
 from __future__ import annotations
@@ -36,7 +35,7 @@ SHOWN = 400
 
 
 def sweep(workers: str, seeds: list[int], folder: Path, overrides: list[str]) -> None:
-    """These seeds of the sweep; its results join those of the seeds before."""
+    """Run these seeds of the sweep; its results join those of the seeds before."""
     command = [
         sys.executable,
         "-m",
@@ -65,13 +64,13 @@ def trials(folder: Path, workers: str, figure: str) -> pd.Series:
 
 
 def pairs(folder: Path) -> list[dict[str, Any]]:
-    """Every cell and seed with its two throughputs."""
+    """Return every cell and seed with its two throughputs."""
     both = pd.DataFrame({workers: trials(folder, workers, FIGURES[0]) for workers in ("warm", "fresh")})
     return json.loads(both.reset_index().to_json(orient="records"))  # type: ignore[no-any-return]
 
 
 def compare(folder: Path) -> list[dict[str, Any]]:
-    """For each figure a row a cell, and one for all of them together."""
+    """Return for each figure one row per cell, and one for all of them together."""
     return [row for figure in FIGURES for row in _rows(folder, figure)]
 
 

@@ -1,4 +1,4 @@
-"""Which trials of a schedule find the processes of a gang like their own, and for which ones gangs have to start."""
+"""Which trials of a schedule reuse processes of an equal gang, and which start a gang."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Place = tuple[Shape, tuple[int, ...]]
 
 
 def cold_starts(stays: Sequence[ScheduledTrial], nodes: Sequence[Node]) -> list[ScheduledTrial]:
-    """The trials that find no such gang; whoever needs the room of one that idles ends it, the largest first.
+    """Return the trials that find no idle gang of their shape; gangs that block their room are ended, the largest
+    first.
 
     `stays` are in the order of their starts.
     """
@@ -50,7 +51,7 @@ def _place(placement: Placement) -> Place:
 
 
 def _holds(placement: Placement) -> Counter[int]:
-    """By node, ten-thousandths of GPUs; of cores where it holds no GPU."""
+    """Return the held resources by node: ten-thousandths of GPUs, or of cores if it holds no GPU."""
     on_gpus = any(held.gpus for held in placement.held)
     held = Counter[int]()
     for each in placement.held:

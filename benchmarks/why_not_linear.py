@@ -1,12 +1,12 @@
-"""Does "why not linear?" name the cause? Two ranks, and in their step a known delay in one place, or a neighbour.
+"""Test whether the split of lost efficiency names the cause: two ranks with a known delay, or with a neighbour.
 
     python -m benchmarks.why_not_linear [--device cuda] [--rounds 3] [--out FILE.json]
 
-In turn the pair trains as it is; with a delay in its input, on its host, in the exchange of gradients, in the passes of
-both ranks and of one; and with a neighbour that works on the second rank's GPU (or core) all the time. What a step
-takes longer than the undisturbed one of the same round must be found in the part of that name: wanted are at least 80%
-there, and at most 10% in no part. About 2 minutes on two GPUs. On CPUs each rank has a core of its own, and the
-neighbour the second rank's; with a single core there is no neighbour.
+The pair trains in turn without a delay; with a delay in its input, on its host, in the exchange of gradients, in the
+passes of both ranks and of one; and with a neighbour that works on the second rank's GPU (or core) all the time. The
+extra time of a step against the undisturbed one of the same round must appear in the part of that name. Goals: at least
+80% there, and at most 10% in no part. About 2 minutes on two GPUs. On CPUs each rank is bound to a core, and the
+neighbour to the second rank's; with a single core there is no neighbour.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ for line in sys.stdin:
 
 
 class Neighbour:
-    """A process that computes on a GPU, or on a core, whenever it is asked to."""
+    """A process that computes on a GPU, or on a core, on request."""
 
     def __init__(self, device: str, core: int, gpu: int) -> None:
         visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")
@@ -101,7 +101,7 @@ class Neighbour:
 
     @contextmanager
     def at_work(self, *, at_once: bool = True) -> Iterator[None]:
-        """It computes as long as the block lasts, or from somewhere within it on; at rest it has nothing on a GPU."""
+        """Compute while the block lasts, or from somewhere within it on; at rest nothing is on a GPU."""
         self._tell()
         if at_once:
             self._await("working")
@@ -129,7 +129,7 @@ class Neighbour:
 
 
 def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[str, Any]:
-    """One rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
+    """Return one rank's metrics of a training with this delay in its step; `core` >= 0: on this one."""
     from trainables.clock import device_pause
     from trainables.inputs.inputs import ResidentInputs
     from trainables.step import training_step
@@ -188,7 +188,7 @@ class Pair:
         self.causes = [*PART_OF] if alone else [*PART_OF, NEIGHBOUR]
 
     def steps(self, cause: str) -> dict[str, float]:
-        """The parts of a step, in seconds, as rank 0 tells them."""
+        """Return the parts of a step in seconds, as rank 0 reports them."""
         place = {"gang_id": f"{cause} {time.monotonic()}", "rendezvous": rendezvous(), "device": self._device}
         shares = (SHARE[self._device],) * 2
         asked = [request(rank=rank, shares=shares, config=CONFIGS[self._device], **place) for rank in range(2)]
@@ -209,7 +209,7 @@ class Pair:
 
 
 def compared(disturbed: dict[str, float], clean: dict[str, float], part: str) -> dict[str, Any]:
-    """What the step took longer, and where it was found, in shares of that."""
+    """Return how much longer the step took, and the share of each part in that."""
     longer = disturbed["step"] - clean["step"]
     grew = {name: (disturbed[name] - clean[name]) / longer for name in PARTS}
     return {
@@ -221,7 +221,7 @@ def compared(disturbed: dict[str, float], clean: dict[str, float], part: str) ->
 
 
 def report(rounds: list[dict[str, dict[str, float]]], device: str) -> dict[str, Any]:
-    """By cause, medians over the rounds."""
+    """Return medians over the rounds by cause."""
     found = {}
     for cause in [name for name in rounds[0] if name != "clean"]:
         part = PART_OF.get(cause, "imbalance")

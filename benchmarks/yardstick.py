@@ -9,17 +9,14 @@ compile (tuned, and torch.compile for fixed shapes), graph (tuned, and the whole
 
 from __future__ import annotations
 
-import sys
+import argparse
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from statistics import median
 
 import torch
 import torch.nn.functional as F
-
-sys.path.insert(0, str(Path(__file__).parents[1]))  # as a script it is started with its own folder on the path
 
 from trainables import models
 
@@ -122,7 +119,9 @@ def capture(update: Callable[[], None]) -> Callable[[], None]:
 
 
 def main() -> None:
-    for text in sys.argv[1:]:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("cases", nargs="+", metavar="model:batch:kind")
+    for text in parser.parse_args().cases:
         print(f"{text}: {median(images_per_s(Case.of(text))):,.0f} images/s", flush=True)
 
 

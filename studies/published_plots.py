@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -374,6 +375,7 @@ def draw_lines(name: str, plot: Lines) -> None:
 
 def main() -> None:
     """Draw all of them."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for name, (panels, look) in BARS_AND_POINTS.items():
         draw_bars(name, panels(), look=look)
     for name, plot in LINES.items():
