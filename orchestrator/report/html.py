@@ -282,8 +282,8 @@ def _drawn_bars(plot: Plot, sheet: StyleSheet) -> Markup:
     )
 
 
-_LEADING = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ ×%])")
-"""The number at the start of a text: `1.87× [1.71, 2.04]`."""
+_LEADING = re.compile(r"-?\d[\d,]*(\.\d+)?(e[-+]\d+)?(?=$|[ %]|×(?!\d))")
+"""The number at the start of a text: `1.87× [1.71, 2.04]`; the label of a cell, `2×128 linear`, has none."""
 _WORD = re.compile(r"[^\W\d_]+")
 _MOST_WORDS = 4
 """A text with a number and more words is a sentence: `2 GPUs with a batch of 32 each`, not `18,278 against 15,974`."""

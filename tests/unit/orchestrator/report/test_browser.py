@@ -1,4 +1,4 @@
-"""The page in a real browser: no complaint, everything drawn, tables that sort, hostile strings that stay text."""
+"""Tests of the page in a real browser."""
 
 import shutil
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[object]:
-    """Chromium with the report of a sweep whose strings are hostile."""
+    """Open the report of a sweep with hostile strings in Chromium."""
     webdriver = pytest.importorskip("selenium.webdriver", reason="selenium is not installed")
     records = demo.records(sweep=demo.EVIL, evil=demo.EVIL)
     layout = demo.results(tmp_path_factory.mktemp("demo"), records)
@@ -88,7 +88,7 @@ def test_every_plot_is_drawn(browser) -> None:
 
 
 def to_rgb(colour: str) -> str:
-    """As a browser tells `#2160c4`."""
+    """Return a colour such as `#2160c4` as browsers report it."""
     return f"rgb({', '.join(str(int(colour[at : at + 2], 16)) for at in (1, 3, 5))})"
 
 
@@ -112,7 +112,7 @@ def press(browser, heading: str) -> None:
     browser.switch_to.active_element.send_keys(Keys.ENTER)
 
 
-def test_a_heading_sorts_from_the_keyboard_with_empty_cells_last(browser) -> None:
+def test_headings_sort_from_the_keyboard_with_empty_cells_last(browser) -> None:
     press(browser, "to target")
     up = column(browser, "to target")
     filled = [float(key) for key in up if key]
@@ -135,11 +135,11 @@ def test_claims_and_laws_are_tables_that_sort_too(browser) -> None:
     assert all(rows >= 1 and seen and sorts for rows, seen, sorts in shown), shown
 
 
-def test_it_opens_within_two_seconds(browser) -> None:
+def test_the_page_opens_within_two_seconds(browser) -> None:
     assert browser.execute_script("const t = performance.timing; return t.loadEventEnd - t.navigationStart") < 2000
 
 
-def test_a_phone_need_not_scroll_sideways(browser) -> None:
+def test_a_phone_does_not_scroll_sideways(browser) -> None:
     browser.set_window_size(390, 844)
     widths = browser.execute_script("return [document.documentElement.scrollWidth, window.innerWidth]")
     browser.set_window_size(1280, 900)

@@ -1,7 +1,4 @@
-"""What is drawn into one coordinate system.
-
-Colours beside each other, by everybody's eyes.
-"""
+"""Tests of drawn panels and bars, and of the palette for all kinds of colour vision."""
 
 import math
 
@@ -15,7 +12,7 @@ from orchestrator.report.matplotlib import draw_bars, draw_panel
 from orchestrator.report.plot import Bar, Panel, Plot, Series
 
 
-def test_an_interval_beside_points_without_one_is_a_stroke_where_a_band_has_no_width() -> None:
+def test_an_isolated_interval_is_a_stroke() -> None:
     lo = (0.1, math.nan, 0.3, 0.4, math.nan, 0.6)
     x, y, hi = (1.0, 2.0, 3.0, 4.0, 5.0, 6.0), (0.5,) * 6, tuple(each + 0.2 for each in lo)
     axes = Figure().add_subplot()
@@ -26,7 +23,7 @@ def test_an_interval_beside_points_without_one_is_a_stroke_where_a_band_has_no_w
     assert ends == [[(1.0, 0.1), (1.0, 0.1 + 0.2)], [(6.0, 0.6), (6.0, 0.6 + 0.2)]]
 
 
-def test_labels_above_bars_are_whole_where_two_lines_hold_them() -> None:
+def test_two_line_labels_above_bars_are_whole() -> None:
     labels = [f"gpus=2, device_batch_size=128, model=resnet50, strategy={each}" for each in ("ddp", "data_parallel")]
     axes = Figure().add_subplot()
     bars = [Bar(label=label, parts=(1.0,)) for label in labels]
@@ -61,14 +58,14 @@ def lab(rgb: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize("eyes", SEEN)
 @pytest.mark.parametrize("theme", [0, 1], ids=["on white", "on black"])
-def test_any_two_colours_are_told_apart(theme: int, eyes: str) -> None:
+def test_any_two_colours_are_distinguishable(theme: int, eyes: str) -> None:
     seen = lab(linear([pair[theme] for pair in matplotlib.SERIES]) @ np.asarray(SEEN[eyes]).T)
     apart = np.linalg.norm(seen[:, None] - seen[None], axis=-1) + np.diag(np.full(len(seen), np.inf))
     assert apart.min() > 15
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["on white", "on black"])
-def test_every_colour_stands_out_from_the_page(theme: int) -> None:
+def test_every_colour_has_contrast_with_the_page(theme: int) -> None:
     luminance = linear([pair[theme] for pair in matplotlib.SERIES]) @ XYZ[1]
     paper = float((linear([matplotlib.PAPER[theme]]) @ XYZ[1])[0])
     lighter, darker = np.maximum(luminance, paper), np.minimum(luminance, paper)
@@ -76,6 +73,6 @@ def test_every_colour_stands_out_from_the_page(theme: int) -> None:
 
 
 @pytest.mark.parametrize("eyes", SEEN)
-def test_of_two_neighbours_on_white_one_is_not_dark(eyes: str) -> None:
+def test_neighbouring_colours_are_not_both_dark(eyes: str) -> None:
     lightness = lab(linear([pair[0] for pair in matplotlib.SERIES]) @ np.asarray(SEEN[eyes]).T)[:, 0]
     assert np.maximum(lightness[1:], lightness[:-1]).min() > 40

@@ -10,7 +10,7 @@ from orchestrator.report.svg import StyleSheet, inlined
 SERIES = Series(
     label="$a_b$", place=0, x=(1, 2, 4), y=(1, 2, 3), tooltips=("one", "<two>", "three"), doubtful=(False, True, False)
 )
-PICTURE = Plot(
+PLOT = Plot(
     name="p",
     title="$\\frac{",
     about="",
@@ -29,7 +29,7 @@ def inline(svg: bytes, **told: list[str]) -> tuple[str, StyleSheet]:
 
 
 def test_styles_become_classes_with_the_pages_colours() -> None:
-    text, sheet = inline(panel_svg(PICTURE, PICTURE.panels[0]))
+    text, sheet = inline(panel_svg(PLOT, PLOT.panels[0]))
     assert "style=" not in text and "<style" not in text and "xmlns" not in text
     assert "var(--series-0)" in sheet.css and "var(--grid)" in sheet.css and "font-family" not in sheet.css
     left = set(re.findall(r"#[0-9a-f]{6}", sheet.css))
@@ -37,31 +37,31 @@ def test_styles_become_classes_with_the_pages_colours() -> None:
     assert all(f".{name}" in sheet.css for name in set(re.findall(r'class="(d\d+)"', text)))
 
 
-def test_points_are_told_by_sound_and_doubtful_ones() -> None:
-    svg = panel_svg(PICTURE, PICTURE.panels[0])
+def test_sound_and_doubtful_points_have_tooltips() -> None:
+    svg = panel_svg(PLOT, PLOT.panels[0])
     text, _ = inline(svg, series_0_sound=["one", "three"], series_0_doubtful=["<two>"])
     assert text.count("<title>") == 3 and "<title>&lt;two&gt;</title>" in text
 
 
 def test_dollars_and_underscores_stay_as_they_are() -> None:
-    text, _ = inline(panel_svg(PICTURE, PICTURE.panels[0]))
+    text, _ = inline(panel_svg(PLOT, PLOT.panels[0]))
     assert ">_x$<" in text and ">50% $y<" in text
-    assert ">_hidden $a<" in plot_files(PICTURE)[".svg"].decode()
+    assert ">_hidden $a<" in plot_files(PLOT)[".svg"].decode()
 
 
-def test_bars_tell_their_parts() -> None:
+def test_parts_of_bars_have_tooltips() -> None:
     text, sheet = inline(bars_svg(BARS), bar_0_0=["25%"], bar_0_1=["75%"])
     assert text.count("<title>") == 2 and ">$one<" in text
     assert "var(--series-0)" in sheet.css and "var(--series-1)" in sheet.css
     assert plot_files(BARS)[".png"].startswith(b"\x89PNG")
 
 
-@pytest.mark.parametrize("plot", [PICTURE, BARS])
+@pytest.mark.parametrize("plot", [PLOT, BARS])
 def test_the_legend_has_signs(plot: Plot) -> None:
     text, sheet = inline(swatch_svg(plot, 0))
     assert "var(--series-0)" in sheet.css and 'role="img"' in text
 
 
-def test_every_colour_has_a_name_of_its_own() -> None:
+def test_every_colour_has_a_distinct_name() -> None:
     on_white = [pair[0] for pair in matplotlib.variables().values()]
     assert len(on_white) == len(set(on_white)) and all(re.fullmatch("#[0-9a-f]{6}", colour) for colour in on_white)

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from orchestrator.text import figures
-from orchestrator.text.figures import suited
+from orchestrator.text.figures import one_line, suited
 
 
 @pytest.mark.parametrize(
@@ -93,3 +93,8 @@ def test_values_beside_each_other_have_one_unit_by_the_least_of_them() -> None:
 
 def test_without_a_value_a_unit_stays() -> None:
     assert suited("GPU-hours", math.nan).name == suited("GPU-hours").name == "GPU-hours"
+
+
+def test_text_that_xml_cannot_hold_is_replaced() -> None:
+    assert one_line("a\x00b\ud800c\uffffd\n") == "a b\N{REPLACEMENT CHARACTER}c\N{REPLACEMENT CHARACTER}d "
+    assert len(one_line("x" * 500)) == 80
