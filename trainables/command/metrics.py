@@ -1,12 +1,7 @@
-"""What a command says, line by line, as rows of a learning curve and figures of the whole trial.
+"""A command's output as rows of a learning curve and metrics of the trial.
 
-How long an epoch takes by when a command tells of it, for a command that prints no times.
-
-How one figure is read from what a command says: a key of its JSON lines, or a regular expression.
-
-How many steps, and how long together, the lines stand for that tell the seconds of one.
-
-The file that a command writes its metrics to.
+The config says how to read each metric: from a key of JSON lines, by a regular expression, or from a metrics file. If
+the output has no times, the arrival of the epochs' lines gives the time of an epoch.
 """
 
 from __future__ import annotations
@@ -30,44 +25,44 @@ from trainables.context import DivergedError
 from trainables.registry import is_number
 
 SHORTEST_S = 1.0
-"""A window below it tells nothing: lines are read every tenth of a second, and may come all at once from a buffer."""
+"""The shortest window that gives a time: lines are read every 0.1 s, and may leave a buffer all at once."""
 
 TOGETHER_S = 0.05
-"""Lines that come within it were read at once."""
+"""Lines that arrive within this time were read together."""
 
 
 class EpochClock:
-    """From the last line of the first epoch to the last line of the last: start-up left out, evaluation not."""
+    """The time from the last line of the first epoch to that of the last: without start-up, with evaluation."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._seen_s: dict[float, float] = {}
 
     def seen(self, epoch: float) -> None:
-        """A line of this epoch has come just now."""
+        """Record that a line of this epoch has arrived."""
         self._seen_s[epoch] = self._clock()
 
     @property
     def epochs(self) -> float:
-        """How many there were: those that were told of, and those between where only some were."""
+        """Return how many epochs there were, including unreported ones between the reported."""
         if len(self._seen_s) < 2:
             return len(self._seen_s)
         between = max(self._seen_s) - min(self._seen_s)
         return between + between / (len(self._seen_s) - 1)
 
     def figures(self) -> dict[str, float]:
-        """`epoch_s`, the mean (a median would show how seldom lines are read), and the `window_s` it is of.
+        """Return `epoch_s`, the mean, and its `window_s`; a median would show the interval at which lines are read.
 
-        Nothing where fewer than two epochs were told of, the window is too short to be one, or a buffer held them back.
+        Returns {} for fewer than two epochs, a window that is too short, or lines that were held back in a buffer.
         """
-        if len(self._seen_s) < 2 or self._came_in_heaps():
+        if len(self._seen_s) < 2 or self._came_in_bursts():
             return {}
         first, last = min(self._seen_s), max(self._seen_s)
         window_s = self._seen_s[last] - self._seen_s[first]
         return {"epoch_s": window_s / (last - first), "window_s": window_s} if window_s >= SHORTEST_S else {}
 
-    def _came_in_heaps(self) -> bool:
-        """Whether most came at once with others, after silence: the first would count from the end of its heap."""
+    def _came_in_bursts(self) -> bool:
+        """Return whether most lines came together with others, after a pause."""
         gaps = [after - before for before, after in pairwise(sorted(self._seen_s.values()))]
         return sum(gap < TOGETHER_S for gap in gaps) > len(gaps) / 2 and max(gaps) >= SHORTEST_S
 
@@ -82,37 +77,37 @@ TAKES: Mapping[str, Callable[[Sequence[float]], float]] = {
     "sum": sum,
     "steady": lambda values: statistics.median(values[1:] or values),
 }
-"""What counts of a figure that comes again and again; `steady`: the median from the second on."""
+"""How repeated values become one; `steady`: the median from the second on."""
 
-_USUALLY = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
+_DEFAULT_TAKES = {"epoch_s": "steady", "samples_per_s": "steady", "step_s": "steady", "peak_memory_gb": "max"}
 _CLOCK = re.compile(r"(?:(\d+):)?(\d+):(\d+(?:\.\d+)?)")
 _KEYS = ("json", "regex", "scale", "invert", "take")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How one column is read."""
+    """How one column of the summary is read from the output."""
 
     column: str
     key: str | None = None
-    """Of a JSON line; None where a pattern is given."""
+    """Key of a JSON line; None if a pattern is given."""
     pattern: re.Pattern[str] | None = None
     scale: float = 1.0
-    """What the number is multiplied by: 0.01 makes a share of a percentage."""
+    """Factor on the number: 0.01 turns a percentage into a fraction."""
     invert: bool = False
-    """Whether one over the number counts: seconds a step where steps a second are printed. Before `scale`."""
+    """If set, take one over the number, before `scale`: seconds per step from steps per second."""
     take: str = "last"
 
     @staticmethod
     def of(column: str, given: Any) -> Reading:
-        """From the config: null, a regular expression, or {json or regex, scale, …}. ValueError in one line."""
+        """Read from the config: null, a regular expression, or {json or regex, scale, …}. Raises ValueError."""
         long = {"regex": given} if isinstance(given, str) else given or {}
         subject = f"trainable.metrics.{column}"
         if not isinstance(long, Mapping) or not set(long) <= set(_KEYS) or len({"json", "regex"} & set(long)) > 1:
             raise ValueError(
                 f"{subject} takes null, a regular expression, or json or regex, {', '.join(_KEYS[2:])}; not {given}"
             )
-        take, scale = long.get("take", _USUALLY.get(column, "last")), long.get("scale", 1.0)
+        take, scale = long.get("take", _DEFAULT_TAKES.get(column, "last")), long.get("scale", 1.0)
         if take not in TAKES:
             raise ValueError(f"{subject}.take={take!r} is not one of {', '.join(TAKES)}")
         if not is_number(scale) or not scale:
@@ -124,12 +119,12 @@ class Reading:
         return Reading(column=column, key=key, pattern=pattern, scale=scale, invert=invert, take=take)
 
     def of_line(self, line: str) -> float | None:
-        """The number in a line of output; None where it is not there."""
+        """Return the number in a line of output; None if the line has none."""
         found = self.pattern.search(line) if self.pattern else None
         return self._scaled(found[1] if found and found.groups() else found[0] if found else None)
 
     def of_row(self, row: Mapping[str, Any]) -> float | None:
-        """The number in a JSON object; None where it is not there."""
+        """Return the number in a JSON object; None if the object has none."""
         return self._scaled(row.get(self.key)) if self.key else None
 
     def _scaled(self, value: Any) -> float | None:
@@ -142,7 +137,7 @@ class Reading:
 
 
 def as_number(value: Any) -> float | None:
-    """A number, or text that is one (`1,234.5`; `1:02:03`, as a clock shows seconds); None for anything else.
+    """Return a number, also from text (`1,234.5`; `1:02:03` in seconds); None for anything else.
 
     Whole numbers stay whole.
     """
@@ -166,14 +161,15 @@ def _compiled(subject: str, pattern: Any) -> re.Pattern[str]:
         raise ValueError(f"{subject}={pattern!r} is not a regular expression: {error}") from error
 
 
-_MANY = 2.0
-"""Times as long as the steps that they tell: so much later than the first of the lines came the last."""
+_UNREPORTED = 2.0
+"""If the lines span more than this multiple of the reported time, some steps were probably not reported."""
 
 
 class StepTimes:
-    """From the second line on: the first tells of start-up. Each stands for the steps since the one before it.
+    """The seconds of steps, from the second line on: the first includes start-up.
 
-    That is one step where no numbers are told. Numbers that fall begin again, as in each epoch.
+    A line counts for all steps since the line before it, or for one step if lines have no step numbers. A lower number
+    than before starts a new count, as in each epoch.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -185,11 +181,11 @@ class StepTimes:
         self._steps = 0.0
         self._seconds = 0.0
 
-    def told(self, seconds: float, number: float | None) -> None:
-        """A line has just told the seconds of a step, and of which, if `number` is known."""
+    def add(self, seconds: float, number: float | None) -> None:
+        """Record a line that has just reported the seconds of a step, and its number if known."""
         self._latest_s = self._clock()
         if self._lines:
-            steps = _since(self._number, number)
+            steps = _steps_between(self._number, number)
             self._steps += steps
             self._seconds += steps * seconds
         else:
@@ -199,13 +195,13 @@ class StepTimes:
         self._numbered |= number is not None
 
     def figures(self) -> dict[str, float]:
-        """`window_s` and `window_steps`; nothing of a single line."""
+        """Return `window_s` and `window_steps`; {} after a single line."""
         return {"window_s": self._seconds, "window_steps": self._steps} if self._steps else {}
 
     def remark(self) -> str:
-        """What to change where the lines seem to tell of some steps only; else empty."""
+        """Return what to change if only some steps seem to be reported; else an empty string."""
         passed_s = self._latest_s - self._began_s
-        if self._numbered or not self._steps or passed_s < _MANY * self._seconds:
+        if self._numbered or not self._steps or passed_s < _UNREPORTED * self._seconds:
             return ""
         return (
             f"step_s was reported {self._lines} times in {passed_s:.1f} s, and counts as {self._seconds:.2g} s of"
@@ -214,26 +210,26 @@ class StepTimes:
         )
 
 
-def _since(before: float | None, now: float | None) -> float:
+def _steps_between(before: float | None, now: float | None) -> float:
     if before is None or now is None:
         return 1
     return max(1, now - before if now >= before else now)
 
 
 POSITION = ("epoch", "epochs", "step", "steps", "samples")
-"""Keys that say how far the training is; a JSON line with `epoch` is a row of the learning curve."""
+"""Keys with the position in the training; a JSON line with `epoch` is a row of the learning curve."""
 
 SPEEDS = ("epoch_s", "step_s", "samples_per_s", "train_s")
-"""Columns of which any tells how fast the command was."""
+"""Columns that hold a speed."""
 
 
 class CommandMetrics:
-    """Reads lines of output; only what the config declares, since anything may look like a number.
+    """The metrics in lines of output; only those that the config declares, since anything may look like a number.
 
-    Rows come from JSON lines with an `epoch`. Where there are none, patterns make them: a line that names another epoch
-    (`epoch_pattern`) begins the next row, and without such a pattern a figure that comes a second time.
-    Where no line has a time, the time between the epochs' lines counts, if it is sure that they are epochs: they are
-    named, or as many as the budget's. `global_batch_size` is in samples; None where it is not known.
+    Rows come from JSON lines with an `epoch`. Without those, a line that names another epoch (`epoch_pattern`) starts
+    the next row; without an `epoch_pattern`, a repeated metric does. If no line has a time, the time between the
+    epochs' lines counts, provided that they are epochs: they are named, or as many as in the budget.
+    `global_batch_size` is in samples; None if unknown.
     """
 
     def __init__(
@@ -243,7 +239,7 @@ class CommandMetrics:
         epochs: float | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`epochs` is the budget's. ValueError naming a metric that cannot be read as it says."""
+        """`epochs` is the length of the budget. Raises ValueError naming a metric with an invalid declaration."""
         self._settings = settings
         self._global_batch_size = global_batch_size
         self._readings = [Reading.of(column, given) for column, given in settings.metrics.items()]
@@ -260,7 +256,7 @@ class CommandMetrics:
         self._steps = StepTimes(clock)
 
     def line(self, line: str) -> list[dict[str, Any]]:
-        """The rows that this line completes, mostly none. DivergedError where a loss is not finite."""
+        """Return the rows that this line completes, usually none. Raises DivergedError if a loss is not finite."""
         row = _json_object(line)
         if row is not None:
             rows = self.row(row)
@@ -268,16 +264,19 @@ class CommandMetrics:
                 self._clock.seen(each["epoch"])
             return rows
         found = {each.column: value for each in self._readings if (value := each.of_line(line)) is not None}
-        complete = self.last_row() if self._begins_an_epoch(line, found) else []
-        self._look_at_the_clock(line, found)
+        complete = self.last_row() if self._starts_row(line, found) else []
+        self._record_time(line, found)
         self._open |= found
         if self._step_pattern is not None and (named := self._step_pattern.search(line)):
             self._step = as_number(_first_group(named))
         self._take(found)
         return complete
 
-    def _look_at_the_clock(self, line: str, found: Mapping[str, float]) -> None:
-        """At each line that names its epoch, else at the first of a row: its last may follow a last evaluation."""
+    def _record_time(self, line: str, found: Mapping[str, float]) -> None:
+        """Record the time of each line that names its epoch; without such lines, of the first line of each row.
+
+        The last line of a row may follow the last evaluation.
+        """
         if self._epoch_pattern is not None:
             if self._epoch_pattern.search(line):
                 number = as_number(self._epoch)
@@ -285,7 +284,7 @@ class CommandMetrics:
         elif found and not self._open and not self._rows_name_epochs:
             self._clock.seen(self._rows)
 
-    def _begins_an_epoch(self, line: str, found: Mapping[str, float]) -> bool:
+    def _starts_row(self, line: str, found: Mapping[str, float]) -> bool:
         if self._epoch_pattern is None:
             return bool(set(found) & set(self._open))
         named = self._epoch_pattern.search(line)
@@ -293,7 +292,7 @@ class CommandMetrics:
         return self._epoch != before
 
     def row(self, row: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The row that a JSON object, or a line of a table, is; none where it has nothing that was declared."""
+        """Return a JSON object, or a line of a table, as a row if it has an epoch."""
         found = {each.column: value for each in self._readings if (value := each.of_row(row)) is not None}
         where = {key: value for key in POSITION if (value := as_number(row.get(key))) is not None}
         self._step = where.get("step", where.get("steps", self._step))
@@ -304,7 +303,7 @@ class CommandMetrics:
         return [where | found]
 
     def last_row(self) -> list[dict[str, Any]]:
-        """What patterns have found since the last row; call it once more when the command has ended."""
+        """Return the row that patterns have found since the last one; call it again when the command has ended."""
         found, self._open = self._open, {}
         if not found or self._rows_name_epochs:
             return []
@@ -312,13 +311,13 @@ class CommandMetrics:
         return [{"epoch": self._rows} | found]
 
     def figures(self) -> dict[str, Any]:
-        """The trial's figures by column, and those that follow from them."""
+        """Return the trial's metrics by column, and those derived from them."""
         takes = {each.column: TAKES[each.take] for each in self._readings}
         found: dict[str, Any] = {column: takes[column](values) for column, values in self._seen.items()}
         epochs_s = self._seen.get("epoch_s", [])
         if epochs_s:
             derived = {"first_epoch_s": epochs_s[0], "train_s": sum(epochs_s)}
-            if len(epochs_s) > 1:  # one epoch has its start-up in it, and is no steady state
+            if len(epochs_s) > 1:  # a single epoch includes start-up
                 derived["window_s"] = sum(epochs_s[1:])
             if self._settings.samples_per_epoch:
                 derived["samples_per_s"] = self._settings.samples_per_epoch / found["epoch_s"]
@@ -329,21 +328,19 @@ class CommandMetrics:
         if self.between_lines:
             found = self._by_the_clock() | found
         samples_per_epoch = self._settings.samples_per_epoch
-        if (
-            samples_per_epoch and "samples_per_s" in found and self._epochs
-        ):  # without both nobody knows how long it took
+        if samples_per_epoch and "samples_per_s" in found and self._epochs:
             found = {"samples": samples_per_epoch * self._epochs} | found
         to_target_s = self._to_target_s()
         return found if to_target_s is None else {"time_to_target_s": to_target_s} | found
 
     @property
     def between_lines(self) -> bool:
-        """Whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
+        """Return whether `epoch_s` is the time between the epochs' lines, because no line has a time."""
         return bool(self._epochs and self._clock.figures()) and not set(SPEEDS) & set(self._seen)
 
     @property
     def _epochs(self) -> float:
-        """How many epochs there were; 0 if lines may be of something else."""
+        """Return how many epochs there were; 0 if the lines may be about something else."""
         sure = self._rows_name_epochs or self._epoch_pattern or self._clock.epochs == self._budget_epochs
         return self._clock.epochs if sure else 0
 
@@ -353,18 +350,18 @@ class CommandMetrics:
         return found | ({"samples_per_s": samples / found["epoch_s"]} if samples else {})
 
     def unread(self) -> list[str]:
-        """Columns that the config says how to read, and that no line had."""
+        """Return declared columns that no line had."""
         asked = [column for column, given in self._settings.metrics.items() if given is not None]
         return [column for column in asked if column not in self._seen]
 
     @property
     def found_nothing(self) -> bool:
-        """Whether no figure was read so far."""
+        """Return whether no metric has been read."""
         return not self._seen
 
     @property
     def remark_on_steps(self) -> str:
-        """What to change where the seconds of a step seem to be told of some steps only; else empty."""
+        """Return what to change if only some steps seem to be reported; else an empty string."""
         return self._steps.remark()
 
     def _samples_per_s(self, step_s: float) -> dict[str, float]:
@@ -378,10 +375,10 @@ class CommandMetrics:
             if math.isfinite(value):
                 self._seen.setdefault(column, []).append(value)
                 if column == "step_s":
-                    self._steps.told(value, self._step)
+                    self._steps.add(value, self._step)
 
     def _to_target_s(self) -> float | None:
-        """Training time up to the epoch that reached the target; None where its parts are not known one by one."""
+        """Return the training time until the target accuracy; None if epochs' times or accuracies are unknown."""
         epochs_s, scores = self._seen.get("epoch_s", []), self._seen.get("val_accuracy", [])
         target = self._settings.target_accuracy
         if target is None or len(epochs_s) != len(scores):
@@ -391,12 +388,12 @@ class CommandMetrics:
 
 
 def _first_group(found: re.Match[str]) -> str:
-    """The whole where the pattern has no group."""
+    """Return the first group, or the whole match of a pattern without groups."""
     return found[found.re.groups and 1]
 
 
 def _json_object(line: str) -> dict[str, Any] | None:
-    """Also a dictionary as Python prints it, which is how Hugging Face's Trainer tells its rows: {'epoch': '1'}."""
+    """Parse a JSON object, or a dictionary as Python prints it (Hugging Face's Trainer: {'epoch': '1'})."""
     text = line.strip()
     if not text.startswith("{") or not text.endswith("}"):
         return None
@@ -410,12 +407,12 @@ def _json_object(line: str) -> dict[str, Any] | None:
 
 
 def _literal(text: str) -> Any:
-    """Of Python's; `nan` and `inf` are names there, and no literals."""
+    """Evaluate a Python literal in which `nan` and `inf` may occur."""
     return ast.literal_eval(re.sub(r"(?<=: )-?(?:nan|inf)\b", lambda found: repr(found[0]), text))
 
 
 def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
-    """A line for every metric that cannot be read as the config says."""
+    """Yield a line for each metric with an invalid declaration."""
     for column, given in metrics.items():
         try:
             Reading.of(column, given)
@@ -424,21 +421,21 @@ def declared(metrics: Mapping[str, Any]) -> Iterable[str]:
 
 
 class MetricsFile:
-    """JSON lines are read as they come, other files at the end; a command that has none (path None) writes nothing."""
+    """The command's metrics file: JSON lines are read as they are written, other files at the end; None: no file."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
         if self._path:
-            self._path.unlink(missing_ok=True)  # an earlier attempt's
+            self._path.unlink(missing_ok=True)  # of an earlier attempt
         whole = self._path is not None and self._path.suffix in (".json", ".csv")
         self._lines = OutputLines(self._path) if self._path and not whole else None
 
     def new(self) -> Iterator[str]:
-        """The JSON lines written since the last call."""
+        """Return the JSON lines written since the last call."""
         return self._lines.new() if self._lines else iter(())
 
     def rows(self, metrics: CommandMetrics) -> Iterator[dict[str, Any]]:
-        """The rows of a file that is read as a whole. ValueError where it is absent, or is not what its name says."""
+        """Yield the rows of a file that is read as a whole. Raises ValueError if it is missing or malformed."""
         if self._path is None:
             return
         if not self._path.is_file():

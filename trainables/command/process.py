@@ -74,7 +74,7 @@ def run(command: Command, on_line: Callable[[str, str], None], should_stop: Call
 
 @contextmanager
 def _started(command: Command) -> Iterator[subprocess.Popen[bytes]]:
-    """Start the command in a session of its own; on leaving the block, end all that is left of its process tree."""
+    """Start the command in a new session; on leaving the block, end all that is left of its process tree."""
     token = uuid4().hex
     environment = {**command.environment, process_tree.TOKEN: token}
     with _new_file(command.stdout) as out, _new_file(command.stderr) as err:

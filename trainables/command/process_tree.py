@@ -1,7 +1,7 @@
 """A command and every process that it started, ended together, even if the process that runs the command is killed.
 
 A process belongs to the tree if it descends from the command, is in its process group, or has the tree's token in its
-environment: launchers start sessions of their own, and daemons leave their parents. PR_SET_PDEATHSIG would reach the
+environment: launchers start new sessions, and daemons leave their parents. PR_SET_PDEATHSIG would reach the
 command alone, and fires when a thread ends. Therefore a guard, this module run as a script, waits until its parent is
 gone and ends the tree. It imports psutil only, so that it starts quickly and needs no path to this package.
 """

@@ -1,6 +1,6 @@
-"""The `trainable` section of the config, as `trainables.command.training` reads it.
+"""The `trainable` section of a command: its settings, and the braces of its command line.
 
-A command line with braces to be filled in: `train.py --lr {lr}`; `{{` and `}}` stand for braces themselves.
+`train.py --lr {lr}` receives the trial's rate; `{{` and `}}` stand for braces.
 """
 
 from __future__ import annotations
@@ -15,26 +15,26 @@ from typing import Any
 from trainables.registry import is_number
 
 LENGTHS = ("epochs", "samples", "steps", "seconds")
-"""Of the budget, which sets one of them."""
+"""Lengths of the section `budget`, of which one is set."""
 
 NAMES = (
     *("gpus", "device_batch_size", "global_batch_size", "grad_accum_steps", "lr", "lr_rule", "warmup_from"),
     *("warmup_epochs", "reference_batch_size", "seed", "port", "threads", "device", "trial_id", "trial_dir"),
     *("source_dir", "python", *LENGTHS),
 )
-"""What can stand in braces, besides the config's keys by their dotted names (`{model.depth}`)."""
+"""Names for braces, besides the dotted keys of the config (`{model.depth}`)."""
 
 _BRACES = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 
 
 class TemplateError(ValueError):
-    """Braces that cannot be filled in."""
+    """A command line with an open quote, a single brace, or a name without a value."""
 
 
 def words(argv: str | Sequence[Any]) -> list[str]:
-    """The words of a command line, as a shell would split it; a list is taken as it is.
+    """Split a command line as a shell would; a list is taken as it is.
 
-    Splitting comes before filling in: a value with a space in it stays one word. TemplateError for an open quote.
+    Splitting comes before filling in, so that a value with a space stays one word. Raises TemplateError.
     """
     if not isinstance(argv, str):
         return [str(word) for word in argv]
@@ -45,7 +45,7 @@ def words(argv: str | Sequence[Any]) -> list[str]:
 
 
 def fill(template: str, values: Mapping[str, Any]) -> str:
-    """The template with its names replaced. TemplateError names one that has no value, or a brace left alone."""
+    """Replace the names in braces. Raises TemplateError for a name without a value, or a single brace."""
 
     def replaced(found: re.Match[str]) -> str:
         text, name = found[0], found[1]
@@ -62,11 +62,11 @@ def fill(template: str, values: Mapping[str, Any]) -> str:
 
 
 def look_up(name: str, values: Mapping[str, Any]) -> Any:
-    """The value of a name or dotted name; TemplateError if there is none."""
+    """Return the value of a name or dotted name. Raises TemplateError for an unknown name."""
     node: Any = values
     for part in (name,) if name in values else name.split("."):
         if not isinstance(node, Mapping) or part not in node:
-            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{_meant(name)}")
+            raise TemplateError(f"{{{name}}} is neither a config key nor one of {', '.join(NAMES)}{_suggestion(name)}")
         node = node[part]
     return node
 
@@ -75,8 +75,8 @@ def _where_set(name: str) -> str:
     return f": set budget.{name}=N, and the budget's other lengths to null" if name in LENGTHS else ""
 
 
-def _meant(name: str) -> str:
-    """` (did you mean {device_batch_size}?)`, or nothing where no name is close."""
+def _suggestion(name: str) -> str:
+    """Return ` (did you mean {device_batch_size}?)`, or an empty string if no name is similar."""
     close = [each for each in NAMES if each.endswith(f"_{name}") or name.endswith(f"_{each}")]
     meant = {"learning_rate": ["lr"]}.get(name) or close or difflib.get_close_matches(name, NAMES, n=2, cutoff=0.75)
     return f" (did you mean {' or '.join(f'{{{each}}}' for each in meant)}?)" if meant else ""
@@ -87,7 +87,7 @@ PLACES = ("trial", "source")
 
 @dataclass(frozen=True, kw_only=True)
 class CommandSettings:
-    """What to run, and how to read what it says. The comments of `conf/trainable/command.yaml` tell more."""
+    """The command to run, and how to read its output; `conf/trainable/command.yaml` explains each key."""
 
     argv: str | Sequence[str]
     source_dir: str | None = None
@@ -108,18 +108,18 @@ class CommandSettings:
 
     @staticmethod
     def of(config: Mapping[str, Any]) -> CommandSettings:
-        """The settings among the section's keys; the others are the orchestrator's."""
+        """Read the section; its other keys are the orchestrator's."""
         return CommandSettings(
             **{each.name: config[each.name] for each in fields(CommandSettings) if each.name in config}
         )
 
     @property
     def words(self) -> list[str]:
-        """The command line's words, their braces not yet filled in."""
+        """The words of the command line, with their braces."""
         return words(self.argv)
 
     def errors(self) -> Iterator[str]:
-        """A line for every value that is none; `metrics` and the braces are judged elsewhere."""
+        """Yield a line for each invalid value; `metrics` and braces are checked elsewhere."""
         if self.argv == "???":
             yield (
                 "trainable.argv is not set: "

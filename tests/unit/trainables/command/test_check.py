@@ -18,7 +18,7 @@ def config(**trainable):
     return {"trainable": shipped | {"argv": "python train.py"} | trainable, "budget": {"epochs": 3, "steps": None}}
 
 
-def test_the_shipped_config_has_the_keys_that_are_read():
+def test_shipped_config_has_all_settings():
     given = config()["trainable"]
     assert set(CommandSettings.__dataclass_fields__) <= set(given)
     assert set(given) - set(CommandSettings.__dataclass_fields__) == {
@@ -30,7 +30,7 @@ def test_the_shipped_config_has_the_keys_that_are_read():
     }
 
 
-def test_every_column_that_a_trial_can_measure_is_declared():
+def test_shipped_config_declares_every_measured_column():
     from orchestrator.analysis.cells import COLUMNS
     from orchestrator.analysis.trials import MEASURED
 
@@ -39,31 +39,31 @@ def test_every_column_that_a_trial_can_measure_is_declared():
     assert all(value is None for value in config()["trainable"]["metrics"].values())
 
 
-def test_nothing_is_wrong_with_a_sound_one():
+def test_a_valid_config_has_no_errors():
     argv = "torchrun --nproc_per_node={gpus} train.py --epochs {epochs} --seed {seed} --json {{}} {trainable.optimizer}"
     given = config(argv=argv, env={"LR": "{lr}"}, metrics_file="log-{seed}.jsonl", metrics={"loss": "loss: (.+)"})
     assert list(errors(given)) == []
 
 
-def test_a_script_that_is_not_there_is_told(folder):
-    (told,) = errors(config(argv="{python} trian.py --log {trial_dir}/log.py --init=weights.py 'echo x.py'"))
-    assert told == f"trainable.argv names trian.py, and there is no such file in {folder}"
+def test_a_missing_script_is_an_error(folder):
+    (error,) = errors(config(argv="{python} trian.py --log {trial_dir}/log.py --init=weights.py 'echo x.py'"))
+    assert "trainable.argv" in error and "trian.py" in error and str(folder) in error
     assert list(errors(config(argv="train.py", source_dir=str(folder)))) == []
 
 
 @pytest.mark.parametrize(
-    ("argv", "told"),
+    ("argv", "program"),
     [
-        ("no_such_program --lr {lr}", "there is no program 'no_such_program', neither in {folder} nor on the PATH"),
-        ("./absent.sh", "there is no program './absent.sh'"),
-        ("./start.sh --lr {lr}", "{folder}/./start.sh is not executable: name what runs it ('bash ./start.sh')"),
+        ("no_such_program --lr {lr}", "'no_such_program'"),
+        ("./absent.sh", "'./absent.sh'"),
+        ("./start.sh --lr {lr}", "'bash ./start.sh'"),
     ],
 )
-def test_a_program_that_cannot_be_started_is_told_where_it_is_to_run(folder, argv, told, monkeypatch):
+def test_a_missing_program_is_an_error_where_trials_run(folder, argv, program, monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     (folder / "start.sh").write_text("#!/bin/sh\n")
-    (line,) = errors(config(argv=argv) | {"mode": "run"})
-    assert told.format(folder=folder).replace("/./", "/") in line
+    (error,) = errors(config(argv=argv) | {"mode": "run"})
+    assert program in error and str(folder) in error
     assert list(errors(config(argv=argv) | {"mode": "plan"})) == []
     (folder / "start.sh").chmod(0o755)
     for sound in ("./start.sh", "{python} train.py", "python train.py"):
@@ -71,34 +71,38 @@ def test_a_program_that_cannot_be_started_is_told_where_it_is_to_run(folder, arg
     assert list(errors(config(argv=argv, env={"PATH": "/elsewhere"}) | {"mode": "run"})) == []
 
 
-def test_everything_that_is_wrong_is_told_at_once():
+def test_all_errors_are_reported():
     given = config(
         argv="train.py {learning_rate} {steps}",
         env={"A": "{b}"},
         metrics={"loss": "(", "accuracy": {"take": "best"}},
         oom_patterns=["["],
     )
-    told = list(errors(given))
+    found = list(errors(given))
     expected = ("learning_rate", "steps has no value", "trainable.env", "oom_patterns", "loss='('", "'best'")
-    assert len(told) == 6 and all(any(part in line for line in told) for part in expected), told
+    assert len(found) == 6 and all(any(part in line for line in found) for part in expected), found
 
 
 @pytest.mark.parametrize(
-    ("key", "value", "told"),
+    ("key", "value"),
     [
-        ("argv", "???", "trainable.argv is not set"),
-        ("argv", [], "must be a command line"),
-        ("argv", "train 'x", "No closing quotation"),
-        ("cwd", "home", "not one of trial, source"),
-        ("timeout_s", 0, "timeout_s must be a number above 0"),
-        ("grace_s", "long", "grace_s must be a number above 0"),
-        ("env", "A=b", "env must be"),
-        ("metrics", "loss", "metrics must be"),
+        ("argv", []),
+        ("argv", "train 'x"),
+        ("cwd", "home"),
+        ("timeout_s", 0),
+        ("grace_s", "long"),
+        ("env", "A=b"),
+        ("metrics", "loss"),
     ],
 )
-def test_wrong_values_are_told(key, value, told):
-    (line,) = errors(config(**{key: value}))
-    assert told in line
+def test_an_invalid_value_is_an_error(key, value):
+    (error,) = errors(config(**{key: value}))
+    assert f"trainable.{key}" in error and (repr(value) in error or str(value) in error)
+
+
+def test_an_unset_command_is_an_error():
+    (error,) = errors(config(argv="???"))
+    assert error.startswith("trainable.argv is not set")
 
 
 AXES = {"axes": {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "lr_multiplier": None, "seed": [0, 1]}}
@@ -114,23 +118,23 @@ AXES = {"axes": {"device_batch_size": [32, 64], "lr_rule": ["none", "linear"], "
         ("bash -c 'python train.py --lr $SWEEP_LR --batch $SWEEP_DEVICE_BATCH_SIZE'", []),
     ],
 )
-def test_axes_that_the_command_never_hears_of_are_refused(argv, unknown):
-    told = list(errors(config(argv=argv) | {"sweep": AXES}))
-    assert [each.partition("{")[2].partition("}")[0] for each in told] == unknown
+def test_axes_that_the_command_does_not_receive_are_errors(argv, unknown):
+    found = list(errors(config(argv=argv) | {"sweep": AXES}))
+    assert [each.partition("{")[2].partition("}")[0] for each in found] == unknown
 
 
 @pytest.mark.parametrize(("word", "unknown"), [("", True), ("{lr}", False), ("{trainable.lr}", False)])
-def test_rates_that_the_command_never_hears_of_are_refused_whichever_axis_they_come_from(word, unknown):
-    told = list(errors(config(argv=f"python train.py {word}") | {"sweep": {"axes": {"trainable.lr": [0.1, 0.2]}}}))
-    assert [each.partition(",")[0] for each in told] == ["trainable.argv has no {lr}"] * unknown
+def test_an_axis_of_rates_must_reach_the_command(word, unknown):
+    found = list(errors(config(argv=f"python train.py {word}") | {"sweep": {"axes": {"trainable.lr": [0.1, 0.2]}}}))
+    assert [each.partition(",")[0] for each in found] == ["trainable.argv has no {lr}"] * unknown
 
 
-def test_a_script_may_read_them_from_its_environment(folder):
+def test_a_script_may_read_axes_from_its_environment(folder):
     (folder / "settings.py").write_text("import os\nlr = os.environ['SWEEP_LR']\n")
     assert list(errors(config(argv="python train.py") | {"sweep": AXES})) == []
 
 
-def test_an_axis_of_one_value_need_not_be_told():
+def test_an_axis_of_one_value_need_not_reach_the_command():
     assert list(errors(config(argv="python train.py") | {"sweep": {"axes": {"lr_rule": ["sqrt"]}}})) == []
 
 
@@ -145,32 +149,32 @@ def test_an_axis_of_one_value_need_not_be_told():
         ("python -m train", False),
     ],
 )
-def test_a_length_that_the_command_is_not_told_is_remarked(argv, unknown):
-    told = list(remarks(config(argv=argv) | {"mode": "run"}))
-    assert [each.partition(" does")[0] for each in told] == [
+def test_a_length_that_the_command_does_not_receive_is_remarked(argv, unknown):
+    found = list(remarks(config(argv=argv) | {"mode": "run"}))
+    assert [each.partition(" does")[0] for each in found] == [
         "trainable.argv has no {epochs}, so budget.epochs=3"
     ] * unknown
 
 
 @pytest.mark.parametrize("word", ["{samples}", "{steps}", "{budget.steps}"])
-def test_a_length_in_steps_may_be_told_in_samples(word):
+def test_a_length_in_steps_may_be_passed_in_samples(word):
     asked = config(argv=f"python train.py {word}") | {"budget": {"epochs": None, "steps": 50}, "mode": "run"}
     assert not list(errors(asked)) and not list(remarks(asked))
 
 
-def test_a_length_that_is_not_set_says_where_it_is():
-    (told,) = errors(config(argv="python train.py {steps}"))
-    assert told.endswith("steps has no value: set budget.steps=N, and the budget's other lengths to null")
+def test_a_length_without_a_value_names_its_key():
+    (error,) = errors(config(argv="python train.py {steps}"))
+    assert "budget.steps=N" in error
 
 
 def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     given = config(argv="absent {epochs}") | {"mode": "plan"}
-    (told,) = remarks(given)
-    assert "there is no program 'absent'" in told and told.endswith("mode=run would refuse that)")
-    (told,) = remarks(given | {"cluster": {"address": "auto"}})
-    assert told.endswith("the nodes need it)")
-    assert list(remarks(given | {"mode": "run"})) == []  # which mistakes tells
+    (remark,) = remarks(given)
+    assert "'absent'" in remark and "mode=run" in remark
+    (remark,) = remarks(given | {"cluster": {"address": "auto"}})
+    assert "'absent'" in remark and "nodes" in remark
+    assert list(remarks(given | {"mode": "run"})) == []  # there it is an error
 
 
 @pytest.mark.parametrize(
@@ -186,22 +190,16 @@ def test_a_plan_remarks_a_program_that_is_not_here(monkeypatch):
         ("python train.py {epochs}", "resources.cpus_per_worker", False),
     ],
 )
-def test_an_axis_of_the_config_that_no_braces_name_is_remarked(argv, axis, unknown):
+def test_a_config_axis_without_braces_is_remarked(argv, axis, unknown):
     asked = {"sweep": {"axes": {axis: ["a", "b"], "model.one": [1]}}, "mode": "run"}
-    assert [each.partition("sweep.axes.")[2] for each in remarks(config(argv=argv) | asked)] == [
-        f"{axis} train alike: name it there"
-    ] * unknown
+    assert [f"sweep.axes.{axis} " in each for each in remarks(config(argv=argv) | asked)] == [True] * unknown
 
 
-@pytest.mark.parametrize(
-    ("axis", "alike"), [("seed", ", but for chance of the command's own"), ("grad_accum_steps", "")]
-)
-def test_an_axis_that_has_a_name_in_the_environment_is_remarked_unless_it_may_be_read_there(axis, alike, folder):
+@pytest.mark.parametrize("axis", ["seed", "grad_accum_steps"])
+def test_a_standard_axis_is_remarked_unless_the_command_may_read_it(axis, folder):
     asked = {"sweep": {"axes": {axis: [1, 2]}}, "mode": "run"}
-    assert list(remarks(config(argv="python train.py {epochs}") | asked)) == [
-        f"trainable.argv has no {{{axis}}}, so all values of sweep.axes.{axis} train alike{alike}: name it there,"
-        f" or read SWEEP_{axis.upper()}"
-    ]
+    (remark,) = remarks(config(argv="python train.py {epochs}") | asked)
+    assert f"sweep.axes.{axis} " in remark and f"SWEEP_{axis.upper()}" in remark
     assert list(remarks(config(argv=f"python train.py {{epochs}} {{{axis}}}") | asked)) == []
     assert (
         list(remarks(config(argv="python train.py {epochs}") | {"sweep": {"axes": {axis: [1]}}, "mode": "run"})) == []
@@ -222,7 +220,7 @@ def test_an_axis_that_has_a_name_in_the_environment_is_remarked_unless_it_may_be
         ("python train.py {epochs}", "", "auto", False),  # not known before the machine is
     ],
 )
-def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, unknown, folder):
+def test_a_command_that_does_not_receive_gpus_is_remarked(argv, text, gpus, unknown, folder):
     (folder / "train.py").write_text(text)
     asked = config(argv=argv, source_dir=str(folder)) | {"sweep": {"axes": {"gpus": gpus}}, "mode": "run"}
     assert ["has no {gpus}" in each for each in remarks(asked)] == [True] * unknown
@@ -239,4 +237,4 @@ def test_a_command_that_does_not_hear_of_its_gpus_is_remarked(argv, text, gpus, 
 )
 def test_a_warm_up_that_does_not_reach_the_command_is_remarked(argv, rules, warmup_epochs, unknown):
     asked = config(argv=argv) | {"sweep": {"axes": {"lr_rule": rules}}, "warmup_epochs": warmup_epochs, "mode": "run"}
-    assert ["lr_rule=linear runs without its warm-up" in each for each in remarks(asked)] == [True] * unknown
+    assert ["{warmup_epochs}" in each for each in remarks(asked)] == [True] * unknown

@@ -1,8 +1,3 @@
-"""A command that tells the seconds of every tenth step is timed over all of them.
-
-A command that prints no times is timed by when its lines come.
-"""
-
 import json
 
 import pytest
@@ -19,7 +14,7 @@ def read(lines, metrics, **settings):
     return rows + reader.last_row(), reader.figures()
 
 
-def test_json_lines_with_an_epoch_are_rows_and_only_what_is_declared_is_read():
+def test_json_lines_are_rows_of_declared_metrics():
     rows, figures = read(
         ['{"epoch": 1, "loss": 2.0, "other": 5}', "not json", '{"epoch": 2, "loss": 1.0}', '{"accuracy": 0.9}', "{}"],
         {"loss": None, "accuracy": None},
@@ -28,8 +23,8 @@ def test_json_lines_with_an_epoch_are_rows_and_only_what_is_declared_is_read():
     assert figures == {"loss": 1.0, "accuracy": 0.9}
 
 
-def test_dictionaries_as_python_prints_them_are_rows_too():
-    """Word for word what transformers 5 prints, and 4 for the last."""
+def test_printed_python_dictionaries_are_rows():
+    """The output of transformers 5, and of 4 in the last line."""
     rows, figures = read(
         [
             "{'loss': '0.4064', 'grad_norm': '0.3372', 'learning_rate': '0.000672', 'epoch': '1'}",
@@ -46,7 +41,7 @@ def test_dictionaries_as_python_prints_them_are_rows_too():
         read(["{'loss': nan, 'epoch': 2.0}"], {"loss": None})
 
 
-def test_patterns_make_a_row_an_epoch():
+def test_patterns_make_one_row_per_epoch():
     rows, figures = read(
         ["Epoch time: 4.0", "loss 0.5", "Epoch time: 2.0", "loss 0.25", "Epoch time: 3.0", "loss 1e-1", "Top1 93.5%"],
         {
@@ -64,20 +59,20 @@ def test_patterns_make_a_row_an_epoch():
     assert figures["accuracy"] == pytest.approx(0.935)
 
 
-def test_what_the_command_says_itself_stands_before_what_follows():
+def test_reported_metrics_precede_derived_ones():
     lines = [json.dumps({"epoch": 1, "epoch_s": 2.0, "train_s": 5.0, "samples_per_s": 7})]
     _, figures = read(lines, {"epoch_s": None, "train_s": None, "samples_per_s": None}, samples_per_epoch=100)
     assert (figures["train_s"], figures["samples_per_s"]) == (5.0, 7)
 
 
-def test_lines_of_one_epoch_make_one_row_where_a_pattern_tells_the_epoch():
+def test_epoch_pattern_joins_lines_of_one_epoch():
     lines = [f"Epoch: [{epoch}] [{i}/3] loss: {9 - epoch - i}" for epoch in range(2) for i in range(3)] + ["Acc@1 50"]
     metrics = {"loss": "loss: (.+)", "accuracy": {"regex": "Acc@1 (.+)", "scale": 0.01}}
     rows, _ = read(lines, metrics, epoch_pattern=r"Epoch: \[(\d+)\]")
     assert rows == [{"epoch": 1, "loss": 7}, {"epoch": 2, "loss": 6, "accuracy": 0.5}]
 
 
-def test_seconds_of_a_step_make_the_throughput():
+def test_step_seconds_give_throughput():
     reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": {"regex": "time (.+)ms", "scale": 1e-3}}), 64)
     for ms in (900, 20, 40, 30):
         reader.line(f"iter 1: time {ms}ms")
@@ -91,10 +86,10 @@ def test_seconds_of_a_step_make_the_throughput():
     [
         ("epoch {} iter {}: {} images/s", {"epoch_pattern": r"epoch (\d+)"}, 300),
         ('{{"epoch": {}, "step": {}, "samples_per_s": {}}}', {}, 300),
-        ("epoch {} iter {}: {} images/s", {}, None),  # a line may be of anything
+        ("epoch {} iter {}: {} images/s", {}, None),  # a line may be about anything
     ],
 )
-def test_epochs_and_their_size_tell_how_many_samples_were_trained_on_at_a_speed(line, settings, samples):
+def test_samples_follow_from_epochs_and_their_size(line, settings, samples):
     lines = [line.format(epoch, 10 * i, 50) for epoch in range(3) for i in range(4)]
     metrics = {"samples_per_s": {"regex": "(\\S+) images/s"} if "images" in line else None}
     figures = read(lines, metrics, samples_per_epoch=100, **settings)[1]
@@ -112,17 +107,17 @@ def test_epochs_and_their_size_tell_how_many_samples_were_trained_on_at_a_speed(
         ("9/9 0.0it/s", {"regex": "([0-9.]+)it/s", "invert": True}, None),
     ],
 )
-def test_times_as_people_print_them(line, how, seconds):
+def test_printed_times_are_read(line, how, seconds):
     _, figures = read([line], {"step_s": how})
     assert figures.get("step_s") == seconds
 
 
-def test_one_epoch_is_no_window():
+def test_one_epoch_has_no_window():
     _, figures = read(["epoch 3.0"], {"epoch_s": "epoch (.+)"})
     assert "window_s" not in figures and figures["epoch_s"] == figures["first_epoch_s"] == 3.0
 
 
-def test_a_figure_under_another_name_and_the_largest_of_them():
+def test_json_key_scale_and_take():
     _, figures = read(
         ['{"eval/top1": 40.0}', '{"eval/top1": 90.0}', '{"eval/top1": 80.0}'],
         {"val_accuracy": {"json": "eval/top1", "scale": 0.01, "take": "max"}},
@@ -131,41 +126,41 @@ def test_a_figure_under_another_name_and_the_largest_of_them():
 
 
 @pytest.mark.parametrize(("target", "seconds"), [(0.5, 1.0), (0.8, 3.0), (0.95, None), (None, None)])
-def test_time_to_target_is_the_time_of_the_epochs_up_to_it(target, seconds):
+def test_time_to_target_sums_epochs_until_it(target, seconds):
     lines = [f'{{"epoch": {n}, "epoch_s": {n}, "val_accuracy": {acc}}}' for n, acc in [(1, 0.6), (2, 0.9), (3, 0.7)]]
     _, figures = read(lines, {"epoch_s": None, "val_accuracy": None}, target_accuracy=target)
     assert figures.get("time_to_target_s") == seconds
 
 
 @pytest.mark.parametrize("line", ['{"epoch": 1, "loss": NaN}', "loss nan", "loss inf"])
-def test_a_loss_that_is_not_finite_is_divergence(line):
+def test_a_non_finite_loss_is_divergence(line):
     with pytest.raises(DivergedError, match="a loss of"):
         read([line], {"loss": {"regex": "loss (.+)"} if "{" not in line else None})
 
 
 @pytest.mark.parametrize("line", ["loss about three", '{"loss": "high"}', '{"loss": true}', '{"loss": [1]}', '{"lo'])
-def test_what_is_no_number_is_passed_over(line):
+def test_text_that_is_not_a_number_is_skipped(line):
     assert read([line], {"loss": "loss (.+)"}) == ([], {}) == read([line], {"loss": None})
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "match"),
     [
-        ("loss (", "is not a regular expression"),
-        ({"regex": "x", "json": "y"}, "takes null, a regular expression"),
-        ({"rgx": "x"}, "takes null, a regular expression"),
-        ({"take": "best"}, "'best' is not one of last, first, max"),
-        ({"scale": 0}, "scale must be a number other than 0"),
-        (3, "takes null, a regular expression"),
+        ("loss (", "regular expression"),
+        ({"regex": "x", "json": "y"}, "regex.*json"),
+        ({"rgx": "x"}, "rgx"),
+        ({"take": "best"}, "take='best'"),
+        ({"scale": 0}, "scale must be"),
+        (3, "not 3"),
     ],
 )
-def test_what_says_nothing_is_refused(given, told):
-    with pytest.raises(ValueError, match=told):
+def test_an_invalid_declaration_is_refused(given, match):
+    with pytest.raises(ValueError, match=match):
         read([], {"loss": given})
 
 
 @pytest.mark.parametrize(("ending", "epoch_s", "between_lines"), [("", 2.0, True), (" took 1.5 s", 1.5, False)])
-def test_where_no_line_has_a_time_that_between_the_epochs_lines_counts(ending, epoch_s, between_lines):
+def test_without_times_the_interval_between_epoch_lines_counts(ending, epoch_s, between_lines):
     metrics = {"loss": r"loss (\S+)", "epoch_s": r"took (\S+) s"}
     settings = CommandSettings(argv="x", metrics=metrics, epoch_pattern=r"epoch (\d+)", samples_per_epoch=100)
     ticks = iter((10.0, 12.0, 14.0))
@@ -181,7 +176,7 @@ STEP = {"step_s": r"took ([0-9.]+) s"}
 
 
 def read_step_times(timed, **settings):
-    """What lines that come at (second, line) tell."""
+    """Read lines given as (second, line)."""
     now = [0.0]
     reader = CommandMetrics(CommandSettings(argv="x", metrics=STEP, **settings), 64, clock=lambda: now[0])
     for now[0], line in timed:
@@ -190,42 +185,40 @@ def read_step_times(timed, **settings):
 
 
 def every_tenth(first=0, count=31, step_s=0.1, start_s=5.0):
-    """A line for every tenth step, of a tenth of a second each; the first of all takes longer."""
+    """Return a line for every tenth step of 0.1 s; the first step takes longer."""
     return [
         (start_s + 10 * step_s * i, f"iter {first + 10 * i}: took {9.0 if first + i == 0 else step_s} s")
         for i in range(count)
     ]
 
 
-def test_steps_between_two_lines_count_where_their_numbers_are_told():
+def test_numbered_steps_count_between_lines():
     reader = read_step_times(every_tenth(), step_pattern=r"iter (\d+):")
     found = reader.figures()
     assert (found["window_steps"], found["window_s"]) == (300, pytest.approx(30.0))
     assert found["samples_per_s"] == pytest.approx(640) and reader.remark_on_steps == ""
 
 
-def test_numbers_that_begin_again_with_an_epoch_go_on():
-    """0, 10, 20, then 10, 20 of the next epoch: of the steps between 20 and its end nobody tells."""
+def test_step_numbers_may_restart_with_an_epoch():
+    """0, 10, 20, then 10, 20 of the next epoch: the steps after 20 are not reported."""
     lines = [*every_tenth(count=3), *every_tenth(first=10, count=2, start_s=9.0)]
     assert read_step_times(lines, step_pattern=r"iter (\d+):").figures()["window_steps"] == 10 + 10 + 10 + 10
 
 
 @pytest.mark.parametrize("key", ["step", "steps"])
-def test_json_rows_name_theirs(key):
+def test_json_rows_have_step_numbers(key):
     reader = CommandMetrics(CommandSettings(argv="x", metrics={"step_s": None}), 64)
     for number in (50, 100, 200):
         reader.line(f'{{"epoch": 1, "{key}": {number}, "step_s": 0.25}}')
     assert (reader.figures()["window_steps"], reader.figures()["window_s"]) == (150, 37.5)
 
 
-def test_where_no_number_is_told_a_line_is_a_step_and_what_would_tell_is_said():
+def test_without_step_numbers_a_line_is_one_step():
     reader = read_step_times(every_tenth())
     found = reader.figures()
     assert (found["window_steps"], found["window_s"]) == (30, pytest.approx(3.0))
-    assert reader.remark_on_steps == (
-        "step_s was reported 31 times in 30.0 s, and counts as 3 s of training: if only some steps are reported,"
-        " trainable.step_pattern='step ([0-9]+)' reads which; all between then count"
-    )
+    remark = reader.remark_on_steps
+    assert all(part in remark for part in ("31 times", "30.0 s", "3 s of training", "trainable.step_pattern="))
 
 
 @pytest.mark.parametrize(
@@ -237,17 +230,17 @@ def test_where_no_number_is_told_a_line_is_a_step_and_what_would_tell_is_said():
         [],
     ],
 )
-def test_lines_that_come_as_fast_as_their_steps_are_all_steps(timed):
+def test_lines_as_fast_as_steps_need_no_remark(timed):
     assert read_step_times(timed).remark_on_steps == ""
 
 
-def test_a_pattern_that_is_none_is_an_error():
+def test_an_invalid_step_pattern_is_an_error():
     config = {"trainable": {"argv": "true", "step_pattern": "iter ("}}
     assert any("trainable.step_pattern" in each for each in errors(config))
 
 
 def read_epoch_clock(timed, metrics, *, epochs=None, samples_per_epoch=100, **settings):
-    """The figures of lines that come at (second, line)."""
+    """Return the metrics of lines given as (second, line)."""
     now = iter(second for second, _ in timed)
     told = CommandSettings(argv="x", metrics=metrics, samples_per_epoch=samples_per_epoch, **settings)
     reader = CommandMetrics(told, 64, epochs, clock=lambda: now_at[0])
@@ -261,7 +254,7 @@ ACCURACY = {"val_accuracy": "acc ([0-9.]+)"}
 PLAIN = [(9.0, "epoch 0 acc 0.5"), (11.0, "epoch 1 acc 0.7"), (13.5, "epoch 2 acc 0.9"), (20.0, "done")]
 
 
-def test_the_lines_of_epochs_are_its_clock_where_they_are_as_many_as_the_budget():
+def test_as_many_lines_as_budget_epochs_are_timed():
     found = read_epoch_clock(PLAIN, ACCURACY, epochs=3)
     assert found == {
         **{"val_accuracy": 0.9, "epoch_s": 2.25, "window_s": 4.5},
@@ -269,39 +262,39 @@ def test_the_lines_of_epochs_are_its_clock_where_they_are_as_many_as_the_budget(
     }
 
 
-def test_lines_that_may_be_no_epochs_are_no_clock():
+def test_lines_that_may_not_be_epochs_are_not_timed():
     assert read_epoch_clock(PLAIN, ACCURACY, epochs=2) == read_epoch_clock(PLAIN, ACCURACY) == {"val_accuracy": 0.9}
 
 
-def test_a_pattern_that_names_the_epoch_makes_it_sure_and_the_last_evaluation_is_left_out():
+def test_epoch_pattern_times_epochs_without_the_last_evaluation():
     timed = [(5.0, "epoch 2: loss 3"), (6.0, "epoch 2: loss 2"), (10.0, "epoch 4: loss 1"), (60.0, "acc 0.9")]
     found = read_epoch_clock(timed, {"loss": "loss (.+)", **ACCURACY}, epoch_pattern="epoch ([0-9]+)")
     assert (found["epoch_s"], found["window_s"], found["samples"]) == (2.0, 4.0, 400)
 
 
-def test_json_lines_name_theirs():
+def test_json_lines_with_epochs_are_timed():
     timed = [(float(2 * epoch), f'{{"epoch": {epoch}, "loss": 1}}') for epoch in (1, 2, 3)] + [(50.0, "done")]
     found = read_epoch_clock(timed, {"loss": None}, samples_per_epoch=None)
     assert found == {"loss": 1, "epoch_s": 2.0, "window_s": 4.0}
 
 
 @pytest.mark.parametrize("column", ["epoch_s", "step_s", "samples_per_s", "train_s"])
-def test_a_time_that_the_command_tells_stands_alone(column):
+def test_reported_times_replace_the_clock(column):
     assert "window_s" not in read_epoch_clock([*PLAIN, (21.0, "took 7")], {**ACCURACY, column: "took (.+)"}, epochs=3)
 
 
-def test_lines_that_come_all_at_once_tell_no_time():
+def test_lines_that_arrive_together_give_no_time():
     assert read_epoch_clock([(1.0 + second / 100, line) for second, line in PLAIN], ACCURACY, epochs=3) == {
         "val_accuracy": 0.9
     }
 
 
-def test_lines_that_a_buffer_lets_go_in_heaps_tell_no_time():
+def test_buffered_lines_give_no_time():
     heaps = [(40.0 + epoch // 40 * 40, f"epoch {epoch} acc 0.5") for epoch in range(100)]
     assert read_epoch_clock(heaps, ACCURACY, epochs=100) == {"val_accuracy": 0.5}
     quick = [(5.0 + epoch // 4 / 10, f"epoch {epoch} acc 0.5") for epoch in range(100)]  # as they are read, in turns
     assert read_epoch_clock(quick, ACCURACY, epochs=100)["epoch_s"] == pytest.approx(2.4 / 99)
 
 
-def test_one_epoch_tells_no_time():
+def test_one_epoch_gives_no_time():
     assert read_epoch_clock(PLAIN[:1], ACCURACY, epochs=1) == {"val_accuracy": 0.5}

@@ -3,7 +3,7 @@ import pytest
 from trainables.command.settings import TemplateError, fill, words
 
 
-def test_words_are_a_shells():
+def test_words_are_split_as_by_a_shell():
     assert words("python 'my script.py' --lr {lr}") == ["python", "my script.py", "--lr", "{lr}"]
     assert words(["python", "a b", 3]) == ["python", "a b", "3"]
     with pytest.raises(TemplateError, match="No closing quotation"):
@@ -26,19 +26,18 @@ def test_names_and_dotted_keys_are_filled_in(template, filled):
 
 
 @pytest.mark.parametrize(
-    ("template", "told"),
+    ("template", "match"),
     [
-        ("{batch_size}", "neither a config key nor one of gpus"),
-        ("{batch_size}", r"did you mean \{device_batch_size\} or \{global_batch_size\}"),
+        ("{batch_size}", r"\{device_batch_size\} or \{global_batch_size\}"),
         ("{learning_rate}", r"\(did you mean \{lr\}\?\)"),
         ("{epoch}", r"\(did you mean \{epochs\}\?\)"),
-        ("{model.depth}", "neither a config key"),
-        ("{lr", "a single '{'"),
-        ("lr}", "written twice: }}"),
-        ("{}", "neither a config key"),
+        ("{model.depth}", r"^\{model.depth\} is neither"),
+        ("{lr", "single '{'"),
+        ("lr}", "twice: }}"),
+        ("{}", r"^\{\} is neither"),
         ("{steps}", "steps has no value"),
     ],
 )
-def test_what_cannot_be_filled_in_is_told(template, told):
-    with pytest.raises(TemplateError, match=told):
+def test_an_invalid_template_is_refused(template, match):
+    with pytest.raises(TemplateError, match=match):
         fill(template, {"lr": 0.1, "model": {}, "steps": None})

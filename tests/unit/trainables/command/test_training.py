@@ -42,10 +42,8 @@ def run(
     return told
 
 
-def test_a_command_is_told_everything_in_words_and_in_its_environment(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("RANK", "1")  # of whoever has started the orchestrator
+def test_values_reach_the_command_by_words_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")  # of another launcher
     monkeypatch.setenv("KEPT", "as it was")
     script(tmp_path, "import json, os, sys; print(json.dumps([sys.argv, dict(os.environ), os.getcwd()]))")
     words = "{gpus} {device_batch_size} {global_batch_size} {lr} {seed} {epochs} {model.depth} {port} {{}}"
@@ -69,7 +67,7 @@ def test_a_command_is_told_everything_in_words_and_in_its_environment(
         ({"epochs": None, "samples": None, "steps": 50}, ["3200", "50"]),
     ],
 )
-def test_a_length_in_samples_is_told_in_steps_too(tmp_path: Path, budget: dict[str, Any], words: list[str]) -> None:
+def test_samples_and_steps_imply_each_other(tmp_path: Path, budget: dict[str, Any], words: list[str]) -> None:
     script(tmp_path, "import sys; print(*sys.argv[1:])")
     run(tmp_path, [*PYTHON, "train.py", "{samples}", "{steps}"], budget=budget)
     assert (tmp_path / "trial/stdout.log").read_text().split() == words
@@ -77,13 +75,13 @@ def test_a_length_in_samples_is_told_in_steps_too(tmp_path: Path, budget: dict[s
     assert Budget.of(asked, steps_per_epoch=1, global_batch_size=64).steps == int(words[1])
 
 
-def test_a_string_is_split_before_it_is_filled_in(tmp_path: Path) -> None:
+def test_a_value_with_a_space_stays_one_word(tmp_path: Path) -> None:
     script(tmp_path, "import sys; print(len(sys.argv))", "my script.py")
     run(tmp_path, f"{sys.executable} -S 'my script.py' --dir={{source_dir}}")
     assert (tmp_path / "trial/stdout.log").read_text() == "2\n"
 
 
-def test_rows_and_figures_come_from_both_streams(tmp_path: Path) -> None:
+def test_rows_and_metrics_come_from_both_streams(tmp_path: Path) -> None:
     script(
         tmp_path,
         """
@@ -117,27 +115,27 @@ def test_metrics_may_be_in_a_file(tmp_path: Path, name: str, text: str) -> None:
     assert rows == [{"epoch": 1, "loss": 2}, {"epoch": 2, "loss": 1}]
 
 
-def test_a_file_that_was_not_written_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match="the command wrote no"):
+def test_a_missing_metrics_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="log.csv"):
         run(tmp_path, [*PYTHON, "-c", "pass"], metrics_file="log.csv")
 
 
 @pytest.mark.parametrize(
-    ("code", "error", "told"),
+    ("code", "error", "match"),
     [
         ("raise MemoryError", MemoryError, "MemoryError"),
         ("raise RuntimeError('CUDA out of memory.')", MemoryError, "CUDA out of memory"),
         ("raise ValueError('no data')", CommandError, "status 1: ValueError: no data"),
-        ("print('loss: nan')", DivergedError, "a loss of nan"),
+        ("print('loss: nan')", DivergedError, "loss of nan"),
     ],
 )
-def test_how_it_failed_is_told(tmp_path: Path, code: str, error: type[Exception], told: str) -> None:
-    with pytest.raises(error, match=told):
+def test_a_failure_raises_its_cause(tmp_path: Path, code: str, error: type[Exception], match: str) -> None:
+    with pytest.raises(error, match=match):
         run(tmp_path, [*PYTHON, "-c", code], metrics={"loss": "loss: (.+)"})
     assert (tmp_path / "trial/stderr.log").exists()
 
 
-def test_a_program_that_is_not_there_is_told(tmp_path: Path) -> None:
+def test_a_missing_program_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError, match="no-such-program"):
         run(tmp_path, ["no-such-program"])
 
@@ -169,15 +167,15 @@ def with_token(since: set[int]) -> list[psutil.Process]:
     return found
 
 
-def test_a_command_that_takes_too_long_ends_with_its_whole_tree(tmp_path: Path) -> None:
+def test_a_timeout_ends_the_whole_process_tree(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
-    with pytest.raises(TrialTimeoutError, match="longer than timeout_s=1"):
+    with pytest.raises(TrialTimeoutError, match="timeout_s=1"):
         run(tmp_path, [*PYTHON, "train.py"], timeout_s=1.0)
     assert with_token(before) == []
 
 
-def test_a_command_is_ended_when_the_trial_is_to_stop(tmp_path: Path) -> None:
+def test_a_stop_request_ends_the_whole_process_tree(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
     started = time.monotonic()
@@ -186,7 +184,7 @@ def test_a_command_is_ended_when_the_trial_is_to_stop(tmp_path: Path) -> None:
     assert with_token(before) == [] and time.monotonic() < started + 30
 
 
-def test_a_command_does_not_outlive_the_process_that_runs_it(tmp_path: Path) -> None:
+def test_the_process_tree_ends_with_a_killed_parent(tmp_path: Path) -> None:
     before = {process.pid for process in psutil.process_iter()}
     script(tmp_path, TREE)
     here = Path(__file__).parents[3]
@@ -210,7 +208,7 @@ def test_a_command_does_not_outlive_the_process_that_runs_it(tmp_path: Path) -> 
     assert with_token(before) == []
 
 
-def test_what_an_earlier_attempt_left_is_gone_unless_it_is_wanted(tmp_path: Path) -> None:
+def test_work_folder_is_emptied_unless_kept(tmp_path: Path) -> None:
     code = "import os; print(os.path.exists('left')); open('left', 'w')"
     told = []
     for settings in ({}, {}, {"keep_work": True}):
@@ -219,16 +217,14 @@ def test_what_an_earlier_attempt_left_is_gone_unless_it_is_wanted(tmp_path: Path
     assert told == ["False", "False", "True"]
 
 
-def test_what_was_not_found_in_the_output_is_remarked(tmp_path: Path) -> None:
+def test_missing_metrics_are_remarked(tmp_path: Path) -> None:
     script(tmp_path, "print('Epoch time: 1.0')")
     argv = [*PYTHON, "train.py", "{gpus}"]
     slip = run(tmp_path, argv, metrics={"epoch_s": "Epoch time: (.+)", "accuracy": "Acc (.+)"})
-    assert slip.remarks == [
-        "no line of the output matches trainable.metrics.accuracy",
-        "without trainable.samples_per_epoch there are no samples_per_s, and so no speed-up",
-    ]
+    pattern, speed = slip.remarks
+    assert "trainable.metrics.accuracy" in pattern and "trainable.samples_per_epoch" in speed
     mute = run(tmp_path, argv, metrics={"epoch_s": None})
-    assert mute.remarks == ["no figure was found in the output: see trials/alone/stdout.log, trainable.metrics"]
+    assert len(mute.remarks) == 1 and "trials/alone/stdout.log" in mute.remarks[0]
 
 
 @pytest.mark.parametrize(
@@ -240,22 +236,22 @@ def test_what_was_not_found_in_the_output_is_remarked(tmp_path: Path) -> None:
         ("import os; os.environ['SWEEP_GPUS']", [], False),
     ],
 )
-def test_a_command_that_does_not_know_of_its_gpus_says_so(
+def test_a_command_without_its_gpu_count_is_remarked(
     tmp_path: Path, text: str, words: list[str], remarked: bool
 ) -> None:
     script(tmp_path, text)
     told = run(tmp_path, [*PYTHON, "train.py", *words])
-    assert any("trainable.argv has no {gpus}: 2 were used only if" in each for each in told.remarks) is remarked
+    assert any("has no {gpus}" in each for each in told.remarks) is remarked
 
 
 @pytest.mark.parametrize(
     ("words", "samples_per_s"), [([], None), (["{gpus}"], 256.0), (["--bs={global_batch_size}"], 256.0)]
 )
-def test_seconds_of_a_step_tell_a_pace_where_the_command_knows_how_much_a_step_has(
+def test_step_seconds_give_throughput_if_the_batch_is_known(
     tmp_path: Path, words: list[str], samples_per_s: float | None
 ) -> None:
     """64 samples in .25 s; a script that may have used one of its two GPUs had perhaps the half."""
     script(tmp_path, "print('step 0.25 s')")
     told = run(tmp_path, [*PYTHON, "train.py", *words], metrics={"step_s": r"step (\S+) s"})
     assert told.metrics.get("samples_per_s") == samples_per_s
-    assert any("so step_s gives no samples_per_s" in each for each in told.remarks) is (samples_per_s is None)
+    assert any("no samples_per_s" in each for each in told.remarks) is (samples_per_s is None)
