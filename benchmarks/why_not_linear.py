@@ -142,8 +142,8 @@ def trial(asked: dict[str, Any], cause: str, delay_s: float, core: int) -> dict[
     places: dict[str, tuple[Any, str, Callable[[], None]]] = {
         "input": (ResidentInputs, "_block", lambda: time.sleep(delay_s)),
         "host": (loop.Loop, "step", lambda: time.sleep(delay_s)),
-        "passes": (step, "_loss", wait_on_device),
-        "one rank": (step, "_loss", wait_on_device),
+        "passes": (step, "loss_of", wait_on_device),
+        "one rank": (step, "loss_of", wait_on_device),
     }
     with ExitStack() as patched:
         if cause == "exchange":

@@ -11,10 +11,10 @@ from typing import Any
 from torch import Tensor, nn
 
 MODES = {"default": "default", "max-autotune": "max-autotune-no-cudagraphs"}
-"""What torch calls them; the step as a whole is captured instead (`trainables.step.graphed_step`), or nothing is."""
+"""torch's names of the modes; CUDA graphs are left to `trainables.step.graphed_step`, which captures whole steps."""
 
-SHOWN = 200
-"""Characters of a compiler's own words."""
+MESSAGE_LENGTH = 200
+"""Characters of a compiler's message that are kept."""
 
 
 class CompileError(RuntimeError):
@@ -22,15 +22,15 @@ class CompileError(RuntimeError):
 
 
 class Compiled(nn.Module):
-    """Calls a model as one compiled piece of code, from the first call on.
+    """A model that is compiled in one piece at its first call.
 
-    A module of its own, because torch may leave out what is torch's own code: a bare `nn.Sequential`, say.
+    This is a wrapper, because torch may not compile a bare module of its library, such as `nn.Sequential`.
     """
 
     def __init__(self, model: nn.Module, mode: str, *, fallback: bool) -> None:
-        """With `fallback`, what cannot be compiled stays as it is (`count_failures` tells), else the first call raises.
+        """With `fallback`, code that cannot be compiled runs uncompiled; otherwise the first call raises.
 
-        The model is a bare one, before any wrapper.
+        `model` is in no other wrapper yet.
         """
         super().__init__()
         self.model = model
@@ -39,15 +39,15 @@ class Compiled(nn.Module):
         self.compile(dynamic=False, mode=MODES[mode])
 
     def forward(self, images: Tensor) -> Tensor:
-        """The model's outputs."""
+        """Return the model's outputs."""
         outputs: Tensor = self.model(images)
         return outputs
 
 
 def count_failures(*, allowed: bool) -> int:
-    """How many pieces of code were left uncompiled since a model was last made `Compiled`, and called.
+    """Return how many pieces of code could not be compiled, of the last model made `Compiled`, after a call.
 
-    Raises CompileError where that is everything, unless `allowed`.
+    Raises CompileError if none could be compiled, unless `allowed`.
     """
     frames = _dynamo("utils").counters["frames"]
     if not frames["ok"] and not allowed:
@@ -57,18 +57,18 @@ def count_failures(*, allowed: bool) -> int:
 
 @contextmanager
 def one_line_errors(mode: str) -> Iterator[None]:
-    """Raise CompileError for what compilers raise, which is many lines long."""
+    """Raise CompileError in one line for the errors of compilers, which are many lines long."""
     try:
         yield
     except RuntimeError as error:
         compilers = sys.modules.get("torch._dynamo.exc")
         if compilers is None or not isinstance(error, compilers.TorchDynamoException):
             raise
-        cause = " ".join(str(error).split())[:SHOWN]
+        cause = " ".join(str(error).split())[:MESSAGE_LENGTH]
         raise CompileError(
             f"trainable.compile={mode} failed; off or compile_fallback=true train without: {cause}"
         ) from error
 
 
 def _dynamo(part: str) -> Any:
-    return import_module(f"torch._dynamo.{part}")  # takes a second, and most trials do without
+    return import_module(f"torch._dynamo.{part}")  # slow to import, and most trials do not need it

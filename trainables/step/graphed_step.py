@@ -1,4 +1,4 @@
-"""A whole optimizer step as one CUDA graph: the host launches once, where it would launch hundreds of short kernels."""
+"""A whole optimizer step as one CUDA graph: the host launches it once, instead of hundreds of short kernels."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from trainables.inputs.inputs import Minibatch
 from trainables.step.training_step import TrainingStep
 
 WARMUP_STEPS = 12
-"""Eager steps before the capture, which are the training's own first ones: in them libraries choose algorithms,
-compilers compile, optimizers make their state and DDP settles its buckets (PyTorch's notes on CUDA semantics: 11)."""
+"""Eager steps before the capture, which are the first steps of the training. In them libraries choose algorithms,
+compilers compile, optimizers create their state and DDP settles its buckets (PyTorch's notes on CUDA semantics: 11)."""
 
 
 def stream_for(cuda_graph: str, device: str) -> AbstractContextManager[object]:
-    """The context of a whole trial: one stream of its own where its step is captured, for the default one cannot be.
+    """Return the context of a whole trial: a separate stream if its step is captured, as the default one cannot be.
 
-    Raises ValueError for a device without graphs.
+    Raises ValueError for a device without CUDA graphs.
     """
     if cuda_graph == "off":
         return nullcontext()
@@ -33,14 +33,14 @@ def stream_for(cuda_graph: str, device: str) -> AbstractContextManager[object]:
 
 
 class GraphedStep:
-    """See `Step`: captured after `WARMUP_STEPS`, replayed from then on, with the same result as without a graph.
+    """A step that is captured after `WARMUP_STEPS` and replayed from then on, with the same result. See `Step`.
 
-    Forward and backward passes, exchange and update are in the graph. It reads minibatches, of one size all along, from
-    places of its own on the device, and the rate from the optimizer's tensor.
+    Forward and backward passes, exchange and update are in the graph. It reads minibatches, all of one size, from fixed
+    places on the device, and the learning rate from the optimizer's tensor.
     """
 
     def __init__(self, step: TrainingStep) -> None:
-        """Raises ValueError for a step that cannot be captured."""
+        """Raise ValueError for a step that cannot be captured."""
         step.require_capturable()
         self._step = step
         self._eager_steps = 0
@@ -57,16 +57,20 @@ class GraphedStep:
         self._step.set_rate(lr)
         if self._eager_steps < WARMUP_STEPS:
             self._eager_steps += 1
-            self._warm_up(batches)
+            with warnings.catch_warnings():  # optimizers made for capture warn about their first, eager steps
+                warnings.filterwarnings("ignore", message=".*capturable=True")
+                self._step.update(batches)
             return
         if self._graph is None:
             self._graph = self._capture(batches)
         else:
-            self._fill(batches)
+            for places, values in zip(self._minibatches, self._passes_of(batches), strict=True):
+                for place, value in zip(places, values, strict=True):
+                    place.copy_(value)
         self._graph.replay()
 
     def enlarge(self, times: int, grad_accum_steps: int) -> None:
-        """See `Step`: warmed up and captured again."""
+        """See `Step`; the step is warmed up and captured again."""
         self._step.enlarge(times, grad_accum_steps)
         self._graph, self._eager_steps = None, 0
 
@@ -78,23 +82,13 @@ class GraphedStep:
         """See `Step`."""
         self._step.restore(state)
 
-    def _warm_up(self, batches: Iterator[Minibatch]) -> None:
-        with warnings.catch_warnings():  # optimizers made for capture warn about their first steps without
-            warnings.filterwarnings("ignore", message=".*capturable=True")
-            self._step.update(batches)
-
     def _capture(self, batches: Iterator[Minibatch]) -> torch.cuda.CUDAGraph:
-        self._minibatches = [(images.clone(), targets.clone()) for images, targets in self._taken_from(batches)]
+        self._minibatches = [(images.clone(), targets.clone()) for images, targets in self._passes_of(batches)]
         graph = torch.cuda.CUDAGraph()
-        # thread_local: NCCL's watchdog and threads that pin memory may go on meanwhile.
+        # thread_local: NCCL's watchdog, and threads that pin memory, may continue meanwhile.
         with torch.cuda.graph(graph, stream=torch.cuda.current_stream(), capture_error_mode="thread_local"):
             self._step.update(iter(self._minibatches))
         return graph
 
-    def _fill(self, batches: Iterator[Minibatch]) -> None:
-        for places, values in zip(self._minibatches, self._taken_from(batches), strict=True):
-            for place, value in zip(places, values, strict=True):
-                place.copy_(value)
-
-    def _taken_from(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
+    def _passes_of(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
         return islice(batches, self._step.grad_accum_steps)

@@ -1,8 +1,6 @@
-"""Unequal shares of a batch: each rank's in proportion to its speed.
+"""How the ranks of a trial divide its batch: shares by speed, passes by memory, and independent models.
 
-Shares too large for a device's memory are taken in several passes; the update stays the same.
-
-How many models a trial trains: one for all ranks together, or one on each, which know nothing of each other.
+The global batch, and so the update, stays the same for any shares and number of passes.
 """
 
 from __future__ import annotations
@@ -21,13 +19,13 @@ from trainables.torch_state import derive
 
 
 def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
-    """`total` samples divided in proportion to `speeds` (all above 0), each share at least 1.
+    """Divide `total` samples in proportion to `speeds` (all above 0), each share at least 1.
 
     The largest remainders are rounded up (Hamilton's method). Raises ValueError for fewer samples than ranks.
     """
     if total < len(speeds):
         raise ValueError(f"{total} samples are too few for {len(speeds)} ranks")
-    spare = total - len(speeds)  # one each is given already
+    spare = total - len(speeds)  # after one sample for each rank
     exactly = [Fraction(speed) for speed in speeds]  # rounding could give the faster of two nearly equal ranks less
     parts = [max(Fraction(0), total * speed / sum(exactly) - 1) for speed in exactly]
     parts = [spare * part / (sum(parts) or 1) for part in parts]
@@ -39,10 +37,10 @@ def proportional(total: int, speeds: Sequence[float]) -> tuple[int, ...]:
 
 
 def share_by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) -> None:
-    """Give the context `whole`, every rank with its share by speed; the global batch stays.
+    """Replace the context's batch by `whole` with shares in proportion to the ranks' speeds.
 
-    `pass_s` is this rank's time for a pass over its share of the context's batch so far: of `whole`, or of that in more
-    passes. The metrics `shares` and `rank_samples_per_s` tell, by rank, the new shares and the speeds that they follow.
+    `pass_s` is this rank's time for a pass over its share of the context's present batch: `whole`, or `whole` in more
+    passes. Summarizes the new `shares`, and the speeds as `rank_samples_per_s`, both by rank.
     """
     speeds = gang.each(context.batch.shares[gang.rank] / pass_s)
     context.batch = replace(whole, shares=proportional(sum(whole.shares), speeds))
@@ -50,35 +48,28 @@ def share_by_speed(context: Context, gang: Gang, pass_s: float, whole: Batch) ->
 
 
 def fitting(batch: Batch, gang: Gang, take_pass: Callable[[int], None]) -> Batch:
-    """The batch with as few passes a step as all ranks have memory for; they agree on it.
+    """Return the batch in as few passes per step as all ranks have memory for; the ranks agree on it.
 
-    `take_pass` takes a rank's pass over so many samples, talks to no other rank, and leaves everything as it was.
-    Batch norm sees the smaller passes. Raises the out-of-memory error if even the smallest do not fit.
+    `take_pass` takes a rank's pass over so many samples without communication, and changes nothing. Batch norm sees the
+    smaller passes. Raises the out-of-memory error if even the smallest passes do not fit.
     """
     fits, parts = batch, 1
-    while error := _failure(take_pass, fits.shares[gang.rank], gang):
-        further = _further(batch.shares, parts)
-        if not further:
+    while error := _out_of_memory(take_pass, fits.shares[gang.rank], gang):
+        # Shares that follow speeds seldom have a common divisor. Then their sum is divided, and the shares keep their
+        # proportions except for rounding; the update stays the same, because the samples of a step do.
+        common, total, ranks = math.gcd(*batch.shares), sum(batch.shares), len(batch.shares)
+        exact = [more for more in range(parts + 1, common + 1) if common % more == 0]
+        more_parts = exact or [more for more in range(parts + 1, total // ranks + 1) if total % more == 0]
+        if not more_parts:
             raise error
-        parts = further[0]
-        shares = proportional(sum(batch.shares) // parts, batch.shares)
+        parts = more_parts[0]
+        shares = proportional(total // parts, batch.shares)
         fits = replace(batch, shares=shares, grad_accum_steps=batch.grad_accum_steps * parts)
     return fits
 
 
-def _further(shares: Sequence[int], parts: int) -> list[int]:
-    """More parts than so many into which the shares can be divided; where none can, those into which their sum can.
-
-    Shares that follow speeds seldom have a divisor in common: they then keep their proportions but for rounding, and
-    the update stays the same, because the samples of a step do.
-    """
-    common, total = math.gcd(*shares), sum(shares)
-    exact = [more for more in range(parts + 1, common + 1) if common % more == 0]
-    return exact or [more for more in range(parts + 1, total // len(shares) + 1) if total % more == 0]
-
-
-def _failure(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exception | None:
-    """Out of memory, here or elsewhere; None where every rank's pass fits. Raises any other error, on all ranks."""
+def _out_of_memory(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exception | None:
+    """Return the error if any rank runs out of memory, None if every pass fits. Raises other errors on all ranks."""
 
     def attempt() -> Exception | None:
         try:
@@ -89,13 +80,13 @@ def _failure(take_pass: Callable[[int], None], samples: int, gang: Gang) -> Exce
             return error.with_traceback(None)  # whose frames hold what did not fit
         return None
 
-    mine = gang.rank_local(attempt)
-    (fails,) = gang.largest(float(mine is not None))
+    own_error = gang.rank_local(attempt)
+    (fails,) = gang.largest(float(own_error is not None))
     if not fails:
         return None
     if gang.device != "cpu":
         torch.cuda.empty_cache()
-    return mine or MemoryError(f"another rank is out of memory with {samples} samples here")
+    return own_error or MemoryError(f"another rank is out of memory with {samples} samples here")
 
 
 INDEPENDENT = "independent"
@@ -103,20 +94,20 @@ INDEPENDENT = "independent"
 
 @dataclass(frozen=True, kw_only=True)
 class Replicas:
-    """As one rank sees them."""
+    """The models that a trial trains, as one rank sees them: one for all ranks together, or one on each rank."""
 
     count: int
-    """Models."""
+    """The number of models."""
     context: Context
-    """Of the rank's own model: its ranks, its batch, its seed. Its metrics and remarks are the trial's."""
+    """The context of the rank's model: its ranks, batch and seed. Its metrics and remarks are the trial's."""
     gang: Gang
-    """The ranks that train it."""
+    """The ranks that train the rank's model."""
     ranks: Gang
     """All ranks of the trial."""
 
     @staticmethod
     def of(context: Context, ranks: Gang) -> Replicas:
-        """Where the strategy is `independent`, the first model is the one that a trial of one rank would train."""
+        """Return one model per rank for strategy `independent`, else one; the first trains as in a trial of one rank."""
         if context.strategy != INDEPENDENT or ranks.world_size == 1:
             return Replicas(count=1, context=context, gang=ranks, ranks=ranks)
         share, passes = context.batch.shares[context.rank], context.batch.grad_accum_steps
@@ -131,7 +122,7 @@ class Replicas:
         return Replicas(count=ranks.world_size, context=own, gang=alone, ranks=ranks)
 
     def summarize(self, accuracy: float) -> None:
-        """Summarize the accuracies of all models; the trial's own is the first one's."""
+        """Summarize the accuracies of all models; the first one's is the trial's."""
         if self.count == 1:
             return
         every = self.ranks.each(accuracy)

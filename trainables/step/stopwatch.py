@@ -1,4 +1,4 @@
-"""Where a step's time goes: data, model, exchange of gradients; the loop's own clocks, which wait for nothing."""
+"""The parts of a step's time: data, model and exchange of gradients, by clocks in the loop that wait for nothing."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ import torch
 from trainables.inputs.inputs import Minibatch
 
 SAMPLED = 17
-"""On a GPU, one fetch of so many is timed, by events that are read when the device is waited for anyway.
+"""On a GPU one fetch of so many is timed, by events that are read when the device is waited for anyway.
 
-A prime: minibatches that are made in blocks of some power of two are met at every place of their block.
+A prime, so that minibatches prepared in blocks of a power of two are sampled at every place in their block.
 """
 FIRST_SAMPLED = 2
-"""Not the first ones after the device was waited for: its host is not ahead of it there, as it is in all others."""
+"""The first fetches after the device was waited for are not sampled: there the host is not yet ahead of the device."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """Seconds of one rank's steps, of their host on CPUs; on GPUs only `data_s` is known, and is the device's."""
+    """Seconds of one rank's steps, by its host's clock; on GPUs only `data_s` is known, by the device's clock."""
 
     data_s: float = 0.0
-    """Waiting for minibatches, and making them."""
+    """Waiting for minibatches, and preparing them."""
     exchange_s: float = 0.0
-    """Waiting for the gradients of others, and for the slowest of them."""
+    """Exchanging gradients, including the wait for the slowest rank."""
     step_s: float = 0.0
-    """Of the steps as a whole, of which the two above are parts."""
+    """Whole steps; the two above are parts of it."""
     untimed: int = 0
-    """Fetches that `data_s` knows nothing of: too few between two readings for one of them to be timed."""
+    """Fetches missing in `data_s`: between two readings there were too few for one of them to be sampled."""
 
     def __sub__(self, before: Parts) -> Parts:
         return Parts(
@@ -48,7 +48,7 @@ class Parts:
 
 
 class Stopwatch:
-    """Adds up the parts of all steps since it was made."""
+    """Sums the parts of all steps since it was made."""
 
     def __init__(self, device: str, now: Callable[[], float] = time.perf_counter) -> None:
         self.on_gpu, self._now = device.startswith("cuda"), now
@@ -57,7 +57,7 @@ class Stopwatch:
         self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
 
     def parts(self) -> Parts:
-        """So far; a GPU must have been waited for."""
+        """Return the sums so far. Call it only when a GPU has finished its work."""
         if self._events:
             mean_s = fmean(before.elapsed_time(after) for before, after in self._events) / 1e3
             self._data_s += mean_s * self._fetches
@@ -67,40 +67,39 @@ class Stopwatch:
         return Parts(data_s=self._data_s, exchange_s=self._exchange_s, step_s=self._step_s, untimed=self._untimed)
 
     def fetching(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
-        """The same minibatches; the time until each is there is data's."""
-        while True:
-            began = self._began_fetch()
-            try:
-                minibatch = next(batches)
-            except StopIteration:
-                return
-            self._ended_fetch(began)
-            yield minibatch
+        """Return the same minibatches; the time until each is there counts as data."""
+        return self._sample_fetches(batches) if self.on_gpu else self._time_fetches(batches)
 
     def step(self, take: Callable[[], None]) -> None:
-        """Take a step and count it."""
+        """Take a step and add its time."""
         began = self._now()
         take()
         self._step_s += self._now() - began
 
     def exchanging(self, exchange: Callable[[], None]) -> None:
-        """Exchange gradients and count it."""
+        """Exchange gradients and add the time."""
         began = self._now()
         exchange()
         self._exchange_s += self._now() - began
 
-    def _began_fetch(self) -> float | torch.cuda.Event | None:
-        if not self.on_gpu:
-            return self._now()
-        is_sampled = self._fetches % SAMPLED == FIRST_SAMPLED
-        self._fetches += 1
-        return _event() if is_sampled else None
-
-    def _ended_fetch(self, began: float | torch.cuda.Event | None) -> None:
-        if isinstance(began, float):
+    def _time_fetches(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
+        began = self._now()
+        for minibatch in batches:
             self._data_s += self._now() - began
-        elif began is not None:
-            self._events.append((began, _event()))
+            yield minibatch
+            began = self._now()
+
+    def _sample_fetches(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
+        while True:
+            began = _event() if self._fetches % SAMPLED == FIRST_SAMPLED else None
+            try:
+                minibatch = next(batches)
+            except StopIteration:
+                return
+            self._fetches += 1
+            if began is not None:
+                self._events.append((began, _event()))
+            yield minibatch
 
 
 def _event() -> torch.cuda.Event:

@@ -1,8 +1,7 @@
-"""One optimizer step: forward and backward passes over a rank's share, one update. The host waits for nothing here.
+"""One optimizer step: forward and backward passes over a rank's share, then an update. The host waits for nothing.
 
-What is minimised and what is counted; of classes for whole images (targets N), or for each pixel (N×H×W).
-
-The number formats of a training step.
+`Objective`, `loss_sum` and `correct_sum` say what is minimised and counted, for classes of whole images (targets N) or
+of each pixel (N×H×W). `Precision` says in which number formats.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from trainables.step.strategies import Strategy
 
 @dataclass(frozen=True, kw_only=True)
 class Objective:
-    """What a training minimises."""
+    """The loss that a training minimises."""
 
     num_classes: int = 1
-    """Of the data; a model may have outputs for more."""
+    """The classes of the data; a model may have outputs for more."""
     smoothing: float = 0.0
     """See `loss_sum`."""
 
     def require_fit(self, outputs: object, targets: Tensor) -> None:
-        """Raise ValueError where these outputs are no logits for these targets; a GPU would only say so much later."""
+        """Raise ValueError if these outputs are not logits for these targets; a GPU would report it much later."""
         if not isinstance(outputs, Tensor):
             raise ValueError(f"the model returns a {type(outputs).__name__}, not a tensor of logits")
         found, wanted = tuple(outputs.shape), (len(targets), self.num_classes, *targets.shape[1:])
@@ -39,56 +38,48 @@ class Objective:
         if not alike or found[1] < self.num_classes:
             labels = "a label for each pixel" if targets.ndim > 1 else "a label for each image"
             raise ValueError(
-                f"the model's outputs are {_told(found)}, and {self.num_classes} classes with {labels} need"
-                f" {_told(wanted)}"
+                f"the model's outputs are {'×'.join(map(str, found)) or 'a single number'}, and {self.num_classes}"
+                f" classes with {labels} need {'×'.join(map(str, wanted))}"
             )
 
 
 def loss_sum(outputs: Tensor, targets: Tensor, *, scale: float = 1.0, smoothing: float = 0.0) -> Tensor:
-    """Σ over samples of scale × cross-entropy, a sample's being the mean over its pixels; outputs N×classes(×H×W).
+    """Return Σ over samples of scale × cross-entropy; a sample's is the mean over its pixels. Outputs: N×classes(×H×W).
 
     With `smoothing`, that share of a target is spread evenly over all classes (Szegedy et al. 2016, section 7).
     """
-    if scale * len(targets) == 1:  # a short step is long enough without the product and its derivative
+    if scale * len(targets) == 1:  # saves the product and its derivative, which matter in short steps
         return F.cross_entropy(outputs, targets, label_smoothing=smoothing)
     total = F.cross_entropy(outputs, targets, reduction="sum", label_smoothing=smoothing)
-    return total * (scale / _places(targets))
+    return total * (scale / math.prod(targets.shape[1:]))
 
 
 def correct_sum(outputs: Tensor, targets: Tensor) -> Tensor:
-    """Σ over samples of what is right: 0 or 1, or the share of a sample's pixels; a float64 scalar on the device."""
-    return (outputs.argmax(1) == targets).sum().double() / _places(targets)
-
-
-def _told(shape: tuple[int, ...]) -> str:
-    return "×".join(map(str, shape)) or "a single number"
-
-
-def _places(targets: Tensor) -> int:
-    return math.prod(targets.shape[1:])
+    """Return Σ over samples of the correct share, 0 or 1 for whole images; a float64 scalar on the device."""
+    return (outputs.argmax(1) == targets).sum().double() / math.prod(targets.shape[1:])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Precision:
-    """What is kept, fed and computed in which format."""
+    """The number formats of parameters, inputs and computations."""
 
     parameters: torch.dtype = torch.float32
     inputs: torch.dtype = torch.float32
     autocast: torch.dtype | None = None
     tf32: bool = False
-    """Whether float32 products may round their factors to 10 bits of mantissa (tensor cores, compute capability 8)."""
+    """Whether float32 products may round their factors to 10 bits of mantissa, as tensor cores do."""
     scales_loss: bool = False
     """Whether the loss is scaled so that small gradients do not underflow."""
 
     def casting(self, device: str) -> AbstractContextManager[object]:
-        """The context of a forward pass; may be entered again and again, not nested."""
+        """Return the context of a forward pass, which may be entered repeatedly but not nested."""
         if self.autocast is None:
             return nullcontext()
-        # Weights are cast once a pass either way; a cache of them must not outlive a captured one.
+        # Weights are cast once per pass either way; a cache of them must not outlive a captured pass.
         return torch.autocast(torch.device(device).type, self.autocast, cache_enabled=False)
 
     def set_flags(self, device: str) -> None:
-        """Set the process's switches for training at full speed in this precision; they concern GPUs only."""
+        """Set torch's process-wide flags for training in this precision at full speed; they concern GPUs only."""
         if torch.device(device).type == "cuda":
             torch.set_float32_matmul_precision("high" if self.tf32 else "highest")
             torch.backends.cudnn.allow_tf32 = self.tf32
@@ -105,7 +96,7 @@ PRECISIONS = {
 
 
 def precision_on(name: str, device: str) -> Precision:
-    """The precision of this name, which the settings have checked. Raises ValueError where the device lacks it."""
+    """Return the precision of a valid name. Raises ValueError if the device lacks it."""
     on_gpu = torch.device(device).type == "cuda"
     if name == "tf32" and not on_gpu:
         raise ValueError("precision=tf32 is a format of GPUs; the CPU has fp32, bf16, fp16 and fp64")
@@ -115,27 +106,27 @@ def precision_on(name: str, device: str) -> Precision:
 
 
 class Step(Protocol):
-    """Trains on one global batch at a time."""
+    """An optimizer step, on one global batch at a time."""
 
     @property
     def loss(self) -> Tensor:
-        """Σ over steps since it was last zeroed of the rank's scaled losses, times how large a step is; float64."""
+        """The rank's scaled losses, times the size of their step, summed since it was last zeroed; float64."""
 
     def __call__(self, batches: Iterator[Minibatch], lr: float) -> None:
-        """Take as many minibatches as a step has forward passes, and update the model once."""
+        """Take a minibatch for each forward pass of the step, and update the model once."""
 
     def enlarge(self, times: int, grad_accum_steps: int) -> None:
-        """Take so many times the samples of the first steps from now on, in so many passes."""
+        """Take so many times the initial samples in each step from now on, in so many passes."""
 
     def state(self) -> dict[str, Any]:
-        """What the next step depends on besides the model: the same on all ranks."""
+        """Return what the next step depends on besides the model: the same on all ranks."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Bring that back, before the first step."""
+        """Restore the state before the first step."""
 
 
 class TrainingStep:
-    """Everything a step needs, made once."""
+    """A step that launches its kernels one by one. See `Step`."""
 
     def __init__(
         self,
@@ -152,13 +143,13 @@ class TrainingStep:
         self._scaler = torch.amp.GradScaler(torch.device(device).type, enabled=precision.scales_loss)
         self._lr: float | None = None
         self.loss = torch.zeros((), dtype=torch.float64, device=device)
-        """See `Step`; never read here."""
+        """See `Step`; never read here, which would wait for the device."""
         self._times, self._objective = 1, objective or Objective()
         self._exchanges, self._fits = True, False
 
     @contextmanager
     def without_exchange(self) -> Iterator[None]:
-        """Steps in this block update each rank's model by its own gradients: the models part."""
+        """Update each rank's model by its own gradients only, in the steps of this block: the models diverge."""
         self._exchanges = False
         try:
             yield
@@ -184,13 +175,13 @@ class TrainingStep:
         self._scaler.load_state_dict(dict(state["scaler"]))
 
     def require_capturable(self) -> None:
-        """Raise ValueError where the host must know whether gradients overflowed before it can update the model."""
+        """Raise ValueError if the host must know before an update whether gradients have overflowed."""
         if self._scaler.is_enabled() and not getattr(self._optimizer, "_step_supports_amp_scaling", False):
             name = type(self._optimizer).__name__
             raise ValueError(f"cuda_graph=on with precision=fp16 needs SGD, Adam or AdamW, which are fused, not {name}")
 
     def set_rate(self, lr: float) -> None:
-        """Set the rate of the coming updates; a rate that is a tensor keeps its place in memory."""
+        """Set the rate of the following updates, in place if it is a tensor."""
         if lr == self._lr:
             return
         self._lr = lr
@@ -201,10 +192,10 @@ class TrainingStep:
                 group["lr"] = lr
 
     def update(self, batches: Iterator[Minibatch]) -> None:
-        """The step's work at the rate set before; gradients are None before and after it."""
+        """Do the step's work at the rate set before; gradients are None before and after it."""
         for remaining in reversed(range(self.grad_accum_steps)):
             with self._strategy.without_exchange() if remaining or not self._exchanges else nullcontext():
-                loss = self._loss(*next(batches))
+                loss = self.loss_of(*next(batches))
                 self._scaler.scale(loss).backward()
             self.loss += loss.detach() if self._times == 1 else loss.detach() * self._times
         if self._exchanges:
@@ -212,13 +203,14 @@ class TrainingStep:
         self._scaler.step(self._optimizer)
         self._scaler.update()
         for group in self._optimizer.param_groups:
-            for parameter in group["params"]:  # as zero_grad does, which takes 10 µs of its own to be seen by profilers
+            for parameter in group["params"]:  # as zero_grad does, which spends 10 µs on profiling
                 parameter.grad = None
 
-    def _loss(self, images: Tensor, targets: Tensor) -> Tensor:
+    def loss_of(self, images: Tensor, targets: Tensor) -> Tensor:
+        """Return the scaled loss of one forward pass."""
         with self._casting:
             outputs = self._strategy.forward(images)
-            if not self._fits:  # shapes stay the same from the first pass on
+            if not self._fits:  # once: shapes never change
                 self._objective.require_fit(outputs, targets)
                 self._fits = True
             scale = self._strategy.loss_scale / self._times

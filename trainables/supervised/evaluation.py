@@ -1,7 +1,4 @@
-"""Exact scores on a fixed set, by all ranks together.
-
-What a trial trains on and is judged by: a data set, split, and the form in which a model is fed.
-"""
+"""What a trial trains on and is evaluated on: `Workload`, and exact scores by all ranks together: `Evaluation`."""
 
 from __future__ import annotations
 
@@ -23,85 +20,8 @@ from trainables.supervised.settings import Settings
 
 
 @dataclass(frozen=True, kw_only=True)
-class Score:
-    """Means over all samples of a set."""
-
-    accuracy: float
-    loss: float
-
-
-class Evaluation:
-    """A set of which each rank holds its own slice, so that every sample counts exactly once."""
-
-    def __init__(
-        self,
-        part: Part,
-        *,
-        gang: Gang,
-        form: Form,
-        precision: Precision,
-        batch_size: int,
-        shrinks: bool = False,
-        mirrored: bool = False,
-    ) -> None:
-        """The part may be on any device; the rank's slice moves to its own.
-
-        `shrinks`: what does not fit into memory is taken in batches half as large, on which no figure depends.
-        `mirrored`: an image is judged by the mean outputs of itself and its mirror image.
-        """
-        mine = gang.share_of(len(part))
-        self._pixels = as_pixels(part.images[mine], form.device)
-        self._targets = part.targets[mine].to(form.device)
-        self._count = len(part)
-        self._gang, self._form, self._precision = gang, form, precision
-        self._batch_size = max(1, min(batch_size, len(self._targets)))  # no more than what there is to halve
-        self._shrinks, self._mirrored = shrinks, mirrored
-
-    def score(self, model: nn.Module) -> Score:
-        """Evaluate this module, not its wrapper, which may be compiled for other shapes; leaves it in training mode."""
-        model.eval()
-        while (sums := self._sums(model)) is None:
-            self._batch_size //= 2
-            if self._form.device != "cpu":
-                torch.cuda.empty_cache()
-        model.train()
-        correct, loss = self._gang.sum(sums).tolist()
-        return Score(accuracy=correct / self._count, loss=loss / self._count)
-
-    def _sums(self, model: nn.Module) -> Tensor | None:
-        """Of what is right, and of the losses, on the rank's slice; None where a smaller batch is to be tried."""
-        sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
-        try:
-            self._add_up(model, sums)
-        except (RuntimeError, MemoryError) as error:
-            if not self._shrinks or self._batch_size == 1 or RankExit.of(error).status != "oom":
-                raise
-            return None
-        return sums
-
-    def _add_up(self, model: nn.Module, sums: Tensor) -> None:
-        with torch.inference_mode(), self._precision.casting(self._form.device):
-            for pixels, targets in zip(
-                self._pixels.split(self._batch_size), self._targets.split(self._batch_size), strict=True
-            ):
-                outputs = self._outputs(model, self._form.normalise(pixels))
-                sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
-
-    def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
-        outputs: Tensor = model(images)
-        if self._mirrored:
-            outputs = (outputs + _mirrored(model(_mirrored(images)))) / 2
-        return outputs
-
-
-def _mirrored(values: Tensor) -> Tensor:
-    """Images and segmentations left to right; logits of whole images as they are."""
-    return values.flip(-1) if values.ndim == 4 else values
-
-
-@dataclass(frozen=True, kw_only=True)
 class Workload:
-    """On one rank's device."""
+    """A split data set and the form in which a model receives it, on one rank's device."""
 
     split: Split
     form: Form
@@ -112,7 +32,7 @@ class Workload:
 
     @staticmethod
     def of(config: Mapping[str, Any], settings: Settings, precision: Precision, *, device: str, seed: int) -> Workload:
-        """The config's data; `seed` draws the validation set. Raises DataError, and ValueError for wrong keys."""
+        """Load the config's data; `seed` draws the validation set. Raises DataError, and ValueError for wrong keys."""
         dataset = data.load(config["data"], device=device)
         augment = config["data"].get("augment") or {}
         check_keys(Augmentation, augment, subject="data.augment", given=())
@@ -132,11 +52,11 @@ class Workload:
         )
 
     def feed(self, batch: Batch, seed: int) -> Feed:
-        """What is trained on. Raises ValueError where it does not fill one global batch."""
+        """Return the training data as input pipelines take it. Raises ValueError if it does not fill a global batch."""
         return Feed(part=self.split.train, form=self.form, augmentation=self.augmentation, batch=batch, seed=seed)
 
     def evaluation(self, part: Part, gang: Gang, settings: Settings) -> Evaluation:
-        """A part to score models on, which the ranks of the gang divide among themselves."""
+        """Return the evaluation of a part, which the ranks of the gang divide among themselves."""
         return Evaluation(
             part,
             gang=gang,
@@ -146,3 +66,74 @@ class Workload:
             shrinks=settings.micro_batch == "auto",
             mirrored=settings.eval_mirrored,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Score:
+    """Means over all samples of a set."""
+
+    accuracy: float
+    loss: float
+
+
+class Evaluation:
+    """A set of which each rank holds a slice, so that every sample counts exactly once."""
+
+    def __init__(
+        self,
+        part: Part,
+        *,
+        gang: Gang,
+        form: Form,
+        precision: Precision,
+        batch_size: int,
+        shrinks: bool = False,
+        mirrored: bool = False,
+    ) -> None:
+        """Move the rank's slice of the part to its device.
+
+        `shrinks`: halve a batch that does not fit into memory, which changes no score.
+        `mirrored`: evaluate an image by the mean outputs of itself and its mirror image.
+        """
+        slice_ = gang.share_of(len(part))
+        self._pixels = as_pixels(part.images[slice_], form.device)
+        self._targets = part.targets[slice_].to(form.device)
+        self._count = len(part)
+        self._gang, self._form, self._precision = gang, form, precision
+        self._batch_size = max(1, min(batch_size, len(self._targets)))  # so that halving shrinks the first batch
+        self._shrinks, self._mirrored = shrinks, mirrored
+
+    def score(self, model: nn.Module) -> Score:
+        """Evaluate this module, not a wrapper, which may be compiled for other shapes; leave it in training mode."""
+        model.eval()
+        while (sums := self._try(model)) is None:
+            self._batch_size //= 2
+            if self._form.device != "cpu":
+                torch.cuda.empty_cache()
+        model.train()
+        correct, loss = self._gang.sum(sums).tolist()
+        return Score(accuracy=correct / self._count, loss=loss / self._count)
+
+    def _try(self, model: nn.Module) -> Tensor | None:
+        """Return the sums of correct predictions and of losses over the slice; None to try a smaller batch."""
+        sums = torch.zeros(2, dtype=torch.float64, device=self._form.device)
+        try:
+            with torch.inference_mode(), self._precision.casting(self._form.device):
+                for pixels, targets in zip(
+                    self._pixels.split(self._batch_size), self._targets.split(self._batch_size), strict=True
+                ):
+                    outputs = self._outputs(model, self._form.normalise(pixels))
+                    sums += torch.stack([correct_sum(outputs, targets), loss_sum(outputs, targets).double()])
+        except (RuntimeError, MemoryError) as error:
+            if not self._shrinks or self._batch_size == 1 or RankExit.of(error).status != "oom":
+                raise
+            return None
+        return sums
+
+    def _outputs(self, model: nn.Module, images: Tensor) -> Tensor:
+        outputs: Tensor = model(images)
+        if self._mirrored:
+            mirrored: Tensor = model(images.flip(-1))
+            # A segmentation is mirrored back; the logits of whole images have no sides.
+            outputs = (outputs + (mirrored.flip(-1) if mirrored.ndim == 4 else mirrored)) / 2
+        return outputs

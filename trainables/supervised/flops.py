@@ -1,4 +1,4 @@
-"""How much of what a device can multiply a training makes use of (model FLOPs utilisation: Chowdhery et al. 2022)."""
+"""Model FLOPs utilisation: the share of a device's matrix rate that a training uses (Chowdhery et al. 2022)."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ from trainables.supervised.evaluation import Workload
 _log = logging.getLogger(__name__)
 
 COUNTED = 2
-"""Samples that are counted over: batch norm needs more than one."""
+"""Samples in the batch that FLOPs are counted for: batch norm needs more than one."""
 
 SIZES = {"cpu": (512,), "cuda": (8192, 4096, 2048)}
-"""Of the square matrices that a device's rate is measured with: the largest that the training left memory for."""
+"""Sides of the square matrices that the rate is measured with: the largest that the training has left memory for."""
 SLOW_SIZE = 2048
-"""The most in float64, in which many GPUs take seconds for what others do in milliseconds."""
+"""The largest side in float64, in which many GPUs are a thousand times slower."""
 TRIES, PRODUCTS = 3, 4
 
 
 def utilisation(
     model: Mapping[str, Any], workload: Workload, samples_per_s: float, *, gang: Gang, context: Context
 ) -> dict[str, float]:
-    """`mfu`: what the model needs, by what all ranks' devices multiply in this precision; a share of 1.
+    """Return `mfu`: the model's FLOP/s as a share of the matrix rate of all ranks' devices in this precision.
 
-    Beside it `matrix_flops_per_s` and `flops_per_sample`; of a model that cannot be counted the first alone.
+    Also returns `matrix_flops_per_s` and `flops_per_sample`; only the former if the model's FLOPs cannot be counted.
     """
     with context.phase("probe"):
         own = matrix_flops_per_s(context.device, workload.precision, ranks=gang.world_size)
-        # A rank that drives several devices has one of them measured: they are alike.
+        # A rank with several devices measures one of them: they are equal.
         rate = sum(gang.each(own * max(1, len(context.devices))))
     flops = flops_per_sample(model, input_shape=workload.input_shape, num_classes=workload.num_classes)
     figures = {"matrix_flops_per_s": rate}
@@ -45,36 +45,37 @@ def utilisation(
 
 
 def flops_per_sample(model: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> float | None:
-    """Floating-point operations of a forward and a backward pass for one sample: those of products and convolutions.
+    """Return the floating-point operations of a forward and a backward pass for one sample.
 
-    Counted on a model without data, 2 for a multiplication with an addition. None for a model that cannot be counted
-    so, which is logged.
+    Products and convolutions count, 2 for a multiplication with an addition, on a model without data. Returns None and
+    logs a warning for a model that cannot be counted so.
     """
     from torch.utils.flop_counter import FlopCounterMode  # slow to import
 
     try:
         with torch.device("meta"):
-            plain = {**model, "batch_norm": "replica"}  # others count the same, and some ask for the other ranks
+            plain = {**model, "batch_norm": "replica"}  # all kinds count the same, and some need other ranks
             counted = models.build(plain, input_shape=input_shape, num_classes=num_classes)
             images = torch.empty(COUNTED, *input_shape)
         with FlopCounterMode(display=False) as counter:
             counted(images).sum().backward()
-    except Exception as error:  # a model of the user's own may do anything
+    except Exception as error:  # the user's own model may do anything
         _log.warning("FLOPs were not counted, and mfu stays empty: %s: %s", type(error).__name__, error)
         return None
     return float(counter.get_total_flops()) / COUNTED
 
 
 def matrix_flops_per_s(device: str, precision: Precision, *, ranks: int) -> float:
-    """FLOP/s of large matrix products in the precision of the training, the best of a few tries.
+    """Return the FLOP/s of large matrix products in the precision of the training, the best of a few attempts.
 
-    Measured once in a process for as many ranks, which are taken to do the same at the same time.
+    A process measures it once per number of ranks, because ranks that measure at the same time share the machine.
     """
-    return _measured(device, precision.autocast or precision.parameters, precision.tf32, torch.get_num_threads(), ranks)
+    dtype = precision.autocast or precision.parameters
+    return _measure_rate(device, dtype, precision.tf32, torch.get_num_threads(), ranks)
 
 
 @functools.cache
-def _measured(device: str, dtype: torch.dtype, tf32: bool, threads: int, ranks: int) -> float:
+def _measure_rate(device: str, dtype: torch.dtype, tf32: bool, threads: int, ranks: int) -> float:
     sizes = SIZES[torch.device(device).type]
     for size in sizes[:-1]:
         if dtype == torch.float64 and size > SLOW_SIZE:

@@ -185,7 +185,7 @@ class Epoch:
 
 
 class Trained(Protocol):
-    """What a loop trains: a `Replica`."""
+    """The replica that a loop trains."""
 
     step: Step
     inputs: Inputs

@@ -77,7 +77,7 @@ class Replica:
 
     @property
     def captures(self) -> bool:
-        """Whether steps are captured as CUDA graphs."""
+        """True if steps are captured as CUDA graphs."""
         return self._settings.cuda_graph == "on"
 
     def settle_batch(self, settled: Batch | None) -> None:

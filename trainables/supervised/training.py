@@ -37,7 +37,7 @@ def train(config: Mapping[str, Any], context: Context, *, replica_type: type[Rep
 
     The other sections are `trainable` (its keys: `Settings`), `optimizer` and `schedule`; `data.augment` is an
     `Augmentation`. A trial with a checkpoint continues from it, with the same result as without an interruption.
-    A study may train with a `replica_type` of its own. Raises DivergedError, GivenUpError, and ValueError for a config
+    A study may pass its own `replica_type`. Raises DivergedError, GivenUpError, and ValueError for a config
     that cannot be trained.
     """
     settings = Settings.of(config["trainable"])
@@ -100,7 +100,7 @@ class SupervisedTrial:
 
     @property
     def stopped(self) -> bool:
-        """Whether any rank was asked to stop the training early."""
+        """True if any rank was asked to stop the training early."""
         return self._loop.stopped
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> 
     noise: Any = SimpleNamespace(see=lambda bucket: seen.extend(bucket.tolist())) if watched else None
     model = nn.Linear(3, 1, bias=False)
     parallel = DistributedDataParallel(model)
-    strategies._hook(parallel, strategies.Exchange(wire=wire, noise=noise))
+    strategies.register_hook(parallel, strategies.Exchange(wire=wire, noise=noise))
     parallel(torch.full((1, 3), rank + 1.0)).sum().backward()
     assert model.weight.grad is not None
     return seen, model.weight.grad.flatten().tolist()

@@ -41,7 +41,7 @@ def test_smaller_matrices_do_where_the_training_left_no_memory(monkeypatch: pyte
         return float(size)
 
     monkeypatch.setattr(flops, "_rate", rate)
-    assert flops._measured.__wrapped__("cuda:0", torch.float32, False, 1, 1) == 2048
+    assert flops._measure_rate.__wrapped__("cuda:0", torch.float32, False, 1, 1) == 2048
 
 
 def test_the_rate_is_measured_once() -> None:

@@ -107,9 +107,9 @@ def delayed(asked: dict[str, Any], place: str) -> dict[str, float]:
     places: dict[str, tuple[Any, str]] = {
         "data": (ResidentInputs, "_block"),
         "host": (loop.Loop, "step"),
-        "compute": (training_step.TrainingStep, "_loss"),
-        "communication": (strategies, "_average"),
-        "imbalance": (training_step.TrainingStep, "_loss"),
+        "compute": (training_step.TrainingStep, "loss_of"),
+        "communication": (strategies, "all_reduce_mean"),
+        "imbalance": (training_step.TrainingStep, "loss_of"),
     }
     patch = pytest.MonkeyPatch()
     patch.setattr(timing, "SPLIT_STEPS", 12)
