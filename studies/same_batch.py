@@ -53,7 +53,7 @@ class SameBatchReplica(Replica):
 class SameInputs(SharedInputs):
     """Rank 0 loads one rank's batch and sends it to every rank, whole.
 
-    The batch of its feed, and so the number of steps in an epoch, is that of one rank. Raises ValueError for unequal
+    Its feed has the batch, and so the number of steps per epoch, of one rank. Raises ValueError for unequal
     shares.
     """
 

@@ -1,20 +1,20 @@
-"""How much of its GPU's memory a rank may take, and how much it took."""
+"""A rank's GPU memory: the limit on what it may allocate, and how much it has allocated."""
 
 from __future__ import annotations
 
 import sys
 
 BESIDE_GB = 1.0
-"""What a process holds of a GPU beside torch's allocator, at most: CUDA's context, cuDNN's and cuBLAS' own."""
+"""The most that a process holds outside of torch's allocator: the CUDA context, and cuDNN's and cuBLAS' memory."""
 
 LEAST_SHARE = 0.01
 
 
 def limit(device: str, share: float | None) -> None:
-    """Let torch's allocator have this share of the GPU's memory, with what lies beside it; None: whatever there is.
+    """Limit the process to this share of the GPU's memory; None: no limit.
 
-    Beyond it an allocation fails as on a full device, and no other process on the GPU feels it. The trainable's module
-    has been imported; a rank whose module does not import torch has nothing to limit.
+    Beyond the limit an allocation fails as on a full GPU, and other processes on the GPU are not affected. Call it
+    after the import of the trainable's module: if that does not import torch, there is nothing to limit.
     """
     if not device.startswith("cuda") or "torch" not in sys.modules:
         return
@@ -28,7 +28,7 @@ def limit(device: str, share: float | None) -> None:
 
 
 def peak(device: str) -> dict[str, float]:
-    """`peak_memory_gb`: of the GPU, by the trial's tensors so far; nothing on CPUs, where telemetry looks on."""
+    """Return `peak_memory_gb` of the trial's tensors on the GPU so far; empty on CPUs, where telemetry measures it."""
     if not device.startswith("cuda"):
         return {}
     import torch
@@ -37,9 +37,9 @@ def peak(device: str) -> dict[str, float]:
 
 
 def taken(device: str) -> dict[str, float]:
-    """`reserved_memory_gb`: at most, with what lies beside the allocator; `device_memory_gb`: of the whole GPU.
+    """Return `reserved_memory_gb`, the maximum including `BESIDE_GB`, and the GPU's `device_memory_gb`.
 
-    Nothing where this process has not used its GPU through torch.
+    Empty if this process has not used its GPU through torch.
     """
     if not device.startswith("cuda") or "torch" not in sys.modules:
         return {}

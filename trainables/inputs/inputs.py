@@ -1,8 +1,6 @@
-"""Where batches come from. Every step's global batch is the same samples in the same order for any number of ranks.
+"""The common parts of input pipelines (augmentation, split, form, feed), and the pipeline on the device.
 
-Random crops, flips and cut-outs, of many images at once, on whichever device they are.
-
-Which images are trained on, which choose, and which only report.
+The samples of every step's global batch are the same, in the same order, for any number of ranks.
 """
 
 from __future__ import annotations
@@ -23,17 +21,17 @@ from trainables.torch_state import generator
 
 @dataclass(frozen=True, kw_only=True)
 class Augmentation:
-    """Which changes an image may undergo. All random numbers come from `draw`, a column for each image.
+    """Random crops, flips and cut-outs of many images at once. `draw` draws all random numbers, a column per image.
 
-    Raises ValueError for numbers that cannot be.
+    Raises ValueError for values out of range.
     """
 
     crop_padding: int = 0
-    """Black pixels added on each side before a crop of the original size is taken at random; 0 takes none."""
+    """Black pixels added on each side before a random crop of the original size; 0: no crop."""
     flip: bool = False
-    """Whether every other image, on average, is mirrored left to right."""
+    """Whether an image is mirrored left to right with probability 1/2."""
     cutout: int = 0
-    """Side of the square, in pixels, whose inside becomes the mean colour; it may stand over the edge. 0: none."""
+    """Side, in pixels, of a random square that is filled with the mean colour and may cross the edge; 0: none."""
 
     def __post_init__(self) -> None:
         for name in ("crop_padding", "cutout"):
@@ -43,13 +41,13 @@ class Augmentation:
 
     @property
     def moves(self) -> bool:
-        """Whether pixels change their places."""
+        """True if pixels change their places."""
         return self.crop_padding > 0 or self.flip
 
     def draw(self, count: int, height: int, width: int, generator: torch.Generator) -> Tensor:
-        """Random numbers for `count` images: int64, 5×count (crop row and column, flip, row and column of the cut).
+        """Draw for `count` images: int64, 5×count (crop row and column, flip, row and column of the cut-out).
 
-        0×count, and nothing drawn, where nothing changes.
+        Returns 0×count and draws nothing if nothing is augmented.
         """
         if not self.moves and not self.cutout:
             return torch.empty(0, count, dtype=torch.int64)
@@ -57,12 +55,12 @@ class Augmentation:
         return torch.stack([torch.randint(bound, (count,), generator=generator) for bound in bounds])
 
     def pad(self, pixels: Tensor) -> Tensor:
-        """N×H×W or N×H×W×C with the margin that crops may reach into."""
+        """Return N×H×W or N×H×W×C with the margin for crops."""
         margins = (self.crop_padding,) * 4
         return F.pad(pixels, margins if pixels.ndim == 3 else (0, 0, *margins))
 
     def take(self, padded: Tensor, index: Tensor, draws: Tensor) -> Tensor:
-        """The images or masks at `index`, cropped and flipped: one gather, of N×H×W×C or N×H×W."""
+        """Return the images or masks at `index`, cropped and flipped in one gather from N×H×W×C or N×H×W."""
         row, column, flip = draws[:3]
         height, width = (side - 2 * self.crop_padding for side in padded.shape[1:3])
         rows = row[:, None] + torch.arange(height, device=padded.device)
@@ -71,24 +69,19 @@ class Augmentation:
         return padded[index[:, None, None], rows[:, :, None], columns[:, None, :]]
 
     def cut(self, images: Tensor, draws: Tensor) -> Tensor:
-        """N×C×H×W normalised images, in place, with a square of zeros, which is the mean colour, in each."""
+        """Cut a square out of each normalised image N×C×H×W, in place; zero is the mean colour."""
         if self.cutout:
-            inside = [
-                _within(centre, self.cutout, side) for centre, side in zip(draws[3:5], images.shape[2:4], strict=True)
-            ]
+            inside = []  # N×H and N×W: which rows and columns the square covers
+            for centre, side in zip(draws[3:5], images.shape[2:4], strict=True):
+                offset = torch.arange(side, device=centre.device) - (centre[:, None] - self.cutout // 2)
+                inside.append((offset >= 0) & (offset < self.cutout))
             images.masked_fill_((inside[0][:, :, None] & inside[1][:, None, :])[:, None], 0)
         return images
 
 
-def _within(centre: Tensor, length: int, side: int) -> Tensor:
-    """N×side: which places lie in the stretch of this length around each of the N centres."""
-    offset = torch.arange(side, device=centre.device) - (centre[:, None] - length // 2)
-    return (offset >= 0) & (offset < length)
-
-
 @dataclass(frozen=True, kw_only=True)
 class Part:
-    """Images uint8 N×C×H×W and their targets."""
+    """A part of a data set: images uint8 N×C×H×W and their targets."""
 
     images: Tensor
     targets: Tensor
@@ -99,7 +92,7 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """Disjoint parts of a data set."""
+    """The disjoint parts of a data set: trained on, chosen by, only reported."""
 
     train: Part
     validation: Part
@@ -107,7 +100,7 @@ class Split:
 
     @staticmethod
     def of(data: Dataset, *, val_fraction: float, seed: int) -> Split:
-        """Hold that share of the training set out, drawn by the seed; the test set is the data's own."""
+        """Hold a share of the training set out, drawn by the seed; the test set is the data set's."""
         count = len(data.train_x)
         order = torch.randperm(count, generator=generator(seed, "validation")).to(data.train_x.device)
         held, kept = order.tensor_split([round(count * val_fraction)])
@@ -119,33 +112,33 @@ class Split:
 
 
 Minibatch = tuple[Tensor, Tensor]
-"""Normalised images N×C×H×W and their targets (N, or N×H×W), both on the device: one forward pass of one rank."""
+"""Normalised images N×C×H×W and their targets (N or N×H×W) on the device: one forward pass of one rank."""
 
 BLOCK_BYTES = 64 * 2**20
-"""Prepared ahead in one go: many steps of small batches, so that a step itself prepares nothing."""
+"""Minibatches are prepared in blocks of about this size: many steps of small batches at once."""
 
 
 class Inputs(Protocol):
-    """A rank's part of the training data."""
+    """An input pipeline: a rank's minibatches of the training data."""
 
     feed: Feed
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
-        """One epoch's forward passes in order, from sample number `start` of its order on.
+        """Return the minibatches of an epoch, from sample `start` of its order on.
 
-        `grad_accum_steps` make a step; the last partial step is left out.
+        `grad_accum_steps` minibatches make a step; the last partial step is left out.
         """
 
     def rebatch(self, batch: Batch) -> None:
-        """Let the epochs asked for from now on come in other batches, in the same order."""
+        """Change the batch of later epochs; the order of samples stays the same."""
 
     def close(self) -> None:
-        """End whatever works ahead for this input."""
+        """End the worker processes, if there are any."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Form:
-    """What a model is fed: where, in which format, normalised how (per channel, on the scale 0..1)."""
+    """The form of a model's inputs: device, format, and normalisation per channel, on the scale 0..1."""
 
     device: str
     dtype: torch.dtype
@@ -154,9 +147,9 @@ class Form:
     std: tuple[float, ...]
 
     def normalise(self, pixels: Tensor) -> Tensor:
-        """uint8 N×H×W×C on the device → (pixel / 255 - mean) / std, N×C×H×W."""
+        """Return (pixel / 255 - mean) / std, N×C×H×W, for pixels uint8 N×H×W×C on the device."""
         shift, scale = self._affine
-        # Converted, not made contiguous: grey images count as contiguous either way, and take the other's slow paths.
+        # `to`, not `contiguous`: grey images count as contiguous in either layout, and would get the slow one.
         layout = torch.channels_last if self.channels_last else torch.contiguous_format
         wide = pixels.permute(0, 3, 1, 2).to(shift.dtype, memory_format=layout)
         return torch.addcmul(shift, wide, scale).to(self.dtype)
@@ -165,19 +158,19 @@ class Form:
     def _affine(self) -> tuple[Tensor, Tensor]:
         # Half formats hold 8-bit pixels badly: normalise in float32, round once at the end.
         wide = self.dtype if self.dtype.itemsize >= 4 else torch.float32
-        # Made once: a copy to the device waits for everything that the device has still to do.
+        # Made once, because a copy to the device waits until the device has finished its work.
         mean, std = torch.tensor([self.mean, self.std], dtype=wide, device=self.device)[:, :, None, None]
         return -mean / std, 1 / (255 * std)
 
 
 def as_pixels(images: Tensor, device: str) -> Tensor:
-    """uint8 N×C×H×W → N×H×W×C on the device: a sample's channels lie together, as gathers and channels_last want."""
+    """Return uint8 N×H×W×C on the device for N×C×H×W: adjacent channels suit gathers and channels_last."""
     return images.to(device).permute(0, 2, 3, 1).contiguous()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Feed:
-    """What to train on, and how: the same for every way in which it may reach the model."""
+    """Training data and how to batch it, the same for every input pipeline."""
 
     part: Part
     form: Form
@@ -193,21 +186,21 @@ class Feed:
 
     @property
     def steps_per_epoch(self) -> int:
-        """Whole steps in an epoch."""
+        """The number of whole steps in an epoch."""
         return self.steps_from(0)
 
     def steps_from(self, start: int) -> int:
-        """Whole steps in what is left of an epoch behind `start` samples."""
+        """Return the number of whole steps left in an epoch after `start` samples."""
         return (len(self.part) - start) // self.batch.global_batch_size
 
     def order(self, epoch: int) -> tuple[Tensor, torch.Generator]:
-        """The epoch's permutation, and the stream of random numbers behind it, for its augmentation."""
+        """Return the epoch's permutation, and its random stream for the augmentation."""
         source = generator(self.seed, "epoch", epoch)
         return torch.randperm(len(self.part), generator=source), source
 
 
 class ResidentInputs:
-    """The whole training set on the device as uint8; shuffled, augmented and normalised there."""
+    """The pipeline on the device: the whole training set as uint8, shuffled, augmented and normalised there."""
 
     def __init__(self, feed: Feed, rank: int) -> None:
         self.feed, self._rank = feed, rank
@@ -221,10 +214,11 @@ class ResidentInputs:
 
     def epoch(self, number: int, start: int = 0) -> Iterator[Minibatch]:
         """See `Inputs`; the order is a permutation by seed and epoch."""
-        plan = self._plan(number, start)
+        drawn = self._drawn.pop(number, None)
+        plan = self._draw(number, start) if drawn is None or start else drawn
         starts = range(0, plan.shape[1], self._block_steps)
         for begin in starts:
-            if begin == starts[-1]:  # while the device is busy: an epoch that is drawn at its start lets it wait
+            if begin == starts[-1]:  # draw the next epoch while the device is busy, so that it need not wait then
                 self._drawn[number + 1] = self._draw(number + 1)
             yield from self._block(plan[:, begin : begin + self._block_steps].flatten(1))
 
@@ -234,14 +228,10 @@ class ResidentInputs:
         self._drawn.clear()
 
     def close(self) -> None:
-        """Nothing works ahead."""
-
-    def _plan(self, number: int, start: int) -> Tensor:
-        drawn = self._drawn.pop(number, None)
-        return self._draw(number, start) if drawn is None or start else drawn
+        """See `Inputs`; there is nothing to end."""
 
     def _draw(self, number: int, start: int = 0) -> Tensor:
-        """int64, (1 or 6)×steps×(this rank's samples a step): which sample, and what was drawn for its augmentation."""
+        """Draw an epoch: int64, (1 or 6)×steps×(this rank's samples per step), sample numbers and augmentations."""
         feed, batch = self.feed, self.feed.batch
         order, source = feed.order(number)
         plan = torch.stack([order, *feed.augmentation.draw(len(order), self._height, self._width, source)])
@@ -251,7 +241,7 @@ class ResidentInputs:
         mine: Tensor = steps[:, :, ends[0] : ends[1]].contiguous()
         if feed.form.device == "cpu":
             return mine
-        return mine.pin_memory().to(feed.form.device, non_blocking=True)  # the GPU does not wait for an epoch's start
+        return mine.pin_memory().to(feed.form.device, non_blocking=True)  # so that the GPU need not wait
 
     @property
     def _block_steps(self) -> int:
@@ -261,12 +251,12 @@ class ResidentInputs:
 
     def _block(self, plan: Tensor) -> Iterator[Minibatch]:
         index, draws = plan[0], plan[1:]
-        targets = self._targets[index] if self._targets.ndim == 1 else self._taken(self._targets, index, draws)
-        pixels = self.feed.form.normalise(self._taken(self._pixels, index, draws))
+        targets = self._targets[index] if self._targets.ndim == 1 else self._take(self._targets, index, draws)
+        pixels = self.feed.form.normalise(self._take(self._pixels, index, draws))
         images = self.feed.augmentation.cut(pixels, draws)
         share = self.feed.batch.shares[self._rank]
         return zip(images.split(share), targets.split(share), strict=True)
 
-    def _taken(self, padded: Tensor, index: Tensor, draws: Tensor) -> Tensor:
+    def _take(self, padded: Tensor, index: Tensor, draws: Tensor) -> Tensor:
         change = self.feed.augmentation
         return change.take(padded, index, draws) if change.moves else padded.index_select(0, index)

@@ -70,7 +70,7 @@ class LoaderInputs:
     """
 
     def __init__(self, feed: Feed, ranks: Sequence[int], workers: Workers) -> None:
-        """Load the samples of `ranks`, those of one rank after those of another."""
+        """Load the samples of `ranks`, rank after rank."""
         self.feed, self._ranks, self._workers = feed, ranks, workers
         self._samples = _Samples(feed)
         self._stream: Generator[Minibatch] | None = None

@@ -107,7 +107,7 @@ class Replicas:
 
     @staticmethod
     def of(context: Context, ranks: Gang) -> Replicas:
-        """Return one model per rank for strategy `independent`, else one; the first trains as in a trial of one rank."""
+        """Return one model per rank for `independent`, else one; the first trains as in a trial of one rank."""
         if context.strategy != INDEPENDENT or ranks.world_size == 1:
             return Replicas(count=1, context=context, gang=ranks, ranks=ranks)
         share, passes = context.batch.shares[context.rank], context.batch.grad_accum_steps

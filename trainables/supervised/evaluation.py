@@ -1,4 +1,4 @@
-"""What a trial trains on and is evaluated on: `Workload`, and exact scores by all ranks together: `Evaluation`."""
+"""The data of a trial (`Workload`), and exact scores by all ranks together (`Evaluation`)."""
 
 from __future__ import annotations
 

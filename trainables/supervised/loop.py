@@ -177,7 +177,7 @@ class Epoch:
     steps: int
     samples: int
     loss: float
-    """The mean over the epoch's samples, each computed with the weights of its own step."""
+    """The mean over the epoch's samples, each computed with the weights of its step."""
     lr: float
     """The learning rate of the last step."""
     parts: Parts = Parts()
