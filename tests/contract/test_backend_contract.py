@@ -1,4 +1,4 @@
-"""What every back end promises, checked on each of them; below, what only gangs of processes can show."""
+"""Check the contract of every back end, and below it that of gangs of processes."""
 
 import signal
 import time
@@ -34,7 +34,7 @@ TRIALS = [
 
 
 class Overheard(Callback):
-    """Takes down Tune's own results of each trial, as a user's callback sees them."""
+    """A Tune callback that records Tune's results of each trial."""
 
     def __init__(self) -> None:
         self.results: dict[str, list[dict[str, Any]]] = {}
@@ -89,7 +89,7 @@ def played(backend: Backend, results_dir: Path) -> Recorder:
     return recorder
 
 
-def test_trials_run_in_order_and_each_starts_reports_and_finishes(played: Recorder) -> None:
+def test_trials_start_report_and_finish_in_order(played: Recorder) -> None:
     order = [(event, name) for event, name in played.events if event != "reported"]
     assert order == [(event, each.trial_id) for each in TRIALS for event in ("started", "finished")]
     reporting = [name for event, name in played.events if event == "reported"]
@@ -112,20 +112,20 @@ def test_every_row_arrives_once_and_in_order(played: Recorder, name: str, count:
         ("last", Status.OK, ""),
     ],
 )
-def test_the_outcome_says_how_and_why_it_ended(played: Recorder, name: str, status: Status, note: str) -> None:
+def test_an_outcome_has_status_and_reason(played: Recorder, name: str, status: Status, note: str) -> None:
     outcome = played.outcomes[name]
     assert outcome.status is status
     assert note in outcome.note and len(outcome.note.splitlines()) <= 1
 
 
-def test_figures_and_provenance_come_back(played: Recorder) -> None:
+def test_figures_and_provenance_are_returned(played: Recorder) -> None:
     outcome = played.outcomes["second"]
     assert outcome.metrics["accuracy"] == 0.5
     assert outcome.provenance["python"]
     assert 12 * 0.1 <= outcome.wall_s < 60
 
 
-def test_a_trial_is_watched(played: Recorder, results_dir: Path) -> None:
+def test_a_trial_has_telemetry(played: Recorder, results_dir: Path) -> None:
     metrics = played.outcomes["second"].metrics
     assert metrics["peak_memory_gb"] > 0.01 and 0 <= metrics["cpu_util"] < 1
     samples = pd.read_parquet(results_dir / "trials" / "second" / "telemetry.parquet")
@@ -133,7 +133,7 @@ def test_a_trial_is_watched(played: Recorder, results_dir: Path) -> None:
     assert samples["gpu_util"].isna().all()
 
 
-def test_the_trace_of_a_failure_is_in_the_ranks_log(played: Recorder, results_dir: Path) -> None:
+def test_a_failure_leaves_its_trace_in_the_log(played: Recorder, results_dir: Path) -> None:
     assert "trainables_for_tests.py" in played.outcomes["raises"].trace
     assert played.outcomes["raises"].trace in (results_dir / "trials" / "raises" / "rank0.log").read_text()
 
@@ -148,20 +148,20 @@ def test_a_process_is_replaced_after_a_failure(played: Recorder) -> None:
 
 
 @pytest.mark.parametrize("backend", ["ray"], indirect=True)
-def test_tunes_own_last_result_has_the_last_row_and_the_figures(played: Recorder) -> None:
+def test_tunes_last_result_has_row_and_figures(played: Recorder) -> None:
     *before, last = OVERHEARD.results["last"]
     assert last == {"epoch": 3, "samples": 24, "accuracy": 0.5, "done": True}
     assert before[-1] == {"epoch": 3, "samples": 24, "done": False}
     assert "accuracy" not in OVERHEARD.results["raises"][-1]
 
 
-def test_stopping_gives_up_what_runs_and_starts_nothing_more(backend: Backend, tmp_path: Path) -> None:
+def test_a_stop_ends_running_trials_and_starts_none(backend: Backend, tmp_path: Path) -> None:
     recorder = Recorder(stop_at_row=True)
     backend.run([trial("runs", "polite"), trial("waits", "quick")], tmp_path, recorder)  # which else has no end
     assert recorder.events == [("started", "runs"), ("reported", "runs")]
 
 
-def test_what_the_listener_raises_ends_the_sweep(backend: Backend, tmp_path: Path) -> None:
+def test_an_error_of_the_listener_ends_the_sweep(backend: Backend, tmp_path: Path) -> None:
     def fill_the_disk() -> None:
         raise OSError(28, "No space left on device")
 
@@ -171,7 +171,7 @@ def test_what_the_listener_raises_ends_the_sweep(backend: Backend, tmp_path: Pat
     assert recorder.events == [("started", "reports"), ("reported", "reports")]
 
 
-def test_nothing_to_run_is_nothing(backend: Backend, tmp_path: Path) -> None:
+def test_an_empty_sweep_runs_nothing(backend: Backend, tmp_path: Path) -> None:
     backend.run([], tmp_path, Recorder())
 
 
@@ -208,12 +208,12 @@ def gangs(ray_backend: RayBackend, tmp_path_factory: pytest.TempPathFactory) -> 
     return recorder, results_dir
 
 
-def test_output_of_every_rank_goes_to_its_log(gangs: tuple[Recorder, Path]) -> None:
+def test_every_rank_has_its_log(gangs: tuple[Recorder, Path]) -> None:
     logs = [(gangs[1] / "trials" / "speaks" / f"rank{rank}.log").read_text() for rank in range(2)]
     assert logs == [f"this is rank {rank} of speaks\nwritten past Python\n" for rank in range(2)]
 
 
-def test_a_gang_computes_together_and_stays_together(gangs: tuple[Recorder, Path]) -> None:
+def test_a_gang_computes_together(gangs: tuple[Recorder, Path]) -> None:
     once, again = gangs[0].outcomes["sums"], gangs[0].outcomes["sums again"]
     assert (once.status, again.status) == (Status.OK, Status.OK)
     assert once.metrics["total"] == again.metrics["total"] == 1.0 + 2.0
@@ -227,7 +227,7 @@ def test_a_gang_computes_together_and_stays_together(gangs: tuple[Recorder, Path
         ("crashed", "rank 0: the process died: Segmentation fault"),
     ],
 )
-def test_the_rank_at_the_root_of_a_failure_is_named(gangs: tuple[Recorder, Path], name: str, note: str) -> None:
+def test_the_failing_rank_is_named(gangs: tuple[Recorder, Path], name: str, note: str) -> None:
     outcome = gangs[0].outcomes[name]
     assert outcome.status is Status.FAILED
     assert outcome.note.startswith(note)
@@ -237,7 +237,7 @@ def test_a_crash_leaves_its_stack(gangs: tuple[Recorder, Path]) -> None:
     assert "trainables_for_tests.py" in gangs[0].outcomes["crashed"].trace
 
 
-def test_trials_that_share_run_side_by_side_after_larger_ones(gangs: tuple[Recorder, Path]) -> None:
+def test_sharing_trials_run_side_by_side(gangs: tuple[Recorder, Path]) -> None:
     started = [name for event, name in gangs[0].events if event == "started"]
     assert [gangs[0].outcomes[name].status for name in SHARING] == [Status.OK, Status.OK]
     assert sorted(started[-2:]) == [*SHARING] and len(started) == 8
@@ -252,9 +252,7 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [Limits(hang_s=2.0), Limits(time_limit_s=8.0)])
-def test_a_trial_that_has_had_its_time_is_ended_from_outside(
-    backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trial_times_out(backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backend, "_conduct", RunSettings(limits=limits))
     recorder = Recorder()
     backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
@@ -267,7 +265,7 @@ def test_a_trial_that_has_had_its_time_is_ended_from_outside(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["stop", "leave"])
-def test_the_rank_that_hangs_is_named_and_all_of_them_go(
+def test_a_hanging_rank_is_named_and_all_ranks_end(
     ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_backend, "_conduct", RunSettings(limits=Limits(hang_s=3.0)))
@@ -283,7 +281,7 @@ def test_the_rank_that_hangs_is_named_and_all_of_them_go(
         assert time.monotonic() < deadline
 
 
-def test_a_hopeless_trial_ends_within_its_training_and_leaves_the_processes(
+def test_an_early_stop_keeps_the_processes(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ray_backend, "_conduct", RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
@@ -307,7 +305,7 @@ def test_a_hopeless_trial_ends_within_its_training_and_leaves_the_processes(
 
 
 @pytest.mark.slow
-def test_a_supervisor_that_dies_is_a_failed_trial(ray_backend: RayBackend, tmp_path: Path) -> None:
+def test_a_dead_supervisor_is_a_failed_trial(ray_backend: RayBackend, tmp_path: Path) -> None:
     def kill_supervisors() -> None:
         for process in _processes("Supervisor"):
             process.kill()
@@ -319,7 +317,7 @@ def test_a_supervisor_that_dies_is_a_failed_trial(ray_backend: RayBackend, tmp_p
 
 
 @pytest.mark.slow
-def test_rays_own_metrics_tell_of_the_trials(ray_backend: RayBackend, tmp_path: Path) -> None:
+def test_ray_exports_metrics_of_the_trials(ray_backend: RayBackend, tmp_path: Path) -> None:
     ray_backend.run([trial("counted", "quick"), trial("uncounted", "failing", how="raise")], tmp_path, Recorder())
     (node,) = ray.nodes()
     address = f"http://{node['NodeManagerAddress']}:{node['MetricsExportPort']}/metrics"
@@ -336,7 +334,7 @@ def test_rays_own_metrics_tell_of_the_trials(ray_backend: RayBackend, tmp_path: 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("workers", "processes"), [("warm", 1), ("per_seed", 2), ("fresh", 3)])
-def test_workers_serve_all_trials_or_those_of_a_seed_or_one(
+def test_workers_decide_which_trials_share_a_process(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, processes: int
 ) -> None:
     monkeypatch.setattr(ray_backend, "_conduct", RunSettings(workers=workers))

@@ -1,4 +1,4 @@
-"""What every trainable promises to the back end that calls it."""
+"""Check the contract of every trainable with the back end that calls it."""
 
 import json
 import sys
@@ -60,7 +60,7 @@ def request(trainable: str) -> dict[str, Any]:
     return ranks.request(trainable, config={"trainable": SETTINGS} if "command" in trainable else None)
 
 
-def test_the_answer_is_json_with_known_columns(trainable: str) -> None:
+def test_the_result_is_json_with_known_columns(trainable: str) -> None:
     answer = run(request(trainable))
     assert answer["status"] == "ok" and answer["note"] == answer["trace"] == "", answer["trace"]
     assert answer["reusable"] and answer["rank"] == 0
@@ -77,11 +77,11 @@ def test_rows_count_the_epochs(trainable: str) -> None:
     )
 
 
-def test_equal_requests_have_equal_answers(trainable: str) -> None:
+def test_equal_requests_have_equal_results(trainable: str) -> None:
     assert without_times(run(request(trainable))) == without_times(run(request(trainable)))
 
 
-def test_being_asked_to_stop_is_no_error(trainable: str) -> None:
+def test_a_stop_request_is_no_error(trainable: str) -> None:
     assert rank.run(request(trainable), lambda row: None, lambda: True)["status"] == "ok"
 
 

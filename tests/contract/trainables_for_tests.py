@@ -1,4 +1,4 @@
-"""Trainables of the contract suite: they do what their config says, in whichever process they are called."""
+"""Trainables of the contract suite: they follow their config, in any process."""
 
 import faulthandler
 import os
@@ -24,9 +24,9 @@ def quick(config: Mapping[str, Any], context: Context) -> None:
 
 
 def learning(config: Mapping[str, Any], context: Context) -> None:
-    """Tell `reaches` as the accuracy of each of ten epochs of eight samples, unless it is asked to stop.
+    """Report `reaches` as the accuracy of each of ten epochs of eight samples, until told to stop.
 
-    From halfway on it waits after each of them, for `patience_s`, to be asked.
+    From halfway on, wait `patience_s` after each epoch for a stop request.
     """
     for epoch in range(1, 11):
         context.report({"epoch": epoch, "samples": epoch * 8, "val_accuracy": config["reaches"]})
@@ -57,7 +57,7 @@ def failing(config: Mapping[str, Any], context: Context) -> None:
 
 
 def on_gpus(config: Mapping[str, Any], context: Context) -> None:
-    """Tell which GPUs there are; the one named `broken` is lost as soon as it is used."""
+    """Report the GPUs; the one named `broken` fails as soon as it is used."""
     found = os.environ["CUDA_VISIBLE_DEVICES"].split(",")
     if config.get("broken") in found:
         raise RuntimeError("CUDA error: uncorrectable ECC error encountered")
@@ -65,7 +65,7 @@ def on_gpus(config: Mapping[str, Any], context: Context) -> None:
 
 
 def collective(config: Mapping[str, Any], context: Context) -> None:
-    """All-reduce over gloo; where `who` names a rank, that one raises instead of joining in."""
+    """Run an all-reduce over gloo; rank `who`, if given, raises instead of joining in."""
     import torch
 
     from trainables import process_group
@@ -78,7 +78,7 @@ def collective(config: Mapping[str, Any], context: Context) -> None:
 
 
 def freezing(config: Mapping[str, Any], context: Context) -> None:
-    """Sum over the ranks again and again; after a few rounds rank `who` stops as by SIGSTOP, or leaves the others."""
+    """Sum over the ranks again and again; after a few rounds rank `who` stops as by SIGSTOP, or exits."""
     import torch
 
     from trainables import process_group

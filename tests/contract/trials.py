@@ -1,4 +1,4 @@
-"""Trials to run and a listener that takes down what it is told."""
+"""Trials to run, and a listener that records its calls."""
 
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -10,7 +10,7 @@ from sweeps.trial import Batch, Gang, LearningRate, TrialSpec
 
 
 def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclusive", **config: Any) -> TrialSpec:
-    """A trial on CPUs that calls a function of trainables_for_tests with this config."""
+    """Return a trial on CPUs that calls a function of trainables_for_tests with this config."""
     return TrialSpec(
         trial_id=trial_id,
         cell_id=trial_id,
@@ -39,7 +39,7 @@ def trial(trial_id: str, function: str, *, ranks: int = 1, timing: str = "exclus
 
 
 def beyond_reference(trial: TrialSpec) -> TrialSpec:
-    """The trial at another batch than the reference's, and as fast as all such."""
+    """Return the trial at a batch other than the reference's, with the same speed."""
     return replace(
         trial, axes={"gpus": trial.gpus, "seed": trial.trial_id}, lr=replace(trial.lr, reference_batch_size=4)
     )

@@ -1,4 +1,4 @@
-"""The commands and the code in the documentation."""
+"""Read the commands and the code in the documentation."""
 
 import re
 import shlex
@@ -22,7 +22,7 @@ _BLOCK = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class Block:
-    """A block of code: its language (`bash` for indented blocks), and why it is not run, if so."""
+    """A block of code: its language (`bash` for indented blocks), and the reason why it is not run, if any."""
 
     page: str
     language: str
@@ -30,7 +30,7 @@ class Block:
     why_not: str = ""
 
     def commands(self) -> Iterator[list[str]]:
-        """The words of each command of a shell block, without comments."""
+        """Yield the words of each command of a shell block, without comments."""
         joined = self.text.replace("\\\n", " ")
         for line in joined.splitlines():
             for part in line.split(" && "):
@@ -40,7 +40,7 @@ class Block:
 
 
 def blocks(page: Path) -> list[Block]:
-    """All blocks of a page; indented ones are shell where a line of them begins as a command."""
+    """Return all blocks of a page; indented blocks are shell if they begin with a command."""
     found = []
     for match in _BLOCK.finditer(page.read_text()):
         fenced = match["fenced"] is not None

@@ -1,4 +1,4 @@
-"""Every command in the documentation composes, and code runs, or the page says why not."""
+"""Check that every command in the documentation composes and its code runs, or that the page says why not."""
 
 import re
 import shutil
@@ -42,7 +42,7 @@ def _id(block: Block) -> str:
 
 
 def orchestrators(block: Block) -> list[list[str]]:
-    """The arguments of each command of ours."""
+    """Return the arguments of each orchestrator command."""
     return [
         words[3:] if words[0] == "python" else words[1:]
         for words in block.commands()
@@ -52,7 +52,7 @@ def orchestrators(block: Block) -> list[list[str]]:
 
 @pytest.fixture
 def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder as a reader has it: with a project of each kind's configs, and the folder `my` of the README."""
+    """Create a reader's folder: the configs of each kind of project, and the folder `my` of the README."""
     for kind in kinds():
         for source in (FOLDER / kind / "conf").rglob("*.txt"):
             target = tmp_path / "conf" / source.relative_to(FOLDER / kind / "conf").with_suffix("")
@@ -64,7 +64,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_there_is_documentation_to_test() -> None:
+def test_documentation_has_commands_and_code() -> None:
     assert len(SHELL) >= 15 and len(PYTHON) >= 2
     assert sum(len(orchestrators(block)) for block in SHELL) >= 30
 
@@ -90,7 +90,7 @@ def test_every_command_composes_or_says_why_not(block: Block, place: Path) -> No
 @pytest.mark.slow
 @pytest.mark.parametrize("block", SHELL, ids=_id)
 def test_every_sweep_can_be_planned(block: Block, place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Those of one's own packages and files are left to the tests of `mode=init`; some need GPUs, and say so."""
+    """Users' packages and files are left to the tests of `mode=init`; some sweeps need GPUs, and say so."""
     for arguments in orchestrators(block) if not block.why_not else ():
         own = any(word in " ".join(arguments) for word in ("mypackage", "mine", "cluster.address", "-cd", ".py "))
         if any(one.startswith("sweep=") for one in arguments) and not own:
@@ -100,7 +100,7 @@ def test_every_sweep_can_be_planned(block: Block, place: Path, capsys: pytest.Ca
 
 
 @pytest.mark.parametrize("block", [block for block in PYTHON if "def train" in block.text], ids=_id)
-def test_a_trainable_in_the_documentation_trains(block: Block) -> None:
+def test_a_documented_trainable_trains(block: Block) -> None:
     from trainables.context import Context
 
     space: dict[str, object] = {}
@@ -132,13 +132,13 @@ def test_every_column_is_explained() -> None:
     assert set(meanings) == {*TRIALS, *COLUMNS, *FURTHER} and all(meanings.values())
 
 
-def test_the_sweep_of_a_plain_script_is_that_of_the_example() -> None:
+def test_the_shown_sweep_is_the_examples() -> None:
     (shown,) = (block for block in blocks(ROOT / "docs/how-to/several-gpus.md") if block.language == "yaml")
     example = ROOT / "examples/plain_script/conf/sweep/mine.yaml"
     assert yaml.safe_load(shown.text) == yaml.safe_load(example.read_text())
 
 
-def test_the_changes_of_a_plain_script_are_those_of_the_example() -> None:
+def test_the_shown_changes_are_the_examples() -> None:
     page = (ROOT / "docs/how-to/several-gpus.md").read_text()
     (shown,) = re.findall(r"(?ms)^```diff\n(.*?)^```", page)
     added = {line[1:].strip() for line in shown.splitlines() if line.startswith("+")}
@@ -147,7 +147,7 @@ def test_the_changes_of_a_plain_script_are_those_of_the_example() -> None:
     assert numbered <= added <= script and len(numbered) >= 8
 
 
-def test_the_readme_shows_what_was_measured() -> None:
+def test_readme_tables_are_the_measured_ones() -> None:
     readme, measured = (ROOT / "README.md").read_text(), RECORDS / "batch_scaling/two_cores"
     quoted = " ".join(line.removeprefix("> ") for line in readme.splitlines() if line.startswith("> "))
     assert quoted.removesuffix(" …") in (measured / "recommendation.md").read_text()
@@ -157,7 +157,7 @@ def test_the_readme_shows_what_was_measured() -> None:
         assert len(shown) == 6 and all(any(row <= whole for whole in found) for row in shown)
 
 
-def test_the_readme_shows_what_two_gpus_reached() -> None:
+def test_readme_speedups_are_the_measured_ones() -> None:
     readme, measured = (ROOT / "README.md").read_text(), RECORDS / "published/data_parallel_core/speedup.md"
     rows = _rows(measured.read_text())
     shown = re.findall(r"ResNet-(\d+)(?: is)? (\d\.\d\d× \[[\d., ]+\])", readme)
@@ -166,7 +166,7 @@ def test_the_readme_shows_what_two_gpus_reached() -> None:
 
 
 def _rows(table: str) -> list[set[str]]:
-    """The cells of each line."""
+    """Return the cells of each line."""
     return [{cell.strip() for cell in line.strip("|").split("|")} for line in table.splitlines()]
 
 
@@ -177,7 +177,7 @@ OTHER_PAGES = [ROOT / "SECURITY.md", ROOT / "CHANGELOG.md", ROOT / "examples/REA
 
 
 @pytest.mark.parametrize("page", [*PAGES, *OTHER_PAGES], ids=lambda page: page.relative_to(ROOT).as_posix())
-def test_links_lead_somewhere(page: Path) -> None:
+def test_links_and_anchors_exist(page: Path) -> None:
     for target, anchor in re.findall(r"\]\((?!https?:)([^)#\s]*)(?:#([^)]*))?\)", page.read_text()):
         path = (page.parent / target).resolve() if target else page
         generated = path.is_relative_to(ROOT / "docs") and path.relative_to(ROOT / "docs").as_posix() in MADE
@@ -186,13 +186,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def _anchors(page: Path) -> set[str]:
-    """Of its headings, as GitHub and mkdocs make them."""
+    """Return the anchors of the headings, as GitHub and mkdocs make them."""
     headings = re.findall(r"(?m)^#+ (.+)$", re.sub(r"(?ms)^```.*?^```", "", page.read_text()))
     return {re.sub(r"[^\w -]", "", heading.lower()).strip().replace(" ", "-") for heading in headings}
 
 
-def test_every_config_key_that_is_named_exists() -> None:
-    """Dotted names in backticks that begin with a section of the config: `sweep.budget.gpu_hours=20`."""
+def test_every_config_key_exists() -> None:
+    """Checks dotted names in backticks that begin with a section of the config: `sweep.budget.gpu_hours=20`."""
     known = set(_shipped_keys())
     sections = {key.partition(".")[0] for key in known if "." in key}
     pages = [*PAGES, ROOT / "SECURITY.md", ROOT / "examples/README.md"]

@@ -1,4 +1,4 @@
-"""A sweep in a folder of its own, to be killed, and what must hold of it whenever nothing runs."""
+"""A sweep to be killed, and the invariants that hold whenever nothing runs."""
 
 import time
 from contextlib import suppress
@@ -14,7 +14,7 @@ FOUR = ("sweep=traced", *SMALL)
 
 
 class BackgroundWork:
-    """The processes of a driver: none is left some seconds after its end."""
+    """A driver's processes; all end within seconds after it."""
 
     def __init__(self, driver: Started) -> None:
         self._driver = next((each for each in everybody() if each.pid == driver.pid), None)
@@ -25,7 +25,7 @@ class BackgroundWork:
             self._seen |= descendants({self._driver, *self._seen}) - {self._driver}
 
     def names(self) -> list[str]:
-        """The programs that they run."""
+        """Return the programs that they run."""
         self.look()
         found = []
         for each in self._seen:

@@ -1,4 +1,4 @@
-"""A trainable that counts its own executions, outside of the product."""
+"""A trainable that counts its executions in a file outside of the product."""
 
 from collections.abc import Mapping
 from typing import Any

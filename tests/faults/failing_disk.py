@@ -1,4 +1,4 @@
-"""A disk on which one operation fails, or all from one on: every call on files below one folder is counted."""
+"""A disk on which one operation fails, or all from one on: it counts every call on files below one folder."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ FAULTS = (errno.EIO, errno.ENOSPC, errno.EROFS, SHORT)
 
 
 class FailingDisk:
-    """`fault` is an error number, or SHORT; `at` counts from 1, None never fails."""
+    """A disk with a fault: `fault` is an error number, or SHORT; `at` counts from 1, None never fails."""
 
     def __init__(self, folder: Path, fault: int | str, at: int | None, *, for_good: bool) -> None:
         self._folder = str(folder)

@@ -1,4 +1,4 @@
-"""A gang of real training on Ray loses a rank, and then its driver: each time it goes on from its checkpoint."""
+"""Test that real training on Ray continues from its checkpoint after losing a rank, and after losing its driver."""
 
 import json
 import os
@@ -28,7 +28,7 @@ ARGUMENTS = (
 
 
 class Sweep:
-    """One trial of two ranks, on a cluster of two CPUs however many there are."""
+    """One trial of two ranks, on a cluster of two logical CPUs."""
 
     def __init__(self, folder: Path, port: int) -> None:
         self._folder, self._port = folder, port
@@ -48,7 +48,7 @@ class Sweep:
         return [line["value"] for line in lines if line["kind"] == kind]
 
     def ranks(self) -> list[psutil.Process]:
-        """The processes that write into the ranks' logs, rank by rank."""
+        """Return the processes that write into the ranks' logs, rank by rank."""
         found = {_output(pid): pid for pid in psutil.pids()}
         return [psutil.Process(found[str(log)]) for log in sorted(self.results.glob("trials/*/rank*.log"))]
 
@@ -65,7 +65,7 @@ def _output(pid: int) -> str:
 
 @pytest.fixture
 def port() -> Iterator[int]:
-    """Where a cluster answers."""
+    """Return the cluster's port."""
     port = free_port()
     with ray_head(f"--port={port}", "--include-dashboard=false"):
         yield port
@@ -79,7 +79,7 @@ def until(condition: Callable[[], object], process: "subprocess.Popen[str]") -> 
         time.sleep(0.1)
 
 
-def test_a_gang_goes_on_from_its_checkpoint_after_a_crash_and_after_a_signal(port: int, tmp_path: Path) -> None:
+def test_a_gang_continues_from_its_checkpoint(port: int, tmp_path: Path) -> None:
     sweep = Sweep(tmp_path, port)
     process = sweep.start()
     kept = sweep.results / "trials"

@@ -1,4 +1,4 @@
-"""Files cut off at any byte, or with a bit flipped: named by mode=verify, left out or made again, the rest intact."""
+"""Test files truncated at any byte or with a flipped bit: mode=verify names them, and the rest stays intact."""
 
 import random
 from pathlib import Path
@@ -19,7 +19,7 @@ def finished_place(folder: Path) -> Place:
 
 
 def damages(content: bytes, chance: random.Random) -> list[bytes]:
-    """Cut off somewhere, a bit flipped, emptied, and filled with zeros as a file system may after a power cut."""
+    """Return the damages: truncated, a flipped bit, empty, and zeros, as some file systems leave after a power cut."""
     cut, flip = chance.randrange(1, len(content)), chance.randrange(len(content))
     flipped = content[:flip] + bytes([content[flip] ^ 1 << chance.randrange(8)]) + content[flip + 1 :]
     return [content[:cut], flipped, b"", content[:cut] + bytes(len(content) - cut)]
@@ -51,7 +51,7 @@ def test_any_damaged_file_is_named(tmp_path: Path) -> None:
     check_files(finished_place(tmp_path), [*names, "trials/*/trace.txt"], 3)
 
 
-def test_a_damaged_journal_is_quarantined_and_the_sweep_goes_on(tmp_path: Path) -> None:
+def test_a_damaged_journal_is_quarantined(tmp_path: Path) -> None:
     place = finished_place(tmp_path)
     journal = place.results / "journal.jsonl"
     lines = journal.read_bytes().splitlines(keepends=True)

@@ -1,4 +1,4 @@
-"""Every operation on files fails, once and then for good: nothing is a silent success, and the same command goes on."""
+"""Test that no failing file operation is a silent success, once or permanently, and that the same command continues."""
 
 import errno
 import io
@@ -35,7 +35,7 @@ def name_of(fault: int | str) -> str:
 
 @pytest.fixture(scope="module")
 def configured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ConfiguredSweep]:
-    """A sweep whose trainable, in a folder of its own as a user's would be, counts its executions."""
+    """Configure a sweep whose trainable, in its own folder, counts its executions."""
     folder = tmp_path_factory.mktemp("own")
     shutil.copy(Path(__file__).with_name("counted_training.py"), folder)
     with pytest.MonkeyPatch.context() as patched:
@@ -54,7 +54,7 @@ def _question() -> ConfiguredSweep:
 
 
 class NoWatcher:
-    """Processes are not what is tried here."""
+    """A watcher that does nothing: processes are not tested here."""
 
     def __init__(self, root: Path) -> None:
         pass
@@ -72,7 +72,7 @@ def without_watcher(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(configured: ConfiguredSweep, folder: Path) -> tuple[int, str]:
-    """Exit status and message, as the command line has them."""
+    """Return exit status and message of the command line."""
     request = replace(configured.request, results_dir=folder)
     try:
         return driver.run(request, configured.fingerprint(), configured.trials_on, Console(file=io.StringIO())), ""
@@ -84,7 +84,7 @@ def run(configured: ConfiguredSweep, folder: Path) -> tuple[int, str]:
 
 
 def executions() -> list[str]:
-    """Trials in the order in which they were executed, as the trainable itself has taken it down."""
+    """Return the trials in the order of their execution, as the trainable recorded them."""
     return list(import_module("counted_training").executions)
 
 
@@ -94,7 +94,7 @@ def ends(folder: Path) -> set[str]:
 
 
 def violations(configured: ConfiguredSweep, folder: Path, *, tables: bool = True) -> list[str]:
-    """As mode=verify finds them; without the `tables` in a tenth of the time, most of which is making them again."""
+    """Return the findings of mode=verify; without `tables` it takes a tenth of the time."""
     request, layout = replace(configured.request, results_dir=folder), Layout(folder)
     if tables:
         planned = [trial.trial_id for trial in configured.trials_on(())]
@@ -106,7 +106,7 @@ def violations(configured: ConfiguredSweep, folder: Path, *, tables: bool = True
 def try_fault(
     configured: ConfiguredSweep, folder: Path, fault: int | str, at: int | None, *, for_good: bool
 ) -> FailingDisk:
-    """One run with the fault, and one without it."""
+    """Run once with the fault, and once without it."""
     failing = FailingDisk(folder, fault, at, for_good=for_good)
     with pytest.MonkeyPatch.context() as patched:
         failing.install(patched)

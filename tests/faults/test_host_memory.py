@@ -1,4 +1,4 @@
-"""A trial that eats the host's memory is ended by the kernel, or by Ray: `oom`, tried once more and no oftener."""
+"""Test a trial that exhausts the host's memory: the kernel or Ray ends it, as `oom`, after one more attempt."""
 
 import json
 import os
@@ -43,7 +43,7 @@ MORE = 2.5e9
 
 @pytest.fixture
 def memory_group() -> Iterator[Path]:
-    """The file that takes the numbers of processes which may have LIMIT together."""
+    """Return the file that lists the processes which share LIMIT."""
     old, new = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
     parent, limit = (old, "memory.limit_in_bytes") if (old / "memory.limit_in_bytes").exists() else (new, "memory.max")
     group = parent / f"orchestrator-test-{os.getpid()}"
@@ -61,7 +61,7 @@ def memory_group() -> Iterator[Path]:
 
 
 def check_hungry(folder: Path, **environment: str) -> str:
-    """The note of the trial's end."""
+    """Check the note of the trial's end."""
     (folder / "hungry_training.py").write_text(TRAINING)
     executions = folder / "executions.txt"
     ended = subprocess.run(
@@ -88,11 +88,11 @@ def check_hungry(folder: Path, **environment: str) -> str:
     return str(trial["note"])
 
 
-def test_the_kernel_ends_it(memory_group: Path, tmp_path: Path) -> None:
+def test_the_kernel_ends_a_hungry_trial(memory_group: Path, tmp_path: Path) -> None:
     assert "killed by the kernel" in check_hungry(tmp_path, MEMORY_GROUP=str(memory_group))
 
 
-def test_ray_ends_it(tmp_path: Path) -> None:
+def test_ray_ends_a_hungry_trial(tmp_path: Path) -> None:
     memory = psutil.virtual_memory()
     share = 1 - (memory.available - MORE) / memory.total
     settings = {"RAY_memory_usage_threshold": f"{share:.3f}", "RAY_memory_monitor_refresh_ms": "100"}

@@ -1,4 +1,4 @@
-"""The wall clock jumps by a day, forth and back, at every look at it: no duration notices."""
+"""Test that durations do not change if the wall clock jumps by a day at every reading."""
 
 import os
 import subprocess

@@ -1,8 +1,8 @@
-"""The driver is ended at every named moment and at random ones; the same command goes on, and nothing is lost.
+"""Test a driver killed at every named moment and at random ones: the same command continues, and nothing is lost.
 
-What ran is counted in a file that the trials write, outside of the product. ORCHESTRATOR_FAULT_SEED chooses other
-moments, ORCHESTRATOR_FAULTS how many, ORCHESTRATOR_FAULTS_S for how long at most; figures also go to the file that
-ORCHESTRATOR_FAULTS_LOG names.
+Trials count their runs in a file outside of the product. ORCHESTRATOR_FAULT_SEED chooses other moments,
+ORCHESTRATOR_FAULTS their number, ORCHESTRATOR_FAULTS_S the time limit; ORCHESTRATOR_FAULTS_LOG names a file for
+the figures.
 """
 
 import itertools
@@ -30,7 +30,7 @@ TRIALS = 4
 
 
 def check_whole(place: Place, deaths: list[tuple[set[str], int]]) -> None:
-    """The last run has come to its end: everything was finished once, and nothing of it ran again."""
+    """Check the end of the last run: everything finished once, and nothing ran again."""
     assert sorted(place.finished()) == sorted(set(place.finished())) and len(place.finished()) == TRIALS
     for finished, begun in deaths:
         assert finished <= set(place.finished())
@@ -40,13 +40,13 @@ def check_whole(place: Place, deaths: list[tuple[set[str], int]]) -> None:
 
 
 def moments(every: bool) -> list[str]:
-    """Each of them the first time it comes, and again later; the sample of a default run takes a few."""
+    """Return each moment at its first occurrence and at a later one; a default run takes a sample."""
     return [f"{moment}:{count}" for moment in Moment for count in (1, 3)] if every else [f"{Moment.RECORD_WRITTEN}:4"]
 
 
 @pytest.fixture(scope="module")
 def code(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A seed that breaks, so that there is a trace, and a retry."""
+    """Return a trainable with a failing seed, so that there are a trace and a retry."""
     return Place(tmp_path_factory.mktemp("code"), *FOUR, "trainable.breaks=2", "retries=1")
 
 
@@ -61,19 +61,19 @@ def crash_at(place: Place, moment: str) -> None:
 
 
 @pytest.mark.parametrize("moment", moments(every=False))
-def test_a_driver_that_dies_at_a_named_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
+def test_a_driver_killed_at_a_sampled_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
     crash_at(Prepared(code, tmp_path / "it"), moment)
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("moment", moments(every=True))
-def test_a_driver_that_dies_at_any_named_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
+def test_a_driver_killed_at_any_moment_loses_nothing(code: Place, tmp_path: Path, moment: str) -> None:
     crash_at(Prepared(code, tmp_path / "it"), moment)
 
 
 @dataclass
 class Tally:
-    """What a run of deaths came to, told sweep by sweep, because the whole takes long and may be cut short."""
+    """The figures of a run of kills, printed sweep by sweep, because the run is long."""
 
     name: str
     deaths: int = 0
@@ -96,7 +96,7 @@ class Tally:
 
 @dataclass(frozen=True, kw_only=True)
 class When:
-    """How long after a driver's start it is ended, and for a share of the deaths after a trial of its own began."""
+    """The delay of a kill after the start of the driver, or for a share of the kills after the start of a trial."""
 
     start_s: tuple[float, float]
     trial_s: tuple[float, float] = (0.0, 0.0)
@@ -104,9 +104,9 @@ class When:
 
 
 def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Callable[[], bool]) -> bool:
-    """Whether the driver died of the signal, so long after it had `begun`, and not of its own; all processes are gone.
+    """Return whether the driver died of the signal at this delay after it had `begun`; all its processes are gone.
 
-    `begun` is asked until it says so.
+    `begun` is called until it returns true.
     """
     company, until = BackgroundWork(process), float("inf")
     while time.monotonic() < until and process.poll() is None:
@@ -126,7 +126,7 @@ def die(tally: Tally, process: Started, number: int, wait_s: float, begun: Calla
 
 
 def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int, when: When) -> None:
-    """End drivers at random moments until `times` were, each sweep to its end; 0 lost, 0 twice."""
+    """Kill drivers `times` times at random moments, each sweep to its end; none lost, none repeated."""
     chance = random.Random(SEED * 64 + number)
     until = time.monotonic() + AT_MOST_S
     while tally.deaths < times and time.monotonic() < until:
@@ -153,23 +153,23 @@ def end_at_random(places: Iterator[Place], tally: Tally, number: int, times: int
 
 
 def has_begun(place: Place, before: int) -> bool:
-    """Whether a trial began since there were so many executions."""
+    """Return whether a trial has begun since this number of executions."""
     return len(place.ran()) > before
 
 
 def at_once() -> bool:
-    """The wait begins with the driver."""
+    """Start the delay with the driver."""
     return True
 
 
 def start(place: Place) -> Started:
-    """Ray wants a process of its own, and on a busy machine more than the half minute that it gives itself."""
+    """Start Ray in a separate process; a busy machine needs more than half a minute."""
     patient = {"RAY_raylet_start_wait_time_s": "120"}
     return place.start() if isinstance(place, Prepared) else place.start_afresh(**patient)
 
 
 def in_process(folder: Path) -> Iterator[Place]:
-    """Sweeps whose drivers begin at once, so that most deaths come while they work."""
+    """Run sweeps whose drivers start at once, so that most kills come while they work."""
     code = Place(folder / "code", *FOUR, "trainable.pause_s=0.1", "report.html=false")
     yield from (Prepared(code, folder / f"{number}") for number in itertools.count())
 
@@ -182,7 +182,7 @@ def on_ray(folder: Path) -> Iterator[Place]:
 @pytest.mark.faults
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("number", SIGNALS)
-def test_ended_at_200_moments(tmp_path: Path, number: int) -> None:
+def test_killed_at_200_random_moments(tmp_path: Path, number: int) -> None:
     tally = Tally(f"in-process {signal.Signals(number).name}")
     end_at_random(in_process(tmp_path), tally, number, TIMES or 200, When(start_s=(0.0, 1.5)))
 
@@ -190,7 +190,7 @@ def test_ended_at_200_moments(tmp_path: Path, number: int) -> None:
 @pytest.mark.faults
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("number", SIGNALS)
-def test_ended_on_ray(tmp_path: Path, number: int) -> None:
+def test_killed_on_ray(tmp_path: Path, number: int) -> None:
     tally = Tally(f"Ray {signal.Signals(number).name}")
     when = When(start_s=(1.0, 25.0), trial_s=(0.0, 4.0), at_work=0.75)
     end_at_random(on_ray(tmp_path), tally, number, TIMES or 10, when)
@@ -198,7 +198,7 @@ def test_ended_on_ray(tmp_path: Path, number: int) -> None:
 
 @pytest.mark.faults
 @pytest.mark.parametrize("after_s", [0.0, 1.0, 3.0])
-def test_a_signal_while_ray_starts(tmp_path: Path, after_s: float) -> None:
+def test_a_signal_during_rays_start_ends_cleanly(tmp_path: Path, after_s: float) -> None:
     place = next(on_ray(tmp_path))
     process = place.start_afresh()
     company = BackgroundWork(process)
@@ -216,7 +216,7 @@ def test_a_signal_while_ray_starts(tmp_path: Path, after_s: float) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.faults)])
-def test_asked_twice_it_ends_at_once(place: Place, number: int) -> None:
+def test_a_second_signal_ends_at_once(place: Place, number: int) -> None:
     process = place.start("trainable.pause_s=20")
     wait_for(place.ran, process)
     process.send_signal(number)

@@ -1,4 +1,4 @@
-"""Real training that is killed again and again comes to the same metrics and tables as if nobody had touched it."""
+"""Test that repeatedly killed training has the same metrics and tables as undisturbed training."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def rows(folder: Path) -> int:
 
 
 def curves(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """By trial, what its rows say besides times."""
+    """Return the rows of each trial without times."""
     found = {}
     for path in folder.glob("batch_scaling/trials/*/metrics.jsonl"):
         lines = map(json.loads, path.read_text().splitlines())
@@ -58,7 +58,7 @@ def table(folder: Path, name: str, columns: tuple[str, ...]) -> pd.DataFrame:
     return pd.read_csv(folder / "batch_scaling/tables" / name)[list(columns)]
 
 
-def test_killed_and_continued_is_the_same_as_whole(tmp_path: Path) -> None:
+def test_killed_training_equals_undisturbed_training(tmp_path: Path) -> None:
     chance, whole, parts = random.Random(SEED), tmp_path / "whole", tmp_path / "parts"
     assert start(whole).wait(300) == 0
     killed = 0

@@ -1,4 +1,4 @@
-"""A GPU that fails is not used again, and its trial runs on another; Ray's GPUs are only counted here, not there."""
+"""Test that a failed GPU is not used again, and its trial runs on another; Ray's GPUs are logical here."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -28,7 +28,7 @@ def on_gpu(name: str, **config: str) -> TrialSpec:
     return replace(trial(name, "on_gpus", timing="shared", **config), gang=gang)
 
 
-def test_a_lost_gpu_is_in_quarantine_and_its_trial_runs_on_another(backend: RayBackend, tmp_path: Path) -> None:
+def test_a_lost_gpu_is_quarantined(backend: RayBackend, tmp_path: Path) -> None:
     first, second = Recorder(), Recorder()
     backend.run([on_gpu("one", broken="0"), on_gpu("two", broken="0")], tmp_path, first)
     (struck,) = [outcome for outcome in first.outcomes.values() if outcome.cause is Cause.DEVICE]

@@ -1,4 +1,4 @@
-"""Twenty drivers started at once in one directory: one runs, and the others say at once which."""
+"""Test twenty drivers started at once in one directory: one runs, and the others name it."""
 
 import signal
 import time

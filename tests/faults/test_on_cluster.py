@@ -1,4 +1,4 @@
-"""The head of a cluster that dies, and a node under notice: trials go on elsewhere or later, and are not charged."""
+"""Test a head that dies and a node that is about to go: trials continue elsewhere or later, without a charge."""
 
 import signal
 import time
@@ -35,7 +35,7 @@ def head(tmp_path: Path) -> Iterator[Head]:
     node.kill()
 
 
-def test_a_head_that_dies_ends_the_driver_and_a_new_one_continues(head: Head, tmp_path: Path) -> None:
+def test_a_sweep_continues_after_its_head_dies(head: Head, tmp_path: Path) -> None:
     place = Place(tmp_path, "sweep=traced", *SMALL, "report.html=false", "trainable.pause_s=2", "retries=0")
     on_cluster = ("backend=ray", f"cluster.address=127.0.0.1:{head.port}", "resources.device=cpu")
     process = place.start_afresh(*on_cluster)
@@ -84,7 +84,7 @@ def test_a_trial_moves_before_its_node_is_taken_away(raylets: Any) -> None:  # n
 
 @pytest.mark.parametrize("raylets", [1], indirect=True)
 @pytest.mark.parametrize("noticed", [True, False], ids=["waits for another", "just lost"])
-def test_a_signal_ends_a_driver_that_has_lost_a_node(raylets: Any, noticed: bool) -> None:  # noqa: F811
+def test_a_signal_ends_a_driver_without_its_node(raylets: Any, noticed: bool) -> None:  # noqa: F811
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
     until(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)

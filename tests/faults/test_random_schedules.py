@@ -1,7 +1,7 @@
-"""Random schedules of faults on the scheduler and the ledger, with a fake back end, clock and disk.
+"""Test random fault schedules on scheduler and journal, with a fake back end, clock and disk.
 
-The machine starts and kills drivers, cuts the power (what was not synced is lost), fails writes, loses nodes, lets
-trials end in every way and the wall clock jump; whatever it does, what was acknowledged stays, and never runs again.
+The machine starts and kills drivers, cuts the power (unsynced data are lost), fails writes, loses nodes, ends trials in
+every way and lets the wall clock jump. Acknowledged results always stay, and never run again.
 ORCHESTRATOR_FAULT_SEED chooses other schedules; the seed is printed.
 """
 
@@ -56,7 +56,7 @@ class Nobody:
 
 
 class Clock(datetime):
-    """The wall clock, which may jump."""
+    """A wall clock, which may jump."""
 
     offset = timedelta()
 
@@ -66,7 +66,7 @@ class Clock(datetime):
 
 
 class Disk:
-    """Remembers how much of each file was synced, and fails a write when it is told to."""
+    """A disk that remembers how much of each file was synced, and fails writes on request."""
 
     def __init__(self) -> None:
         self.synced: dict[int, int] = {}
@@ -86,7 +86,7 @@ class Disk:
         self.synced[found.st_ino] = found.st_size
 
     def cut_power(self, path: Path, share: float) -> None:
-        """Of what was not synced, a share survives."""
+        """Keep a random share of the unsynced data."""
         found = path.stat()
         safe = min(found.st_size, self.synced.get(found.st_ino, 0))
         os.truncate(path, safe + round(share * (found.st_size - safe)))
@@ -207,7 +207,7 @@ class Schedules(RuleBasedStateMachine):
             assert self.acknowledged <= set(terminal(found.records))
 
     def teardown(self) -> None:
-        """Without further faults the sweep comes to its end: one for each trial, and none that had one runs again."""
+        """Run the sweep to its end without faults: each trial ends once, and no finished trial runs again."""
         try:
             self.disk.fails = 0
             if self.session is not None:
@@ -242,11 +242,11 @@ def play(examples: int) -> None:
     run_state_machine_as_test(seed(SEED)(Schedules), settings=chosen)  # type: ignore[no-untyped-call]
 
 
-def test_a_few_schedules() -> None:
+def test_a_few_random_schedules() -> None:
     play(25)
 
 
 @pytest.mark.faults
 @pytest.mark.timeout(3600)
-def test_a_thousand_schedules() -> None:
+def test_a_thousand_random_schedules() -> None:
     play(int(os.environ.get("ORCHESTRATOR_FAULTS", "1000")))

@@ -1,4 +1,4 @@
-"""Where the tests of the command line stand."""
+"""Fixtures for tests of the command line."""
 
 import pytest
 
@@ -7,5 +7,5 @@ from tests.drivers.place import Place
 
 @pytest.fixture
 def place(tmp_path):
-    """A folder of a user's own, with the sweep `traced`; without a report, which takes a second."""
+    """Create a user's folder with the sweep `traced`, and go there; without a report, which takes a second."""
     return Place(tmp_path, "report.html=false")

@@ -1,4 +1,4 @@
-"""A cluster that has no nodes until somebody asks: they come for the trials, and go whatever becomes of the driver."""
+"""Test an autoscaling cluster without nodes: nodes come for the trials, and go when the driver ends in any way."""
 
 import json
 import os
@@ -46,7 +46,7 @@ GOES_S = 90.0
 
 
 class Sweep:
-    """In a folder of its own, on an autoscaling cluster."""
+    """A sweep in its own folder on an autoscaling cluster."""
 
     def __init__(self, folder: Path, address: str) -> None:
         self.folder, self.address = folder, address
@@ -80,7 +80,7 @@ class Sweep:
 
 
 class Look:
-    """What Ray says of the cluster, asked in a process of its own: this one is no part of it."""
+    """Ray's view of the cluster, read in another process: this one is not part of it."""
 
     PROGRAM = """
 import json, sys
@@ -108,7 +108,7 @@ for _ in sys.stdin:
         return found
 
     def until(self, **wanted: object) -> float:
-        """Seconds until it says this."""
+        """Wait until Ray reports this; return the seconds."""
         began = time.monotonic()
         while not wanted.items() <= (found := self.now()).items():
             assert time.monotonic() - began < GOES_S, found
@@ -122,7 +122,7 @@ for _ in sys.stdin:
         self._process.communicate()
 
 
-def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
+def test_nodes_come_for_trials_and_go_again(tmp_path: Path) -> None:
     types = {"gpu": node_type(2, CPU=1, GPU=1), "cpu": node_type(4, CPU=4)}
     with autoscaling(tmp_path, **types) as address, Look(address) as look:
         sweep = Sweep(tmp_path, address)
@@ -140,7 +140,7 @@ def test_nodes_come_for_the_trials_and_go_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("signalled", [signal.SIGINT, signal.SIGKILL], ids=["Ctrl-C", "kill -9"])
-def test_what_was_asked_for_ends_with_its_driver(tmp_path: Path, signalled: signal.Signals) -> None:
+def test_node_requests_end_with_their_driver(tmp_path: Path, signalled: signal.Signals) -> None:
     types = {"small": node_type(1, CPU=1), "large": node_type(0, CPU=4)}
     given = ("resources.device=cpu", "sweep.axes.gpus=[1,2]", "sweep.axes.seed=[0]", "cluster.wait_s=1200")
     with autoscaling(tmp_path, **types) as address, Look(address) as look:
@@ -157,7 +157,7 @@ def test_what_was_asked_for_ends_with_its_driver(tmp_path: Path, signalled: sign
         look.until(alive=[], asked=0)
 
 
-def test_a_type_of_node_that_cannot_be_had(tmp_path: Path) -> None:
+def test_an_unavailable_node_type_is_infeasible(tmp_path: Path) -> None:
     with autoscaling(tmp_path, cpus=1, small=node_type(2, CPU=2)) as address, Look(address) as look:
         sweep = Sweep(tmp_path, address)
         began = time.monotonic()

@@ -1,4 +1,4 @@
-"""Budgets from outside: what they leave out is told, is not lost, and runs once there is more."""
+"""Test budgets on the command line: skipped trials are reported, and run with a larger budget."""
 
 import json
 
@@ -13,7 +13,7 @@ def ended(place, *arguments):
 
 
 @pytest.mark.slow
-def test_what_a_budget_leaves_out_runs_with_a_larger_one(place):
+def test_a_larger_budget_runs_the_skipped_trials(place):
     status, out = ended(place, "trainable.pause_s=0.05", "sweep.budget.gpu_hours=0.00003")
     assert status == 1
     ran = len(place.ran())

@@ -1,11 +1,11 @@
-"""The command line from outside: real processes, on the in-process back end, with a trainable that leaves a trace."""
+"""Test the command line with real processes, on the in-process back end, with a trainable that counts its runs."""
 
 import json
 
 import pandas as pd
 
 
-def test_a_sweep_ends_in_tables_and_the_same_command_runs_nothing_again(place):
+def test_a_finished_sweep_runs_nothing_again(place):
     status, out, err = place.run("sweep=traced")
     assert status == 0, out + err
     assert len(place.ran()) == 12 == len(set(place.ran()))
@@ -22,14 +22,14 @@ def test_a_sweep_ends_in_tables_and_the_same_command_runs_nothing_again(place):
     assert (place.results / "tables/summary.csv").read_text() == before
 
 
-def test_a_widened_grid_runs_only_what_is_new(place):
+def test_a_wider_grid_runs_only_new_trials(place):
     place.run("sweep=traced", "sweep.axes.seed=[0]")
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[0,1]", "sweep.axes.device_batch_size=[8,16,32]")
     assert status == 0 and "4 of 12 trials were finished before" in out
     assert len(place.ran()) == 12 == len(set(place.ran()))
 
 
-def test_report_rebuilds_the_tables_and_runs_nothing(place):
+def test_report_rebuilds_tables_without_running(place):
     place.run("sweep=traced", "sweep.axes.seed=[0]")
     table = place.results / "tables/summary.csv"
     text = table.read_text()
@@ -39,14 +39,14 @@ def test_report_rebuilds_the_tables_and_runs_nothing(place):
     assert table.read_text() == text and len(place.ran()) == 4
 
 
-def test_plan_as_json_is_one_object_and_nothing_else(place):
+def test_json_plan_is_one_object(place):
     status, out, err = place.run("sweep=traced", "mode=plan", "plan.format=json")
     assert (status, err) == (0, "")
     assert len(json.loads(out)["trials"]) == 12
     assert not place.ran() and not (place.folder / "results").exists()
 
 
-def test_any_config_key_is_an_axis_and_a_string_is_hydras_grammar(place):
+def test_any_config_key_can_be_an_axis(place):
     status, out, err = place.run(
         "sweep=traced", 'sweep.axes."trainable.lr"=[0.1,0.2]', "sweep.axes.seed='range(0,3)'", "sweep.axes.lr_rule=none"
     )
@@ -55,20 +55,20 @@ def test_any_config_key_is_an_axis_and_a_string_is_hydras_grammar(place):
     assert sorted(summary["trainable.lr"].unique()) == [0.1, 0.2] and (summary.n_ok == 3).all()
 
 
-def test_hydras_multirun_runs_whole_sweeps(place):
+def test_multirun_runs_whole_sweeps(place):
     status, out, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "sweep.name=one,two", "--multirun")
     assert status == 0, err
     assert {path.name for path in (place.folder / "results").iterdir()} == {"one", "two"}
 
 
-def test_several_sweeps_in_folders_of_their_own(place):
+def test_multirun_sweeps_have_separate_folders(place):
     folders = "results_dir=results/${hydra:job.num}"
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,2", folders, "--multirun")
     assert status == 0, err
     assert len(list((place.folder / "results").glob("*/traced/tables/summary.csv"))) == 2 and len(place.ran()) == 8
 
 
-def test_a_conf_package_in_the_users_folder_does_not_stand_before_ours(place):
+def test_a_users_conf_package_does_not_shadow_the_shipped(place):
     (place.folder / "conf").mkdir()
     (place.folder / "conf/__init__.py").write_text("raise RuntimeError('not this one')")
     (place.folder / "conf/config.yaml").write_text("not: ours")

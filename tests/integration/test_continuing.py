@@ -1,4 +1,4 @@
-"""A sweep that is interrupted within a trial goes on within it, and comes to the same."""
+"""Test that a sweep interrupted within a trial continues within it, with the same results."""
 
 import json
 import os
@@ -31,7 +31,7 @@ def outcome(folder: Path) -> dict[str, object]:
 
 
 @pytest.mark.slow
-def test_an_interrupted_trial_goes_on(tmp_path: Path) -> None:
+def test_an_interrupted_trial_continues(tmp_path: Path) -> None:
     whole, parts = tmp_path / "whole", tmp_path / "parts"
     assert start(whole).wait(120) == 0
     process, rows = start(parts), lambda: [*parts.glob("batch_scaling/trials/*/metrics.jsonl")]

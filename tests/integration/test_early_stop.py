@@ -1,4 +1,4 @@
-"""A learning rate at which the training gets nowhere is given up halfway, on the project's own training."""
+"""Test on real training that ASHA stops a diverging learning rate halfway."""
 
 import json
 
@@ -14,7 +14,7 @@ ASKED = (
 
 
 @pytest.mark.slow
-def test_a_rate_that_gets_nowhere_ends_halfway_and_stays_so(tmp_path):
+def test_a_bad_rate_stops_halfway_and_stays_stopped(tmp_path):
     def orchestrate(*more):
         return command.orchestrate(tmp_path, *ASKED, *more)
 

@@ -1,4 +1,4 @@
-"""The foreign scripts, swept as they are."""
+"""Test the sweeps of the scripts in examples/."""
 
 import json
 import math
@@ -21,12 +21,12 @@ def folder(request, tmp_path, monkeypatch):
     return tmp_path / "own"
 
 
-def test_there_are_at_least_three():
+def test_there_are_three_examples():
     assert len(NAMES) >= 3
 
 
 @pytest.mark.parametrize("folder", NAMES, indirect=True)
-def test_its_sweep_can_be_planned(folder, capsys):
+def test_an_example_can_be_planned(folder, capsys):
     assert main(["-cd", "conf", "sweep=mine", "sweep.axes.gpus=[1,2]", "mode=plan", "plan.format=json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     assert len(plan["trials"]) == 8 and {trial["ranks"] for trial in plan["trials"]} == {1}
@@ -35,7 +35,7 @@ def test_its_sweep_can_be_planned(folder, capsys):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("folder", NAMES, indirect=True)
-def test_its_sweep_ends_in_figures(folder):
+def test_an_example_ends_with_figures(folder):
     sweep = (folder / "conf/sweep/mine.yaml").read_text()
     script = (folder / "train.py").read_text() if (folder / "train.py").is_file() else ""
     for framework in ("accelerate", "lightning"):

@@ -1,4 +1,4 @@
-"""Trials that fail, diverge or fit nowhere: what stands in the tables, and what runs again."""
+"""Test trials that fail, diverge or do not fit: their rows in the tables, and which trials run again."""
 
 import pandas as pd
 import pytest
@@ -18,7 +18,7 @@ def test_failures_are_rows_and_rerun_is_explicit(place):
     assert len(place.ran()) == 16
 
 
-def test_what_somebody_points_at_runs_again_and_nothing_else(place):
+def test_rerun_repeats_only_selected_trials(place):
     narrow = ("sweep=traced", "sweep.axes.gpus=[1]", "sweep.axes.seed=[0,1]")
     assert place.run(*narrow)[0] == 0
     first = pd.read_csv(place.results / "tables/trials.csv")
@@ -45,7 +45,7 @@ def test_a_diverged_trial_is_a_result(place):
 EQUAL = ("sweep.axes.seed=[0]", "trainable.breaks=0", "sweep.axes.device_batch_size=[8,16,32,64]")
 
 
-def test_where_all_cells_fail_alike_the_rest_waits_for_the_same_command(place):
+def test_a_systematic_failure_leaves_the_rest_for_later(place):
     status, out, err = place.run("sweep=traced", *EQUAL, "equal_failures=3")
     assert status == 1, out + err
     began = len(place.ran())
@@ -60,7 +60,7 @@ def test_where_all_cells_fail_alike_the_rest_waits_for_the_same_command(place):
 
 
 @pytest.mark.slow
-def test_what_only_failed_is_mended_and_run_again(place):
+def test_a_repaired_sweep_runs_again(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=1")
     assert status == 1 and len(place.ran()) == 4
     status, out, err = place.run("sweep=traced", "sweep.axes.seed=[1]")
@@ -70,7 +70,7 @@ def test_what_only_failed_is_mended_and_run_again(place):
     assert status == 2 and "config.trainable.breaks: None → 2" in err
 
 
-def test_more_gpus_than_there_are_is_a_row_and_no_error(place):
+def test_too_many_gpus_give_an_infeasible_row(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.gpus=[1,64]", "sweep.axes.seed=[0]")
     assert status == 0 and len(place.ran()) == 4
     summary = pd.read_csv(place.results / "tables/summary.csv")

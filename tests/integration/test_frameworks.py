@@ -1,4 +1,4 @@
-"""Functions with a framework inside, in real gangs of one and of two ranks: examples/frameworks/training.py."""
+"""Test functions that use a framework, in real gangs of one and two ranks: examples/frameworks/training.py."""
 
 import importlib.util
 import sys
@@ -17,7 +17,7 @@ PACKAGES = {"with_accelerate": "accelerate", "with_lightning": "lightning"}
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.filterwarnings("default")
-def test_each_trains_one_model_with_all_ranks(tmp_path, monkeypatch):
+def test_all_ranks_train_one_model(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(FOLDER)
     there = [name for name in FRAMEWORKS if importlib.util.find_spec(PACKAGES.get(name, "torch"))]
@@ -48,7 +48,7 @@ def test_each_trains_one_model_with_all_ranks(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_lightnings_ranks_stop_together_where_one_was_asked_to():
+def test_lightning_ranks_stop_together():
     if not importlib.util.find_spec("lightning"):
         pytest.skip("lightning is not installed")
     gang = {"shares": (32, 32), "rendezvous": rendezvous(), "config": {"budget": {"epochs": 5}}}
@@ -63,7 +63,7 @@ def test_lightnings_ranks_stop_together_where_one_was_asked_to():
 
 
 def asked_to_stop_on_rank_1(asked):
-    """The rank's entry; rank 1 hears of the end in its second epoch, rank 0 not at all."""
+    """Run a rank; rank 1 is told to stop in its second epoch, rank 0 is not."""
     sys.path.insert(0, str(FOLDER))
     from trainables import rank
 

@@ -1,4 +1,4 @@
-"""Configs, names and strings that want to do harm: none has a side effect, and none reaches what others will read."""
+"""Test malicious configs, names and strings: none has a side effect or reaches files that others read."""
 
 import os
 import shutil
@@ -28,7 +28,7 @@ def train(config, context):
 
 
 def orchestrate(folder: Path, *arguments: str, **environment: str) -> tuple[int, str, str]:
-    """Exit status, and what was printed and complained of."""
+    """Return the exit status, stdout and stderr."""
     variables = os.environ | {"PYTHONPATH": f"{ROOT}:{folder}"} | environment
     driver = Forked(["backend=inprocess", *arguments], folder, variables)
     out, err = driver.communicate()
@@ -48,7 +48,7 @@ HOSTILE = {
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
-def test_a_hostile_config_does_nothing(
+def test_a_malicious_config_has_no_effect(
     tmp_path: Path, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -64,7 +64,7 @@ def test_a_hostile_config_does_nothing(
 @pytest.mark.parametrize(
     "name", ["../up", "..", ".", ".hidden", "a/b", "/abs", "a\\b", "x" * 300, "a\x01b", "nl\nnl", "'a b\\x00'", ""]
 )
-def test_a_name_cannot_leave_the_results(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_name_stays_inside_the_results(tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert (
         main(["backend=inprocess", "sweep=batch_scaling", "trainable=noop", f"sweep.name='{name}'", "mode=plan"]) == 2
@@ -72,7 +72,7 @@ def test_a_name_cannot_leave_the_results(tmp_path: Path, name: str, monkeypatch:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_secrets_reach_no_file_and_results_are_private(tmp_path: Path) -> None:
+def test_results_hold_no_secrets_and_are_private(tmp_path: Path) -> None:
     (tmp_path / "loud_training.py").write_text(TRAINING)
     status, out, err = orchestrate(
         tmp_path,
@@ -107,7 +107,7 @@ def test_secrets_reach_no_file_and_results_are_private(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Place:
-    """A sweep of one trial that breaks, so that there are traces and logs."""
+    """Run a sweep of one failing trial, which leaves traces and logs."""
     one = ("sweep.axes.device_batch_size=[8]", "sweep.axes.lr_rule=[none]", "sweep.axes.seed=[0]")
     place = Place(tmp_path_factory.mktemp("finished"), "sweep=traced", *one, "trainable.breaks=0")
     assert place.run()[0] == 1
@@ -136,7 +136,7 @@ LINKS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", LINKS)
-def test_links_do_not_lead_out_of_the_results(finished: Place, tmp_path: Path, name: str) -> None:
+def test_links_do_not_leave_the_results(finished: Place, tmp_path: Path, name: str) -> None:
     status, is_folder = LINKS[name]
     shutil.copytree(finished.results, tmp_path / "theirs/traced")
     outside = tmp_path / "outside"
@@ -156,7 +156,7 @@ def test_links_do_not_lead_out_of_the_results(finished: Place, tmp_path: Path, n
         assert (outside / "mine").read_bytes() == (b"" if name == "journal.jsonl" else b"mine")
 
 
-def test_results_may_be_a_link_to_a_larger_disk(finished: Place, tmp_path: Path) -> None:
+def test_the_results_folder_may_be_a_link(finished: Place, tmp_path: Path) -> None:
     (tmp_path / "large").mkdir()
     (tmp_path / "results").mkdir()
     (tmp_path / "results/traced").symlink_to(tmp_path / "large")
@@ -165,7 +165,7 @@ def test_results_may_be_a_link_to_a_larger_disk(finished: Place, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_hydras_account_of_several_sweeps_holds_no_secrets(tmp_path: Path) -> None:
+def test_multirun_yaml_holds_no_secrets(tmp_path: Path) -> None:
     place = Place(tmp_path, "sweep=traced", *SMALL, "report.html=false")
     secrets = ("+trainable.api_key='abcd 12345'", "+trainable.password=${oc.env:PASS}")
     where = "+trainable.where='https://me:open-sesame@host/x'"

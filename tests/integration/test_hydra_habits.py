@@ -1,4 +1,4 @@
-"""What people of Hydra are used to, as docs/how-to/hydra.md says."""
+"""Test the uses of Hydra in docs/how-to/hydra.md."""
 
 import json
 import os
@@ -19,7 +19,7 @@ PLAN = ("sweep=batch_scaling", "mode=plan", "plan.format=json", "sweep.axes.gpus
 
 @dataclass
 class Structured:
-    """Of a user's own trainable: checked by its types."""
+    """A user's trainable config, checked by its types."""
 
     _target_: str = "structured_training:train"
     lr: float = 0.1
@@ -49,7 +49,7 @@ def planned(capsys, *arguments):
     return json.loads(capsys.readouterr().out)["trials"]
 
 
-def test_a_structured_config_in_the_store_is_a_choice_and_its_types_hold(stored, capsys):
+def test_a_structured_config_is_a_typed_choice(stored, capsys):
     trusted = "trusted_modules=[structured_training]"
     assert len(planned(capsys, "trainable=structured", "trainable.depth=5", trusted)) == 9
     assert main([*PLAN, "trainable=structured", "trainable.depth=deep", trusted]) == 2
@@ -63,7 +63,7 @@ def test_a_structured_config_is_a_section_from_python():
     assert results.trials.samples_per_s.tolist() == [7.0]
 
 
-def test_an_overlay(folder, capsys):
+def test_an_experiment_overlay_applies(folder, capsys):
     (folder / "conf/experiment").mkdir(parents=True)
     overlay = "# @package _global_\ndefaults:\n  - override /model: mlp\nbudget: {epochs: 2}\n"
     (folder / "conf/experiment/quick.yaml").write_text(overlay + "sweep: {axes: {device_batch_size: [8]}}\n")
@@ -73,7 +73,7 @@ def test_an_overlay(folder, capsys):
     assert main([*PLAN, f"hydra.searchpath=[file://{folder}/conf]", "+experiment=quick"]) == 0
 
 
-def test_info_says_where_the_config_is_from():
+def test_info_names_the_source_of_the_config():
     command = [sys.executable, "-m", "orchestrator", "sweep=batch_scaling", "--info", "defaults"]
     told = subprocess.run(command, capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)})
     assert told.returncode == 0 and "batch_scaling" in told.stdout and "small_cnn" in told.stdout
@@ -82,7 +82,7 @@ def test_info_says_where_the_config_is_from():
 @pytest.mark.parametrize(
     ("line", "offered"), [("sweep=batch_", "sweep=batch_scaling"), ("optimizer=ada", "optimizer=adamw")]
 )
-def test_the_shell_completes(line, offered):
+def test_shell_completion_works(line, offered):
     command = [sys.executable, "-m", "orchestrator", "-sc", "query=bash"]
     typed = {"COMP_LINE": f"sweep-orchestrator {line}", "PYTHONPATH": str(ROOT)}
     told = subprocess.run(command, capture_output=True, text=True, env=os.environ | typed)

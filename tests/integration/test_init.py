@@ -1,4 +1,4 @@
-"""`mode=init`: what it writes works as it is."""
+"""Test that the projects of `mode=init` work unchanged."""
 
 import json
 import os
@@ -21,12 +21,12 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def test_there_is_a_project_for_each_way():
+def test_there_is_a_project_of_each_kind():
     assert kinds() == ["command", "function", "model"]
 
 
 @pytest.mark.parametrize("kind", kinds())
-def test_its_sweep_can_be_planned(kind, folder, monkeypatch, capsys):
+def test_a_new_project_can_be_planned(kind, folder, monkeypatch, capsys):
     assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0
     assert "next: cd mine && python -m orchestrator -cd conf sweep=mine mode=plan" in capsys.readouterr().out
     assert (folder / "mine/README.md").exists() and (folder / "mine/.gitignore").exists()
@@ -37,7 +37,7 @@ def test_its_sweep_can_be_planned(kind, folder, monkeypatch, capsys):
     assert len(plan["trials"]) == 8 and not list((folder / "mine").glob("results*"))
 
 
-def test_what_cannot_be_written_is_told_and_nothing_of_it_is_left(folder, monkeypatch, capsys):
+def test_a_write_error_is_reported_and_leaves_nothing(folder, monkeypatch, capsys):
     write, written = Path.write_text, []
 
     def full(self, *given, **named):
@@ -55,7 +55,7 @@ def test_what_cannot_be_written_is_told_and_nothing_of_it_is_left(folder, monkey
     assert capsys.readouterr().err == "init.dir=file/mine cannot be written: Not a directory\n"
 
 
-def test_nothing_is_overwritten(folder, capsys):
+def test_existing_files_are_not_overwritten(folder, capsys):
     (folder / "mine").mkdir()
     (folder / "mine/train.py").write_text("precious")
     assert main(["mode=init", "init.dir=mine", "init.kind=comand"]) == 2
@@ -69,7 +69,7 @@ def test_nothing_is_overwritten(folder, capsys):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("kind", kinds())
-def test_its_test_passes_and_its_sweep_ends_in_tables(kind, folder):
+def test_a_new_project_passes_its_test_and_sweep(kind, folder):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
 
     def run(*arguments):

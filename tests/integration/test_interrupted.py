@@ -1,4 +1,4 @@
-"""Drivers that are ended, and the command that continues."""
+"""Test drivers that are interrupted, and the command that continues."""
 
 import random
 import signal
@@ -9,7 +9,7 @@ import pytest
 from tests.drivers.place import wait_for
 
 
-def test_a_second_driver_leaves_at_once_and_names_the_first(place):
+def test_a_second_driver_exits_and_names_the_first(place):
     first = place.start("sweep=traced", HOLD_AFTER="0")
     wait_for(lambda: (place.results / "owner.json").exists(), first)
     status, _, err = place.run("sweep=traced")
@@ -23,7 +23,7 @@ def test_a_second_driver_leaves_at_once_and_names_the_first(place):
     ("number", "status"),
     [pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow), (signal.SIGTERM, 143), (signal.SIGHUP, 129)],
 )
-def test_a_signal_ends_the_sweep_and_the_same_command_continues(place, number, status):
+def test_a_sweep_continues_after_a_signal(place, number, status):
     process = place.start("sweep=traced", HOLD_AFTER="2")
     wait_for(lambda: len(place.ran()) == 3, process)
     process.send_signal(number)
@@ -35,7 +35,7 @@ def test_a_signal_ends_the_sweep_and_the_same_command_continues(place, number, s
     assert len(place.finished()) == 8 and not set(done) & set(place.ran()[3:])
 
 
-def test_kill_9_at_any_moment_loses_no_finished_trial_and_runs_none_twice(place):
+def test_kill_9_loses_and_repeats_no_trial(place):
     moments = random.Random(7)
     again = []
     for _ in range(4):

@@ -1,7 +1,7 @@
-"""The RayJob against KubeRay's own schema, as an API server would check it: nothing unknown, nothing of another kind.
+"""Validate the RayJob against KubeRay's schema, as an API server does.
 
-The schema is not ours, and 1 MB: KUBERAY_CRD names the file, ray-operator/config/crd/bases/ray.io_rayjobs.yaml of
-github.com/ray-project/kuberay.
+The schema (1 MB) is not part of the project. KUBERAY_CRD names the file
+ray-operator/config/crd/bases/ray.io_rayjobs.yaml of github.com/ray-project/kuberay.
 """
 
 import copy
@@ -20,7 +20,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(not CRD, reason="KUBERAY_CRD 
 
 
 def closed(schema):
-    """The schema without fields that it does not name: an API server drops them, and strict clients refuse them."""
+    """Return the schema without unknown fields, which API servers drop and strict clients refuse."""
     if isinstance(schema, list):
         return [closed(each) for each in schema]
     if not isinstance(schema, dict):
@@ -44,12 +44,12 @@ def validator():
 @pytest.mark.parametrize(
     "more", [{}, {"gpus_per_node": 0}, {"nodes": 1, "memory_gb_per_node": 500, "cpus_per_node": 96}]
 )
-def test_kuberay_takes_the_rayjob(validator, more):
+def test_the_rayjob_is_valid(validator, more):
     job = yaml.safe_load(written("kuberay", **CASES["kuberay"] | more))
     assert [f"{each.json_path}: {each.message[:200]}" for each in validator.iter_errors(job)] == []
 
 
-def test_what_it_does_not_take_is_found(validator):
+def test_an_invalid_rayjob_is_found(validator):
     job = yaml.safe_load(written("kuberay", **CASES["kuberay"]))
     for path, key, value in ((("spec",), "entrypiont", "x"), (("spec", "rayClusterSpec"), "rayVersion", 2)):
         broken = copy.deepcopy(job)

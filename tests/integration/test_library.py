@@ -1,4 +1,4 @@
-"""Sweeps from within a program."""
+"""Test sweeps from a Python program."""
 
 import json
 import subprocess
@@ -80,7 +80,7 @@ def test_plots_are_shown_inline(folder, monkeypatch):
         without.plots()
 
 
-def test_a_section_as_a_whole_keeps_nothing_of_the_default():
+def test_a_whole_section_replaces_the_default():
     model = {"name": "mypackage.models:build", "width": 4}
     with pytest.raises(ConfigError) as told:
         run_sweep(
@@ -90,7 +90,7 @@ def test_a_section_as_a_whole_keeps_nothing_of_the_default():
     assert "no package or module" in str(told.value)
 
 
-def test_a_later_sweep_of_the_same_program_goes_where_the_program_is(folder, monkeypatch):
+def test_a_later_sweep_uses_the_current_folder(folder, monkeypatch):
     run_sweep(SMALL, quiet=True)
     (folder / "there").mkdir()
     monkeypatch.chdir(folder / "there")
@@ -98,7 +98,7 @@ def test_a_later_sweep_of_the_same_program_goes_where_the_program_is(folder, mon
     assert Path.cwd() == folder / "there" and len(load_results(folder / "there/results/mine").trials) == 4
 
 
-def test_everything_wrong_is_told_at_once_and_nothing_starts(folder):
+def test_all_errors_are_reported_before_anything_starts(folder):
     with pytest.raises(ConfigError) as told:
         run_sweep(SMALL | {"budgt": {"epochs": 3}, "workers": "cold"}, "sweep.axes.gpus=[0]")
     assert any("budgt.epochs" in line for line in told.value.errors)
@@ -110,7 +110,7 @@ def test_everything_wrong_is_told_at_once_and_nothing_starts(folder):
     assert not (folder / "results").exists()
 
 
-def test_what_does_not_compose_hides_no_other_error(folder):
+def test_a_composition_error_hides_no_other_error(folder):
     with pytest.raises(ConfigError) as told:
         run_sweep(SMALL | {"report": {"margn": 0.1}}, "resources.timing=fast", "workers=cold")
     assert [any(word in each for each in told.value.errors) for word in ("margn", "fast", "cold")] == [True] * 3
@@ -125,7 +125,7 @@ def test_a_program_may_use_hydra_itself(folder):
     assert not GlobalHydra.instance().is_initialized()
 
 
-def test_what_is_not_there_is_told(folder):
+def test_missing_results_are_reported(folder):
     with pytest.raises(FileNotFoundError, match="no journal.jsonl"):
         load_results("results")
     run_sweep(SMALL, quiet=True)
@@ -133,6 +133,6 @@ def test_what_is_not_there_is_told(folder):
         load_results("results")
 
 
-def test_importing_it_is_light_and_has_no_effects(folder):
+def test_the_import_is_light_and_has_no_effects(folder):
     code = "import orchestrator, sys; print({'torch', 'ray', 'pandas', 'hydra', 'numpy', 'rich'} & set(sys.modules))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout.strip() == "set()"

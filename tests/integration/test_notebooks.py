@@ -1,4 +1,4 @@
-"""The example notebooks run from top to bottom; their outputs are committed, and small."""
+"""Test that the example notebooks run; their outputs are committed, and small."""
 
 import shutil
 from pathlib import Path
@@ -8,7 +8,7 @@ import pytest
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples/notebooks").glob("*.ipynb"))
 
 
-def test_there_are_two_and_their_outputs_are_there():
+def test_both_notebooks_have_outputs():
     nbformat = pytest.importorskip("nbformat")
     assert len(NOTEBOOKS) >= 2
     for path in NOTEBOOKS:
@@ -22,7 +22,7 @@ def test_there_are_two_and_their_outputs_are_there():
 @pytest.mark.timeout(700)
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
-def test_it_runs(path, tmp_path):
+def test_a_notebook_runs(path, tmp_path):
     nbformat, nbclient = pytest.importorskip("nbformat"), pytest.importorskip("nbclient")
     pytest.importorskip("ipykernel")
     shutil.copy(path, tmp_path)

@@ -1,4 +1,4 @@
-"""Hydra's sweepers get a number back from every sweep."""
+"""Test the value that Hydra's sweepers receive from every sweep."""
 
 from hydra.experimental.callback import Callback
 
@@ -8,13 +8,13 @@ RETURNED = []
 
 
 class Keep(Callback):
-    """Sees what a sweeper sees."""
+    """A callback that records what a sweeper receives."""
 
     def on_job_end(self, config, job_return, **other):
         RETURNED.append(job_return.return_value)
 
 
-def test_a_multirun_returns_it(tmp_path, monkeypatch):
+def test_a_multirun_returns_the_objective(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     RETURNED.clear()
     sweep = ("sweep.name=s_${workers}", "sweep.axes.gpus=[1]", "sweep.axes.device_batch_size=[8,16]")
@@ -27,8 +27,8 @@ def test_a_multirun_returns_it(tmp_path, monkeypatch):
     assert status == 0 and RETURNED == [16.0, 16.0]
 
 
-def test_a_sweep_that_is_refused_has_no_figure(tmp_path, monkeypatch):
-    """The second one finds results in its folder, which are of another question."""
+def test_a_refused_sweep_has_no_objective(tmp_path, monkeypatch):
+    """The second sweep finds results of another config in its folder."""
     monkeypatch.chdir(tmp_path)
     sweep = ("trainable=noop", "backend=inprocess", "sweep.name=s", "sweep.axes.gpus=[1]", "report.html=false")
     sweep = (*sweep, "sweep.axes.device_batch_size=[8]", "objective.column=global_batch_size")

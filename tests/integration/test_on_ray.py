@@ -1,4 +1,4 @@
-"""The command line with real Ray: the README's own sweep, a driver that is killed, a cluster that runs already."""
+"""Test the command line with real Ray: the README's sweep, a killed driver, a running cluster."""
 
 import pandas as pd
 import psutil
@@ -57,7 +57,7 @@ def on_ray(place, *arguments):
 
 
 @pytest.mark.slow
-def test_kill_9_of_the_driver_on_ray(place):
+def test_a_driver_killed_on_ray_continues(place):
     finished = set()
     for _ in range(2):
         before = len(place.ran())
@@ -80,7 +80,7 @@ def test_kill_9_of_the_driver_on_ray(place):
 
 @pytest.fixture
 def cluster(tmp_path):
-    """A cluster that somebody started, with the address to reach it."""
+    """Start a cluster as a user would; return its address."""
     port = free_port()
     with ray_head(f"--port={port}", "--include-dashboard=false", EXECUTIONS=str(tmp_path / "executions.txt")):
         yield f"127.0.0.1:{port}"
@@ -88,7 +88,7 @@ def cluster(tmp_path):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["config", "environment"])
-def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, place, cluster, how):
+def test_a_sweep_runs_on_a_running_cluster(tmp_path, place, cluster, how):
     (tmp_path / ".env").write_text("SECRET=1")
     search = f"hydra.searchpath=[file://{tmp_path}/my]"
     given = {"RAY_ADDRESS": cluster} if how == "environment" else {}
@@ -105,7 +105,7 @@ def test_the_same_sweep_on_a_cluster_that_runs_already(tmp_path, place, cluster,
 
 @pytest.fixture
 def without_cpus():
-    """The address of a head that nobody else has joined, and that leaves the work to others."""
+    """Return the address of a head without CPUs and other nodes."""
     port = free_port()
     with ray_head(f"--port={port}", "--include-dashboard=false", "--num-cpus=0"):
         yield f"127.0.0.1:{port}"
@@ -114,7 +114,7 @@ def without_cpus():
 @pytest.mark.slow
 @pytest.mark.usefixtures("place")
 @pytest.mark.parametrize("mode", ["run", "plan"])
-def test_a_cluster_without_anything_to_run_on_is_refused(tmp_path, without_cpus, mode):
+def test_a_cluster_without_cpus_is_refused(tmp_path, without_cpus, mode):
     search = f"hydra.searchpath=[file://{tmp_path}/my]"
     address = f"cluster.address={without_cpus}"
     ended = orchestrate(tmp_path, "sweep=traced", search, "resources.device=cpu", address, f"mode={mode}")

@@ -1,6 +1,6 @@
-"""Hydra's Optuna sweeper over whole sweeps, in an environment of its own, since it pins an old Optuna.
+"""Test Hydra's Optuna sweeper over whole sweeps, in a separate environment, because it pins an old Optuna.
 
-OPTUNA_PYTHON is the interpreter of one that has this project and hydra-optuna-sweeper.
+OPTUNA_PYTHON is the interpreter of an environment with this project and hydra-optuna-sweeper.
 """
 
 import os
@@ -26,7 +26,7 @@ CONFIG = "_target_: sought_training:train\nlr: 0.1\nreference_batch_size: 8\nopt
 @pytest.mark.slow
 @pytest.mark.timeout(300)
 @pytest.mark.skipif(not PYTHON, reason="OPTUNA_PYTHON names no interpreter with hydra-optuna-sweeper")
-def test_it_gets_a_figure_of_every_sweep(tmp_path):
+def test_the_sweeper_gets_every_objective(tmp_path):
     (tmp_path / "sought_training.py").write_text(TRAINING)
     (tmp_path / "conf/trainable").mkdir(parents=True)
     (tmp_path / "conf/trainable/sought.yaml").write_text(CONFIG)

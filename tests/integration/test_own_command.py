@@ -1,4 +1,4 @@
-"""A command of the user's own, from the command line."""
+"""Test a user's command on the command line."""
 
 import json
 
@@ -32,7 +32,7 @@ def place(place):
     return place
 
 
-def test_a_sweep_of_a_command(place):
+def test_a_command_can_be_swept(place):
     status, out, err = place.run(*COMMAND, *AXES, "sweep.axes.seed=[0]")
     assert status == 0, out + err
     summary = pd.read_csv(place.folder / "results/batch_scaling/tables/summary.csv")
@@ -48,7 +48,7 @@ def test_a_sweep_of_a_command(place):
     assert status == 2 and "source.argv" in err
 
 
-def test_a_command_is_one_rank_with_all_of_its_workers(place):
+def test_a_command_is_one_rank_with_all_workers(place):
     status, out, _ = place.run(*COMMAND, "sweep.axes.gpus=[1,3]", "mode=plan", "plan.format=json", "backend=ray")
     plan = json.loads(out)["trials"]
     assert status == 0
@@ -56,7 +56,7 @@ def test_a_command_is_one_rank_with_all_of_its_workers(place):
     assert {(1, 1, 1, 32), (3, 1, 3, 96)} <= shapes
 
 
-def test_what_is_wrong_with_a_command_is_told_before_it_starts(place):
+def test_errors_of_a_command_are_reported_before_it_starts(place):
     status, out, err = place.run(
         *("sweep=batch_scaling", "trainable=command", "strategy=ddp", "trainable.metrics.loss='('"),
         "trainable.argv='train.py {batch} --json {{}}'",

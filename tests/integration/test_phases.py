@@ -1,4 +1,4 @@
-"""Two phases from outside: every cell has its first seed, further ones only where they can change the answer."""
+"""Test phases on the command line: every cell gets its first seed; more seeds run only if they matter."""
 
 import json
 
@@ -14,7 +14,7 @@ def told(place):
 
 
 @pytest.mark.slow
-def test_further_seeds_are_run_only_where_they_can_change_the_answer(place):
+def test_more_seeds_run_only_where_they_matter(place):
     status, out, err = place.run("sweep=traced", SEEDS, BATCHES, "sweep.phases=[probe,train]")
     assert status == 0, out + err
     ends = told(place)

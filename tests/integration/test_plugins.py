@@ -1,4 +1,4 @@
-"""A package that offers a model and data by entry points, installed as pip would leave it."""
+"""Test a package that offers a model and data by entry points, installed as by pip."""
 
 import sys
 
@@ -7,7 +7,7 @@ import torch
 
 from orchestrator.config import setup
 from orchestrator.config.fingerprint import Versions
-from orchestrator.config.setup import asked
+from orchestrator.config.setup import fingerprint
 from tests.unit.orchestrator.config.test_setup import config
 from trainables import data, models
 from trainables.registry import PLUGINS
@@ -51,26 +51,26 @@ class Noise:
     setup._plugins.cache_clear()
 
 
-def test_a_plugins_model_is_built_by_its_name(plugin):
+def test_a_plugin_model_is_found_by_name(plugin):
     model = models.build({"name": "pluginnet", "depth": 2}, input_shape=(1, 8, 8), num_classes=3)
     assert model(torch.zeros(2, 1, 8, 8)).shape == (2, 3)
     with pytest.raises(ValueError, match="not one of small_cnn.*pluginnet, nor package.module:factory"):
         models.build({"name": "plugin"}, input_shape=(1, 8, 8), num_classes=3)
 
 
-def test_a_plugins_data_are_read_by_their_name(plugin):
+def test_plugin_data_are_found_by_name(plugin):
     loaded = data.load({"name": "plugindata", "count": 30})
     assert loaded.num_classes == 2 and len(loaded.train_x) == 20
     with pytest.raises(ValueError, match="not one of .*digits.*plugindata"):
         data.load({"name": "nothing"})
 
 
-def test_its_code_identifies_the_trial(plugin):
+def test_plugin_code_is_part_of_the_identity(plugin):
     given = config(model={"name": "pluginnet", "depth": 2})
-    before = asked(given, Versions())["source"]
+    before = fingerprint(given, Versions())["source"]
     (plugin / "netplugin.py").write_text((plugin / "netplugin.py").read_text() + "# changed\n")
-    assert "netplugin:build" in before and asked(given, Versions())["source"] != before
+    assert "netplugin:build" in before and fingerprint(given, Versions())["source"] != before
 
 
-def test_both_rooms_know_the_same_groups():
+def test_orchestrator_and_trainables_know_the_same_groups():
     assert PLUGINS == setup.PLUGINS

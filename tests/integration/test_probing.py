@@ -1,4 +1,4 @@
-"""Probes and early stops from outside, on the project's own training."""
+"""Test probes and early stops on the project's own training."""
 
 import json
 
@@ -13,7 +13,7 @@ ASKED = (
 
 
 @pytest.mark.slow
-def test_what_cannot_be_the_answer_is_neither_timed_nor_repeated(tmp_path):
+def test_losing_cells_are_neither_timed_nor_repeated(tmp_path):
     def orchestrate(*more):
         return command.orchestrate(tmp_path, *ASKED, *more)
 

@@ -1,4 +1,4 @@
-"""The small variants of the published experiments, from the command line to the tables. All five: `-m slow`."""
+"""Test the small variants of the published experiments, from the command line to the tables. All five: `-m slow`."""
 
 import os
 import subprocess
@@ -23,7 +23,7 @@ def run(*arguments, cwd):
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_small_variant_ends_ok_with_all_tables(sweep, tmp_path):
+def test_a_small_variant_ends_with_all_tables(sweep, tmp_path):
     run("orchestrator", f"sweep=published/{sweep}", "scale=small", "cluster.dashboard=false", cwd=tmp_path)
     tables = tmp_path / "results" / f"{sweep}_small" / "tables"
     summary = pd.read_csv(tables / "summary.csv")

@@ -1,4 +1,4 @@
-"""`ray job submit`, to a cluster of this machine: the command of docs/how-to/ray.md, with a training of one's own."""
+"""Test `ray job submit` to a local cluster: the command of docs/how-to/ray.md, with a user's training."""
 
 import os
 import re
@@ -21,7 +21,7 @@ def train(config, context):
 
 @pytest.fixture
 def token(tmp_path, monkeypatch):
-    """A cluster asks for a token, and whoever talks to it says so."""
+    """Make a cluster that requires a token."""
     (tmp_path / "token").write_text("a" * 64)
     monkeypatch.setenv("RAY_AUTH_MODE", "token")
     monkeypatch.setenv("RAY_AUTH_TOKEN_PATH", str(tmp_path / "token"))
@@ -29,7 +29,7 @@ def token(tmp_path, monkeypatch):
 
 @pytest.fixture
 def head(token):
-    """The dashboard's address of a cluster that is started as users start it, and ended by its processes' numbers."""
+    """Start a cluster as users do; return the address of its dashboard."""
     dashboard, path = free_port(), f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     options = [f"--port={free_port()}", f"--dashboard-port={dashboard}"]
     # Jobs go through a node's agent, which does without its server where another cluster's has the usual port.
@@ -40,7 +40,7 @@ def head(token):
 
 @pytest.mark.slow
 @pytest.mark.timeout(400)
-def test_a_submitted_sweep(tmp_path, head):
+def test_a_submitted_sweep_runs(tmp_path, head):
     (tmp_path / "here").mkdir()
     (tmp_path / "here/submitted_training.py").write_text(TRAINING)
     sweep = ["sweep=batch_scaling", f"results_dir={tmp_path}/results", "sweep.axes.device_batch_size=[8]"]

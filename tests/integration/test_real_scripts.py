@@ -1,7 +1,7 @@
-"""Scripts that others wrote, as they are, by the commands of docs/how-to/real-scripts.md.
+"""Test public scripts, unchanged, with the commands of docs/how-to/real-scripts.md.
 
-They are not part of this project: FOREIGN_SCRIPTS names a folder that holds clones of their repositories (or of the
-folders that the page names), vision, nanoGPT and pytorch-lightning. Data are made up; nothing is downloaded.
+The scripts are not part of this project. FOREIGN_SCRIPTS names a folder with clones of their repositories (or of the
+folders that the page names): vision, nanoGPT and pytorch-lightning. Data are generated; nothing is downloaded.
 """
 
 import importlib.util
@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 def command_of(name):
-    """The words of the page's command for this folder of a repository, behind `python -m`."""
+    """Return the words of the page's command for this folder of a repository, after `python -m`."""
     for block in blocks(PAGE):
         (_, folder), words = list(block.commands())
         if folder.startswith(name):
@@ -38,7 +38,7 @@ def command_of(name):
 
 @pytest.fixture
 def place(tmp_path, monkeypatch):
-    """Copies the folder that the page stands in, and goes there; skips where there is none."""
+    """Copy the folder that the page names, and go there; skip if there is none."""
 
     def copied(name):
         folder, words = command_of(name)
@@ -52,7 +52,7 @@ def place(tmp_path, monkeypatch):
 
 
 def swept(words, *changes):
-    """Run the page's command with some of its words changed; its only trial."""
+    """Run the page's command with some words changed; return its only trial."""
     old, new = changes[::2], changes[1::2]
     for before, after in zip(old, new, strict=True):
         assert any(before in word for word in words), before
@@ -68,7 +68,7 @@ def swept(words, *changes):
     return trial, results.curves()
 
 
-def test_torchvisions_reference(place):
+def test_torchvision_reference_is_swept(place):
     folder, words = place("vision")
     generator = random.Random(0)
     for part, count in (("train", 8), ("val", 2)):
@@ -90,7 +90,7 @@ def test_torchvisions_reference(place):
     assert 0 <= trial["accuracy"] == trial["val_accuracy"] <= 1 and trial["window_steps"] == 3 * 6 - 1
 
 
-def test_nanogpt(place):
+def test_nanogpt_is_swept(place):
     folder, words = place("nanoGPT")
     text = "".join(f"{a} and {b} make {a + b}. " for a in range(40) for b in range(40))
     letters = sorted(set(text))
@@ -111,7 +111,7 @@ def test_nanogpt(place):
     assert trial["window_steps"] == 60 and (folder / "results/nanogpt/trials").is_dir()
 
 
-def test_lightnings_command_line(place):
+def test_lightning_cli_is_swept(place):
     if not importlib.util.find_spec("lightning"):
         pytest.skip("lightning is not installed")
     folder, words = place("pytorch-lightning")
@@ -128,7 +128,7 @@ def test_lightnings_command_line(place):
 
 
 def mnist_of_noise(folder):
-    """MNIST's four files, of its size, with made-up images."""
+    """Write MNIST's four files, of its size, with random images."""
     folder.mkdir(parents=True)
     generator = np.random.default_rng(0)
     for part, count in (("train", 60_000), ("t10k", 10_000)):

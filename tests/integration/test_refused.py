@@ -1,4 +1,4 @@
-"""Requests that are refused: nothing was started or written, or nothing of what was there has changed."""
+"""Test refused requests: nothing is started, written or changed."""
 
 import pandas as pd
 import pytest
@@ -36,14 +36,14 @@ from tests.drivers.place import TRAINING
         (["sweep=batch_scaling", "trainable=command", "trainable.argv=trainx"], ["there is no program 'trainx'"]),
     ],
 )
-def test_a_wrong_request_is_told_whole_and_leaves_nothing(place, arguments, told):
+def test_a_wrong_request_reports_all_errors_and_leaves_nothing(place, arguments, told):
     status, out, err = place.run(*arguments)
     assert status == 2 and out == ""
     assert all(part in err for part in told), err
     assert not (place.folder / "results").exists() and not (place.folder / "outputs").exists()
 
 
-def test_of_several_sweeps_all_are_refused_or_none(place):
+def test_several_sweeps_are_refused_together(place):
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=1,-1,2,nine", "--multirun")
     assert status == 2 and not place.ran() and not (place.folder / "results").exists()
     told = err.splitlines()
@@ -55,7 +55,7 @@ def test_of_several_sweeps_all_are_refused_or_none(place):
     assert not (place.folder / "multirun").exists()
 
 
-def test_another_configuration_is_refused_with_the_difference(place):
+def test_another_config_is_refused_with_its_differences(place):
     place.run("sweep=traced", "sweep.axes.seed=[0]")
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]", "budget.epochs=3")
     assert status == 2 and "config.budget.epochs: 10 → 3" in err and "allow_changed=true" in err
@@ -66,7 +66,7 @@ def test_another_configuration_is_refused_with_the_difference(place):
 
 
 @pytest.mark.slow
-def test_other_trainable_code_is_other_trials(place):
+def test_changed_training_code_makes_new_trials(place):
     place.run("sweep=traced", "sweep.axes.seed=[0]")
     (place.folder / "traced_training.py").write_text(TRAINING + "\n# changed\n")
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[0]")
@@ -74,7 +74,7 @@ def test_other_trainable_code_is_other_trials(place):
 
 
 @pytest.mark.slow
-def test_a_sweep_continued_on_other_hardware_asks_first(place):
+def test_other_hardware_needs_permission(place):
     assert place.run("sweep=traced", "sweep.axes.seed=[0]")[0] == 0
     journal = place.results / "journal.jsonl"
     records = replay(journal).records

@@ -1,4 +1,4 @@
-"""A timing that something disturbed is repeated without training the whole trial again, also by the next driver."""
+"""Test that a disturbed timing is repeated without the whole training, also by the next driver."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ KEPT = ("accuracy", "val_accuracy", "loss", "epochs", "steps", "wall_s", "attemp
 
 
 def disturb(journal: Path) -> None:
-    """The journal as if others had used the machine."""
+    """Mark timings in the journal as disturbed by other programs."""
     records = []
     for record in map(decode, journal.read_bytes().splitlines()):
         if record.kind == "finished":
@@ -31,9 +31,7 @@ def disturb(journal: Path) -> None:
 @pytest.mark.parametrize(
     ("dies", "target"), [("", "null"), ("trial.started:1", "null"), ("journal.written:2", "null"), ("", "0.5")]
 )
-def test_a_disturbed_timing_is_repeated_by_the_next_driver_even_if_one_dies_of_it(
-    tmp_path: Path, dies: str, target: str
-) -> None:
+def test_the_next_driver_repeats_a_disturbed_timing(tmp_path: Path, dies: str, target: str) -> None:
     folder = tmp_path / "results/batch_scaling"
     journal = folder / "journal.jsonl"
 

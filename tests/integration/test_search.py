@@ -1,4 +1,4 @@
-"""A search from outside: it tries as many cells as asked, and more of them where it is asked for more."""
+"""Test a search on the command line: it tries the requested number of cells, and more on request."""
 
 import pytest
 
@@ -6,7 +6,7 @@ GRID = ("sweep=traced", "sweep.axes.device_batch_size=[8,16,32,64,128]", "sweep.
 
 
 @pytest.mark.slow
-def test_a_search_goes_on_from_the_journal(place):
+def test_a_search_continues_from_the_journal(place):
     pytest.importorskip("optuna")
     for cells in (3, 5):
         status, out, err = place.run(*GRID, "sweep.search=optuna", f"sweep.search_cells={cells}")

@@ -1,4 +1,4 @@
-"""A sweep over two hosts that share a cable and a folder: a gang over both, and one of them that is lost."""
+"""Test a sweep over two hosts with a shared network and folder: a gang over both, and one host that is lost."""
 
 import pytest
 
@@ -12,7 +12,7 @@ PORT = 6399
 
 
 class Cluster:
-    """Ray's head on the one host, and the driver beside it; a second node on the other host."""
+    """Ray's head and the driver on one host; a second node on the other host."""
 
     def __init__(self, folder, hosts):
         self.hosts = hosts
@@ -44,7 +44,7 @@ def cluster(tmp_path):
 
 
 @pytest.mark.timeout(1200)
-def test_a_gang_over_two_hosts_and_one_of_them_is_unplugged(cluster):
+def test_a_gang_survives_an_unplugged_host(cluster):
     nodes = cluster.nodes
     nodes.release.touch()
     process = nodes.start("sweep.axes.gpus=[4]", "sweep.axes.seed=[0]", host=cluster.hosts[0])

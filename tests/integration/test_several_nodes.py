@@ -1,4 +1,4 @@
-"""Several raylets on this machine as so many nodes: gangs across them, and a node that is lost while trials run."""
+"""Test several raylets on one machine as nodes: gangs across them, and a node that is lost during trials."""
 
 import json
 import os
@@ -84,13 +84,13 @@ class Nodes:
 
     @property
     def environment(self):
-        """Of all processes: raylets that were started without a token cannot talk to a driver that has one."""
+        """Return the environment of all processes: raylets without a token cannot talk to a driver with one."""
         told = {"EXECUTIONS": str(self.executions), "RELEASE": str(self.release)}
         # At the lower priority that Ray gives its workers, they would starve where others compute.
         return told | {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worker_niceness": "0"}
 
     def start(self, *arguments, host=None):
-        """The sweep's driver; on a host of its own, or here."""
+        """Start the sweep's driver, here or on its own host."""
         search = f"hydra.searchpath=[file://{self.folder}/my]"
         given = ("sweep=waiting", f"cluster.address={self.cluster.address}", "resources.device=cpu", search)
         command = [sys.executable, "-m", "orchestrator", *given, "report.html=false", *arguments]
@@ -106,14 +106,14 @@ class Nodes:
         return driver
 
     def close(self):
-        """End whatever a test that failed has left."""
+        """End the processes that a failed test has left."""
         for driver in self.drivers:
             if driver.poll() is None:
                 driver.kill()
                 driver.communicate()
 
     def executed(self):
-        """(trial, rank, node, when) of every execution so far."""
+        """Return (trial, rank, node, time) of every execution so far."""
         lines = self.executions.read_text().splitlines() if self.executions.exists() else []
         return [(trial, int(rank), node, float(when)) for trial, rank, node, when in map(str.split, lines)]
 
@@ -131,7 +131,7 @@ class Nodes:
 
 @pytest.fixture
 def raylets(tmp_path, monkeypatch, request):
-    """A head and another node, with so many CPUs each, or each its own."""
+    """Start a head and another node, each with this number of CPUs."""
     monkeypatch.setenv("RAY_raylet_start_wait_time_s", "120")  # a busy machine is slow
     nodes = Nodes(tmp_path, None)
     for name, value in nodes.environment.items():
@@ -152,7 +152,7 @@ def raylets(tmp_path, monkeypatch, request):
 
 
 @pytest.mark.parametrize("raylets", [1], indirect=True)
-def test_a_gang_over_two_nodes_and_all_of_its_logs(raylets):
+def test_a_gang_spans_nodes_and_keeps_all_logs(raylets):
     raylets.release.touch()
     process = raylets.start("sweep.axes.seed=[0]")
     out, err = process.communicate(timeout=400)
@@ -166,7 +166,7 @@ def test_a_gang_over_two_nodes_and_all_of_its_logs(raylets):
 
 
 @pytest.mark.parametrize("raylets", [2], indirect=True)
-def test_a_node_lost_in_the_middle_of_a_trial(raylets):
+def test_a_trial_survives_a_lost_node(raylets):
     process = raylets.start()
     until(lambda: len(raylets.executed()) == 4, process)  # two gangs of two, a node each
     lost = raylets.other.node_id
@@ -191,7 +191,7 @@ def test_a_node_lost_in_the_middle_of_a_trial(raylets):
 
 
 @pytest.mark.parametrize("raylets", [1], indirect=True)
-def test_a_gang_that_lost_a_node_goes_on_where_another_comes(raylets):
+def test_a_gang_continues_on_a_new_node(raylets):
     process = raylets.start("sweep.axes.seed=[0]", "cluster.wait_s=90")
     until(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
@@ -206,7 +206,7 @@ def test_a_gang_that_lost_a_node_goes_on_where_another_comes(raylets):
 
 
 @pytest.mark.parametrize("raylets", [(0, 2)], indirect=True)
-def test_where_no_node_is_left_nothing_is_infeasible_and_the_same_command_continues(raylets):
+def test_trials_wait_for_the_next_run_without_nodes(raylets):
     process = raylets.start("sweep.axes.seed=[0]")
     until(lambda: len(raylets.executed()) == 2, process)
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)

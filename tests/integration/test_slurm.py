@@ -1,4 +1,4 @@
-"""The sbatch file on Slurm's own daemons: it runs the sweep, and is requeued when its time is up."""
+"""Test the sbatch file on real Slurm daemons: it runs the sweep, and is requeued at its time limit."""
 
 import sys
 import time
@@ -35,7 +35,7 @@ def slurm(tmp_path):
 
 
 def submitted(slurm, folder, *more):
-    """The file as a user would print and submit it."""
+    """Print and submit the file as a user would."""
     setup = f"export PATH={Path(sys.executable).parent}:$PATH PYTHONPATH={ROOT}"
     told = (*LAUNCH, f"launch.workdir={folder}", f"launch.setup=['{setup}']")
     printed = orchestrate(folder, *SWEEP, *more, *told)
@@ -50,7 +50,7 @@ def until(condition, within_s, what):
         time.sleep(0.5)
 
 
-def test_the_file_runs_the_sweep(slurm, tmp_path):
+def test_the_sbatch_file_runs_the_sweep(slurm, tmp_path):
     number = submitted(slurm, tmp_path, "budget.epochs=2")
 
     def said():
@@ -62,7 +62,7 @@ def test_the_file_runs_the_sweep(slurm, tmp_path):
     assert pd.read_csv(tmp_path / "results/batch_scaling/tables/trials.csv").status.tolist() == ["ok"]
 
 
-def test_when_its_time_is_up_it_is_requeued_and_nothing_is_called_failed(slurm, tmp_path):
+def test_a_job_is_requeued_at_its_time_limit(slurm, tmp_path):
     number = submitted(slurm, tmp_path, "budget.epochs=100000")
     journal = tmp_path / "results/batch_scaling/journal.jsonl"
 

@@ -1,4 +1,4 @@
-"""A sweep whose results lie in a bucket of a local S3 server: begun on one machine, continued on another."""
+"""Test results in a bucket of a local S3 server: started on one machine, continued on another."""
 
 import json
 
@@ -17,7 +17,7 @@ ASKED = (
 
 @pytest.fixture
 def bucket(monkeypatch):
-    """Its URI; the bucket is empty."""
+    """Return the URI of an empty bucket."""
     import boto3
 
     for name, value in (("AWS_ACCESS_KEY_ID", "any"), ("AWS_SECRET_ACCESS_KEY", "any")):
@@ -31,7 +31,7 @@ def bucket(monkeypatch):
     server.stop()
 
 
-def test_begun_here_and_continued_on_another_machine(bucket, tmp_path):
+def test_another_machine_continues_from_the_bucket(bucket, tmp_path):
     def orchestrate(machine, *more):
         (tmp_path / machine).mkdir(exist_ok=True)
         return command.orchestrate(tmp_path / machine, *ASKED, f"results_dir='{bucket}'", *more)

@@ -1,4 +1,4 @@
-"""A sweep on a terminal of its own, narrow as some are."""
+"""Test a sweep on a narrow terminal."""
 
 import fcntl
 import os
@@ -21,7 +21,7 @@ HIDDEN, SHOWN = "\x1b[?25l", "\x1b[?25h"
 
 
 class Screen:
-    """What arrives at a terminal, as it comes."""
+    """The output that arrives at a terminal."""
 
     def __init__(self) -> None:
         self._ours, self.theirs = pty.openpty()
@@ -45,13 +45,13 @@ class Screen:
         return self._said.decode(errors="replace")
 
     def whole(self) -> str:
-        """Once all who wrote to it have ended."""
+        """Return the output once all writers have ended."""
         self._listener.join(timeout=60)
         return self.text
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_ctrl_c_leaves_a_terminal_as_it_was(tmp_path, times):
+def test_ctrl_c_restores_the_terminal(tmp_path, times):
     place, screen = Place(tmp_path), Screen()
     process = subprocess.Popen(
         [sys.executable, "-m", "orchestrator", *place.command(("sweep=traced", *SMALL, "report.html=false"))],
@@ -77,7 +77,7 @@ def test_ctrl_c_leaves_a_terminal_as_it_was(tmp_path, times):
 
 
 @pytest.mark.parametrize("backend", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)])
-def test_a_closed_terminal_ends_the_sweep_in_order(tmp_path, backend):
+def test_a_closed_terminal_ends_the_sweep_cleanly(tmp_path, backend):
     place = Place(tmp_path)
     ours, theirs = pty.openpty()
     options = (f"backend={backend}", "cluster.dashboard=false", "report.html=false")

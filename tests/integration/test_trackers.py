@@ -1,4 +1,4 @@
-"""Sweeps that tell real trackers. MLflow and W&B are heavy, and so slow; each needs its extra."""
+"""Test sweeps with real trackers. MLflow and W&B are slow tests; each needs its extra."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ def test_tensorboard_has_a_run_for_each_trial(folder):
     assert events.Scalars("trial/ok")[0].value == 1 and events.PluginTagToContent("hparams")
 
 
-def test_another_attempt_is_another_run_in_tensorboard(folder):
+def test_each_attempt_is_a_tensorboard_run(folder):
     pytest.importorskip("tensorboard")
     one = SMALL | {"sweep.axes.seed": [0], "tracker.tensorboard.enabled": True}
     run_sweep(one, quiet=True)
@@ -98,7 +98,7 @@ def test_mlflow_has_a_run_for_each_trial(folder, store):
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.filterwarnings("default")
-def test_an_mlflow_server_that_does_not_answer_is_told_before_anything_starts(folder, monkeypatch):
+def test_a_silent_mlflow_server_is_reported_before_the_start(folder, monkeypatch):
     pytest.importorskip("mlflow")
     monkeypatch.setattr(os, "environ", os.environ.copy())
     with socket.socket() as closed:
@@ -135,7 +135,7 @@ def test_wandb_has_an_offline_run_for_each_trial(folder, monkeypatch):
         assert file.stat().st_size > 0
 
 
-def test_an_unreachable_package_is_told_before_anything_starts(folder, monkeypatch):
+def test_a_missing_tracker_package_is_reported_before_the_start(folder, monkeypatch):
     from orchestrator import ConfigError
 
     monkeypatch.setattr("orchestrator.trackers.tracking.importlib.util.find_spec", lambda name: None)

@@ -1,4 +1,4 @@
-"""Ray Tune's own callbacks and results, beside the journal."""
+"""Test Ray Tune's callbacks and results."""
 
 import json
 import os
@@ -62,7 +62,7 @@ SECRETS = {"DB_PASSWORD": "hunter22-and-more", "PLACE": "somewhere-private"}
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("default")
-def test_neither_tunes_state_nor_callbacks_hold_secrets(folder):
+def test_tune_state_and_callbacks_hold_no_secrets(folder):
     (folder / "loud_training.py").write_text(LOUD)
     ended = subprocess.run(
         [
@@ -93,7 +93,7 @@ def test_neither_tunes_state_nor_callbacks_hold_secrets(folder):
 @pytest.mark.slow
 @pytest.mark.timeout(400)
 @pytest.mark.filterwarnings("default")
-def test_callbacks_are_told_and_tunes_own_results_are_kept(folder):
+def test_callbacks_are_called_and_tune_results_kept(folder):
     trusted = "trusted_modules=[ray,tuned_callback,tuned_training]"
     given = (f"tune.callbacks={CALLBACKS}", "tune.storage_path=kept", "cluster.dashboard=false")
     results = run_sweep(SWEEP, *given, trusted)
@@ -133,7 +133,7 @@ def test_a_program_may_have_imported_ray_before(folder):
         ("backend=inprocess tune.storage_path=kept", "does not use Ray Tune"),
     ],
 )
-def test_what_cannot_be_is_told_before_anything_starts(folder, given, told):
+def test_impossible_options_are_reported_before_the_start(folder, given, told):
     with pytest.raises(ConfigError, match=told):
         run_sweep(SWEEP, *(given.split() if "inprocess" in given else [given]), "trusted_modules=[tuned_training]")
     assert not (folder / "results").exists()
@@ -141,7 +141,7 @@ def test_what_cannot_be_is_told_before_anything_starts(folder, given, told):
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
-def test_a_callback_that_cannot_be_made_is_told_before_anything_starts(folder):
+def test_an_invalid_callback_is_reported_before_the_start(folder):
     made = ("{_target_: tuned_callback.Tel, file: x}", "{_target_: tuned_callback.Tell}", "{_target_: builtins.dict}")
     wrong = f"tune.callbacks=[{','.join(made)}]"
     with pytest.raises(ConfigError) as error:
