@@ -1,4 +1,4 @@
-"""Progress display while the sweep runs: a live table on a terminal, plain lines elsewhere."""
+"""Progress of a running sweep: on a terminal a live table of the running trials, elsewhere a line per ended trial."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import statistics
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
 from rich.console import Console, Group
@@ -21,17 +23,25 @@ from sweeps.status import Status
 from sweeps.trial import TrialSpec
 
 IDLE_S = 20
-"""Seconds without a running trial after which a waiting user should be told why."""
+"""Seconds without a running trial after which the display explains why nothing runs."""
+
+
+@dataclass(kw_only=True)
+class _Running:
+    """A running trial with its start on the monotonic clock and the last row that it reported."""
+
+    trial: TrialSpec
+    began_s: float
+    row: Mapping[str, Any] = field(default_factory=dict)
 
 
 class Display:
-    """Counts events and draws them. Nothing here is ever pickled or read back."""
+    """Counts the events of a sweep and prints them. Other modules neither store nor read these counts."""
 
     def __init__(self, console: Console, waiting: int) -> None:
         self._console = console
         self._total = self._waiting = waiting
-        self._running: dict[str, tuple[TrialSpec, float]] = {}
-        self._latest: dict[str, Mapping[str, Any]] = {}
+        self._running: dict[str, _Running] = {}
         self._ended: Counter[Status] = Counter()
         self._best: tuple[float, str] | None = None
         self._took_s: list[float] = []
@@ -51,56 +61,60 @@ class Display:
             self._live.stop()
 
     def started(self, trial: TrialSpec) -> None:
-        """A trial runs."""
+        """Add a trial to those that run."""
         now = time.monotonic()
         if not self._running and not self._took_s:
             self._first_start = now
         self._idle_said = False
         self._waiting -= 1
-        self._running[trial.trial_id] = (trial, now)
+        self._running[trial.trial_id] = _Running(trial=trial, began_s=now)
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
-        """A trial has made progress."""
-        self._latest[trial.trial_id] = rows[-1]
+        """Keep the last row of a running trial."""
+        if running := self._running.get(trial.trial_id):
+            running.row = rows[-1]
 
     def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """A trial has ended; prints a line, but on a terminal only if it is not ok."""
+        """Count an ended trial and print a line; on a terminal only if the trial is not ok."""
         if running := self._running.pop(trial.trial_id, None):
-            self._took_s.append(time.monotonic() - running[1])
-        self._latest.pop(trial.trial_id, None)
+            self._took_s.append(time.monotonic() - running.began_s)
         self._ended[outcome.status] += 1
         self._bar.advance(self._task)
         accuracy = outcome.metrics.get("val_accuracy")
         if outcome.status is Status.OK and accuracy is not None and (self._best is None or accuracy > self._best[0]):
-            self._best = (accuracy, trial.label.removeprefix(f"{trial.sweep}/"))
+            self._best = (accuracy, _axes(trial))
         if not self._live or outcome.status is not Status.OK:
-            self._console.print(self._line(trial, outcome), soft_wrap=True)
+            done = f"[{sum(self._ended.values()):{len(str(self._total))}}/{self._total}]"
+            line = f"{done} {outcome.status:<8} {outcome.wall_s:6.1f} s  {_id(trial)}  {trial.label}"
+            for name, key in (("samples/s", "samples_per_s"), ("val", "val_accuracy")):
+                if outcome.metrics.get(key) is not None:
+                    line += f"  {name} {_number(outcome.metrics[key])}"
+            line += f"  {outcome.note}" if outcome.note else ""
+            self._print(line, style="" if outcome.status is Status.OK else "bold red")
         self.refresh()
 
-    def tried_again(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
-        """An attempt failed, and the trial waits for the next one."""
+    def retried(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
+        """Print that an attempt failed. The trial waits for its next attempt."""
         self._running.pop(trial.trial_id, None)
-        self._latest.pop(trial.trial_id, None)
         self._waiting += 1
-        self._console.print(Text(f"will be retried: {trial.label}  {outcome.note}", style="yellow"), soft_wrap=True)
+        self._print(f"will be retried: {trial.label}  {outcome.note}", style="yellow")
         self.refresh()
 
-    def once_more(self, trials: Sequence[TrialSpec]) -> None:
-        """Repetitions of finished trials are queued because something disturbed their timing."""
+    def repeated(self, trials: Sequence[TrialSpec]) -> None:
+        """Print that finished trials with disturbed timings are queued again."""
         self._waiting += len(trials)
         self._total += len(trials)
         self._bar.update(self._task, total=self._total)
-        which = counted(len(trials), "trial", "trials")
-        self._console.print(f"disturbed timings: repeating {which}, alone")
+        self._print(f"disturbed timings: {counted(len(trials), 'trial is', 'trials are')} timed again, one at a time")
 
     def skipped(self, ends: Sequence[tuple[TrialSpec, TrialOutcome]]) -> None:
-        """Trials will not be started: print a line for each reason, but do not count them."""
+        """Print a line for each reason why trials do not start. These trials are not counted."""
         alike: dict[tuple[Status, str], list[TrialSpec]] = {}
         for trial, end in ends:
             alike.setdefault((end.status, end.note), []).append(trial)
         for (status, why), trials in alike.items():
-            which = f"{_name(trials[0])}  {trials[0].label} " if len(trials) == 1 else f"{len(trials)} trials:"
-            self._console.print(Text(f"{status}  {which} {why}"), soft_wrap=True)
+            which = f"{_id(trials[0])}  {trials[0].label} " if len(trials) == 1 else f"{len(trials)} trials:"
+            self._print(f"{status}  {which} {why}")
 
     @property
     def say(self) -> Callable[[str], None] | None:
@@ -108,55 +122,25 @@ class Display:
         return (lambda message: self._console.print(Text(message))) if self._live else None
 
     def refresh(self) -> None:
-        """Redraw the table; say so, once, if nothing has run for a while although trials are waiting."""
+        """Redraw the live table. Print a line, once, if trials have waited for IDLE_S while nothing runs."""
         if self._running or not self._waiting:
             self._idle_since = time.monotonic()
         elif not self._idle_said and time.monotonic() - self._idle_since > IDLE_S:
             self._idle_said = True
-            who = "1 trial waits" if self._waiting == 1 else f"{self._waiting} trials wait"
-            reason = f"{who} for processes that start slowly, or for resources that others use"
-            self._console.print(f"nothing has started for {IDLE_S} s: {reason}", soft_wrap=not self._live)
+            waiting = counted(self._waiting, "trial waits", "trials wait")
+            why = "for processes that start slowly, or for resources that others use"
+            self._console.print(f"nothing has started for {IDLE_S} s: {waiting} {why}", soft_wrap=not self._live)
         if self._live:
-            self._live.update(Group(self._table(), self._bar, self._footer()), refresh=True)
-
-    def _line(self, trial: TrialSpec, outcome: TrialOutcome) -> Text:
-        done = sum(self._ended.values())
-        count = f"[{done:{len(str(self._total))}}/{self._total}]"
-        name = _name(trial)
-        line = f"{count} {outcome.status:<8} {outcome.wall_s:6.1f} s  {name}  {trial.label}"
-        figures = {"samples/s": outcome.metrics.get("samples_per_s"), "val": outcome.metrics.get("val_accuracy")}
-        shown = "".join(f"  {name} {_figure(value)}" for name, value in figures.items() if value is not None)
-        style = "" if outcome.status is Status.OK else "bold red"
-        return Text(line + shown + (f"  {outcome.note}" if outcome.note else ""), style=style)
-
-    def _table(self) -> Table:
-        table = Table(title=self._counts(), title_justify="left")
-        table.add_column("trial")
-        # Labels end in, say, the seed, which a narrow screen would cut off.
-        table.add_column("axes", overflow="fold")
-        for heading in ("epoch", "loss", "val accuracy", "seconds"):
-            table.add_column(heading)
-        for trial, began in self._running.values():
-            row = self._latest.get(trial.trial_id, {})
-            figures = (_figure(row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
-            axes = trial.label.removeprefix(f"{trial.sweep}/")  # the same for all, and space is scarce
-            table.add_row(_name(trial), Text(axes), *figures, f"{time.monotonic() - began:.0f}")
-        return table
-
-    def _counts(self) -> str:
-        ended = ", ".join(f"{count} {status}" for status, count in sorted(self._ended.items()))
-        return f"{len(self._running)} running, {self._waiting} waiting" + (f", {ended}" if ended else "")
-
-    def _footer(self) -> Text:
-        left = self.left_s()
-        left_text = f"about {_duration(left)} left" if left is not None else "time left unknown"
-        best = f"; best validation accuracy so far {self._best[0]:.4f} ({self._best[1]})" if self._best else ""
-        return Text(left_text + best)
+            left = self.left_s()
+            footer = f"about {timedelta(seconds=round(left))} left" if left is not None else "time left unknown"
+            if self._best:
+                footer += f"; best validation accuracy so far {self._best[0]:.4f} ({self._best[1]})"
+            self._live.update(Group(self._table(), self._bar, Text(footer)), refresh=True)
 
     def left_s(self) -> float | None:
-        """Seconds until the end, if trials take as long as half of them did, and as many run at once; else None.
+        """Estimate the seconds until the end from the median trial and the trials that ran at once.
 
-        The first ones tell too much of starting processes to go by alone.
+        None until two trials have ended: most of the first one's time may be the start of its processes.
         """
         left = self._total - sum(self._ended.values())
         if not left:
@@ -164,24 +148,39 @@ class Display:
         if len(self._took_s) < 2:
             return None
         now = time.monotonic()
-        running_s = sum(now - began for _, began in self._running.values())
+        running_s = sum(now - running.began_s for running in self._running.values())
         at_once = (sum(self._took_s) + running_s) / (now - self._first_start)
         return left * statistics.median_low(self._took_s) / at_once
 
+    def _print(self, line: str, style: str = "") -> None:
+        self._console.print(Text(line, style=style), soft_wrap=True)
 
-def _name(trial: TrialSpec) -> str:
-    """A trial's displayed name; a probe is named after its trial."""
+    def _table(self) -> Table:
+        """Return the table of the running trials, with the counts as its title."""
+        ended = "".join(f", {count} {status}" for status, count in sorted(self._ended.items()))
+        table = Table(title=f"{len(self._running)} running, {self._waiting} waiting{ended}", title_justify="left")
+        table.add_column("trial")
+        table.add_column("axes", overflow="fold")  # the last axis, often the seed, must stay visible
+        for heading in ("epoch", "loss", "val accuracy", "seconds"):
+            table.add_column(heading)
+        for each in self._running.values():
+            figures = (_number(each.row.get(key)) for key in ("epoch", "loss", "val_accuracy"))
+            table.add_row(_id(each.trial), Text(_axes(each.trial)), *figures, f"{time.monotonic() - each.began_s:.0f}")
+        return table
+
+
+def _id(trial: TrialSpec) -> str:
+    """Return a trial's displayed id; a probe has the id of its trial."""
     return (trial.probes or trial.trial_id)[:SHOWN_DIGITS]
 
 
-def _figure(value: object) -> str:
-    """Four significant digits; whole from a thousand on, so never in exponent form such as 1.066e+04."""
+def _axes(trial: TrialSpec) -> str:
+    """Return a trial's label without the sweep's name, which is the same for all trials."""
+    return trial.label.removeprefix(f"{trial.sweep}/")
+
+
+def _number(value: object) -> str:
+    """Return four significant digits, or an integer from 1,000 on; never an exponent such as 1.066e+04."""
     if not isinstance(value, (int, float)):
         return ""
     return f"{value:,.0f}" if 1000 <= abs(value) < 1e9 else f"{value:,.4g}"
-
-
-def _duration(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

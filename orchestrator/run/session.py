@@ -276,7 +276,7 @@ class Session:
         self._attempts.ended(trial)
         if self._retries.allows(trial, outcome):
             self._journal.append(Kind.RETRIED, self._attempts.retried(trial, outcome))
-            self._display.tried_again(trial, outcome)
+            self._display.retried(trial, outcome)
             reached(Moment.TRIAL_RETRIED)
         else:
             self._end(trial, outcome)
@@ -304,7 +304,7 @@ class Session:
 
     def found_disturbed(self, trials: Sequence[TrialSpec]) -> None:
         """Something disturbed timings, and these trials repeat them, alone."""
-        self._display.once_more(trials)
+        self._display.repeated(trials)
 
     def _no_trial_can(self, trial: TrialSpec, outcome: TrialOutcome) -> ConfigError:
         """The error to raise if the first trial finds the request wrong: it has not failed, but waits for another."""
@@ -341,7 +341,7 @@ class Session:
         again = self._retries.allows(trial, outcome)
         self._write(Kind.TIMED, self._secrets.value(timed | {"again": again}))
         if again:
-            self._display.tried_again(trial, outcome)
+            self._display.retried(trial, outcome)
         else:
             self._folders.drop_checkpoint(trial)
             self._display.finished(trial, outcome)

@@ -3,7 +3,7 @@ import io
 import pytest
 from rich.console import Console
 
-from orchestrator.run import display as live
+from orchestrator.run import display as display_module
 from orchestrator.run.display import Display
 from orchestrator.store.record import TrialOutcome
 from sweeps.status import Status
@@ -29,7 +29,7 @@ def watched(screen):
     return screen.file.getvalue()
 
 
-def test_without_a_terminal_every_trial_is_one_plain_line():
+def test_without_a_terminal_a_trial_is_one_line():
     lines = watched(console(terminal=False)).splitlines()
     assert lines == [
         f"[1/2] ok          1.5 s  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  val 0.75",
@@ -37,14 +37,14 @@ def test_without_a_terminal_every_trial_is_one_plain_line():
     ]
 
 
-def test_a_trial_that_never_starts_is_a_line_with_its_id():
+def test_a_skipped_trial_is_one_line():
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
         display.skipped([(TRIALS[0], TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks"))])
     assert screen.file.getvalue() == f"infeasible  {TRIALS[0].trial_id[:8]}  {TRIALS[0].label}  needs 4 ranks\n"
 
 
-def test_trials_that_never_start_for_one_reason_share_a_line():
+def test_skipped_trials_with_one_reason_share_a_line():
     screen = console(terminal=False)
     with Display(screen, waiting=0) as display:
         end = TrialOutcome(status=Status.INFEASIBLE, wall_s=0.0, note="needs 4 ranks")
@@ -52,10 +52,10 @@ def test_trials_that_never_start_for_one_reason_share_a_line():
     assert screen.file.getvalue() == "infeasible  2 trials: needs 4 ranks\n"
 
 
-def test_on_a_terminal_the_table_says_what_runs_and_what_is_best():
+def test_a_terminal_shows_running_trials_and_the_best():
     shown = watched(console(terminal=True))
     assert "2 running, 0 waiting" in shown and "0.25" in shown
-    assert f"best validation accuracy so far 0.7500 ({AXES})" in shown
+    assert f"0.7500 ({AXES})" in shown
     assert "it broke [sic]" in shown
 
 
@@ -76,23 +76,23 @@ def test_large_figures_are_written_out():
     assert screen.file.getvalue().rstrip().endswith("samples/s 10,663  val 0.9722")
 
 
-def test_a_cluster_without_room_is_told_once(monkeypatch):
+def test_waiting_without_a_running_trial_is_explained_once(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
     screen = console(terminal=False)
     with Display(screen, waiting=2) as display:
-        for now[0] in (5.0, live.IDLE_S + 1.0, live.IDLE_S + 2.0):
+        for now[0] in (5.0, display_module.IDLE_S + 1.0, display_module.IDLE_S + 2.0):
             display.refresh()
-        assert screen.file.getvalue().count("2 trials wait for processes") == 1
+        assert screen.file.getvalue().count("2 trials wait") == 1
         display.started(TRIALS[0])
         now[0] += 100
         display.refresh()
         display.finished(TRIALS[0], TrialOutcome(status=Status.OK, wall_s=100.0))
         display.refresh()
-    assert screen.file.getvalue().count("for resources that others use") == 1
+    assert screen.file.getvalue().count("nothing has started") == 1
 
 
-def test_on_a_narrow_terminal_the_whole_trial_is_there_and_what_is_said_stands_above_the_table():
+def test_a_narrow_terminal_shows_whole_labels_below_messages():
     screen = Console(file=io.StringIO(), force_terminal=True, width=50, color_system=None)
     with Display(screen, waiting=1) as display:
         display.started(TRIALS[0])
@@ -108,9 +108,9 @@ def test_on_a_narrow_terminal_the_whole_trial_is_there_and_what_is_said_stands_a
     assert Display(console(terminal=False), waiting=1).say is None
 
 
-def test_the_time_that_is_left_goes_by_what_trials_take_and_not_by_the_start_of_the_first(monkeypatch):
+def test_time_left_ignores_the_start_of_the_first_trial(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr(live.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(display_module.time, "monotonic", lambda: now[0])
     with Display(console(terminal=False), waiting=8) as display:
 
         def take(trials, seconds):
@@ -122,7 +122,7 @@ def test_the_time_that_is_left_goes_by_what_trials_take_and_not_by_the_start_of_
 
         now[0] = 100.0  # Ray has started
         take(TRIALS[:1], 60)
-        assert display.left_s() is None  # nobody knows how much of it was the start of its processes
+        assert display.left_s() is None  # an unknown part of it was the start of its processes
         take(TRIALS[1:2], 10)
         take(TRIALS[2:3], 10)
         assert display.left_s() == 5 * 10
