@@ -1,4 +1,4 @@
-"""What a trainable receives, and how it reports.
+"""The context of a trial in one rank: what a trainable receives, and how it reports.
 
 A trainable is a plain function `train(config, context) -> None`, called once in every rank's process:
 
@@ -8,16 +8,14 @@ A trainable is a plain function `train(config, context) -> None`, called once in
             context.report({"epoch": epoch, "loss": loss, "val_accuracy": accuracy})
         context.summarize({"accuracy": test_accuracy, "samples_per_s": throughput})
 
-It needs nothing of the orchestrator to run: `Context.alone()` makes a context for a single process.
+It runs without the orchestrator: `Context.alone()` makes a context for a single process.
 
-A trial that was interrupted is started again with the same `trial_id` and `trial_dir`, and may go on from where it was:
+An interrupted trial is started again with the same `trial_id` and `trial_dir`, and may continue from a checkpoint:
 
     state = context.restored() or {"epoch": 0}
     for epoch in range(state["epoch"] + 1, 11):
         ...
         context.checkpoint({"epoch": epoch, "model": model.state_dict(), "optimizer": optimizer.state_dict()})
-
-Figures as they leave a rank: JSON values.
 """
 
 from __future__ import annotations
@@ -35,9 +33,9 @@ from trainables.checkpoints import Checkpoints
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The figures as JSON values: scalars of numpy and torch become Python's; what is not finite or None is left out.
+    """Return the values as JSON: scalars of numpy and torch become Python's; None and non-finite numbers are left out.
 
-    Raises TypeError naming the key of a value that JSON does not have.
+    Raises TypeError naming the key of a value that JSON cannot hold.
     """
     figures = {key: _plain_value(key, value) for key, value in values.items()}
     return {key: value for key, value in figures.items() if value is not None}
@@ -61,22 +59,22 @@ _log = logging.getLogger(__name__)
 
 
 class RequestError(ValueError):
-    """What was asked for cannot be, whichever trial it is: its code cannot be imported, it has no such key.
+    """The request is wrong for every trial: code that cannot be imported, an unknown key.
 
-    While no trial of the sweep has a result the orchestrator ends it, as it does for mistakes that it finds itself.
+    As long as no trial of the sweep has a result, the orchestrator then ends the sweep.
     """
 
 
 class TrialTimeoutError(TimeoutError):
-    """The trial took longer than it was given. Raise it: the trial ends as `timeout`, which is a result."""
+    """The trial exceeded its time limit. Raise it to end the trial as `timeout`, which is a result."""
 
 
 class DivergedError(ArithmeticError):
-    """The loss is no longer finite. Raise it: the trial ends as `diverged`, which is a result."""
+    """The loss is no longer finite. Raise it to end the trial as `diverged`, which is a result."""
 
 
 class GivenUpError(Exception):
-    """What is left of the trial would change nothing. Raise it: the trial ends as `skipped`, with the reason."""
+    """The rest of the trial cannot change the answer. Raise it to end the trial as `skipped`, with the reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -86,13 +84,13 @@ class Batch:
     global_batch_size: int
     grad_accum_steps: int = 1
     shares: tuple[int, ...]
-    """Samples a rank takes in one forward pass, a number for each rank."""
+    """Samples per forward pass, one number for each rank."""
     devices_per_rank: int = 1
-    """Over which a rank divides its share evenly; without GPUs, over the processes that it starts."""
+    """Devices among which a rank divides its share evenly; without GPUs, processes that it starts."""
 
     @property
     def device_batch_size(self) -> int:
-        """The largest part of any device."""
+        """Return the largest share of any device."""
         return math.ceil(max(self.shares) / self.devices_per_rank)
 
 
@@ -105,11 +103,11 @@ class LearningRate:
     warmup_from: float
     warmup_epochs: float = 0.0
     reference_batch_size: int | None = None
-    """The global batch that the rule starts from; None: the trial's own."""
+    """The global batch that the rule starts from; None: the trial's batch."""
 
 
-_OF_THE_TRIAL = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy"}
-"""Figures of the last row that are also the trial's, by their name there."""
+_TRIAL_METRICS = {"epoch": "epochs", "loss": "loss", "val_accuracy": "val_accuracy"}
+"""{key of a row: the trial's metric that its last value becomes}"""
 
 
 @dataclass(kw_only=True)
@@ -120,9 +118,9 @@ class Context:
     rank: int
     world_size: int
     device: str
-    """`cpu`, or `cuda:0` for the rank's own device: a rank sees only its own GPUs."""
+    """`cpu`, or `cuda:0`: a rank sees only its own GPUs."""
     gpus_per_rank: float = 1
-    """GPUs that the rank has; a fraction of one is shared with others. Without meaning where `device` is `cpu`."""
+    """GPUs of the rank; a fraction means a shared GPU. Without meaning if `device` is `cpu`."""
     threads: int
     """CPU cores this rank may keep busy."""
     seed: int
@@ -130,49 +128,49 @@ class Context:
     batch: Batch
     lr: LearningRate
     rendezvous: str | None = None
-    """`tcp://host:port` where the ranks of this trial meet; None for a single rank."""
+    """`tcp://host:port` for the process group of this trial; None for a single rank."""
     gang_id: str = ""
-    """Stays the same while the same processes stay together, so that a process group can outlive a trial."""
+    """The same id for all trials of the same processes, so that a process group can serve several trials."""
     trial_dir: Path | None = None
-    """The trial's folder, which all ranks share; checkpoints are under it. None where nothing is kept."""
+    """The trial's folder, shared by all ranks, with its checkpoints; None if nothing is kept."""
     emit: Callable[[dict[str, Any]], None] = field(default=lambda row: None, repr=False)
     stop_requested: Callable[[], bool] = field(default=lambda: False, repr=False)
     observe: Callable[[str], None] = field(default=lambda phase: None, repr=False)
-    """Called with the name of every phase that begins, and with an empty one when it ends: see `phase`."""
+    """Called with the name of each phase when it begins, and with an empty string when it ends: see `phase`."""
     metrics: dict[str, Any] = field(default_factory=dict)
-    """What `summarize` has collected; rank 0's becomes the trial's row."""
+    """Metrics set by `summarize`; those of rank 0 become the trial's row."""
     remarks: list[str] = field(default_factory=list)
-    """What `remark` has collected."""
+    """Notes added by `remark`."""
     rows: list[dict[str, Any]] = field(default_factory=list, repr=False)
-    """What `report` has handed over."""
+    """Rows given to `report`."""
 
     @property
     def devices(self) -> tuple[str, ...]:
-        """All devices of the rank: `device` first, and any further GPUs that strategy or command may drive from it."""
+        """Return all devices of the rank, `device` first; a strategy or command may drive several GPUs."""
         if self.device == "cpu":
             return (self.device,)
         return tuple(f"cuda:{index}" for index in range(max(1, int(self.gpus_per_rank))))
 
     def report(self, row: Mapping[str, Any]) -> None:
-        """Hand over one row of the learning curve, usually one an epoch; only rank 0's are kept.
+        """Add a row to the learning curve, usually one per epoch; only rank 0's rows are kept.
 
-        The last row's `epoch`, `loss` and `val_accuracy` are also the trial's, unless `summarize` says otherwise.
+        The last row's `epoch`, `loss` and `val_accuracy` also become the trial's, unless `summarize` sets them.
         """
-        self.metrics |= {name: row[key] for key, name in _OF_THE_TRIAL.items() if key in row}
+        self.metrics |= {name: row[key] for key, name in _TRIAL_METRICS.items() if key in row}
         if self.rank == 0:
             self.rows.append(dict(row))
             self.emit(dict(row))
 
     def summarize(self, metrics: Mapping[str, Any]) -> None:
-        """Set figures of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
+        """Set metrics of the whole trial by their column name: `accuracy`, `samples_per_s`, `epoch_s`, …"""
         self.metrics.update(metrics)
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """What the trial does in this block, for whoever watches it from outside; phases do not lie in each other.
+        """Mark this block as a phase of the trial for telemetry, which separates energy, use and disturbances by phase.
 
-        `training`: the training part of an epoch; `evaluation`; `warmup`; `window`: what throughput is measured over.
-        Energy, utilisation and disturbances are told apart by them.
+        `training`: the training part of an epoch; `evaluation`; `warmup`; `window`: the window of the throughput.
+        Phases cannot be nested.
         """
         self.observe(name)
         try:
@@ -181,24 +179,24 @@ class Context:
             self.observe("")
 
     def remark(self, text: str) -> None:
-        """Say something that a reader of the trial's row should know: it goes to the log, and rank 0's to the note."""
+        """Add a note to the trial's row and log it. Only rank 0's note is kept."""
         if text not in self.remarks:
             _log.warning(text)
             self.remarks.append(text)
 
     def should_stop(self) -> bool:
-        """Whether the trial was asked to end early; all ranks must agree on it before they act.
+        """Return whether the trial should end early; all ranks must agree on it before they act.
 
-        Who can goes through `checkpoint` then, and returns: the trial may be started again.
+        If possible, call `checkpoint` and return: the trial may be started again.
         """
         return self.stop_requested()
 
     def checkpoint(self, state: Mapping[str, Any], own: Mapping[str, Any] | None = None) -> None:
-        """Keep where the trial is, as all of its ranks do at the same point; the one before stays for the worst case.
+        """Write a checkpoint; all ranks call this at the same point. The checkpoint before it is kept as well.
 
-        `state` is what all ranks have in common, and is written by rank 0; `own` is this rank's. Both hold tensors,
-        numbers, strings, and lists and dicts of them; TypeError names what is none of these. The metrics, rows and
-        remarks so far are kept, too. A disk that takes no file costs the checkpoint, not the trial: it is remarked.
+        `state` is common to all ranks and is written by rank 0; `own` is this rank's. Both hold tensors, numbers,
+        strings, and lists and dicts of them; TypeError for anything else. Metrics, rows and remarks are included. If
+        the disk takes no file, the trial continues without the checkpoint, and a remark says so.
         """
         if self._checkpoints is None:
             return
@@ -210,10 +208,10 @@ class Context:
             self.remark(f"checkpoint not written: {error.strerror or error}")
 
     def restored(self) -> dict[str, Any] | None:
-        """`state` and `own` of this trial's last checkpoint in one, tensors on the device; None: it begins anew.
+        """Return `state` and `own` of the last checkpoint together, tensors on the device; None if there is none.
 
-        Call it once, in every rank, before the first report: metrics, remarks and rows are then as they were, and the
-        rows are handed over again. A damaged checkpoint is passed over for the one before, and remarked.
+        Call it once in every rank, before the first report: metrics and remarks are restored, and the rows reported
+        again. If the last checkpoint is damaged, the one before is used, and a remark says so.
         """
         if self._checkpoints is None:
             return None
@@ -241,7 +239,7 @@ class Context:
 
     @staticmethod
     def alone(batch_size: int = 32, lr: float = 0.1, seed: int = 0, device: str = "cpu", **other: Any) -> Context:
-        """A context for one process, to run or test a trainable by itself."""
+        """Return a context for one process, to run or test a trainable by itself."""
         given: dict[str, Any] = {
             "trial_id": "alone",
             "rank": 0,

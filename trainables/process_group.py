@@ -1,4 +1,4 @@
-"""The ranks of a gang, and how they talk; the connection outlives a trial while the same processes stay together."""
+"""The process group of a gang's ranks; it stays connected for later trials of the same processes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from trainables.context import Context
 Made = TypeVar("Made")
 
 PATIENCE = timedelta(minutes=10)
-"""How long a rank waits for the others: longer than any of them compiles, shorter than anybody waits for a hang."""
+"""How long a rank waits for the others: longer than a compilation, shorter than `hang_s` by default."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gang:
-    """The place of one rank among those it computes with. A gang of one talks to nobody."""
+    """A rank and the ranks that it computes with; a gang of one does not communicate."""
 
     rank: int
     world_size: int
@@ -28,13 +28,13 @@ class Gang:
     gang_id: str
 
     def sum(self, values: torch.Tensor) -> torch.Tensor:
-        """The element-wise sum over the ranks, in place, on the rank's own device."""
+        """Sum element-wise over the ranks, in place, on the rank's own device."""
         if self.world_size > 1:
             dist.all_reduce(values)
         return values
 
     def largest(self, *values: float) -> tuple[float, ...]:
-        """For each figure the largest of any rank's."""
+        """Return the largest value of any rank, for each argument."""
         if self.world_size == 1:
             return values
         largest = torch.tensor(values, dtype=torch.float64, device=self.device)
@@ -42,11 +42,11 @@ class Gang:
         return tuple(largest.tolist())
 
     def meet(self) -> None:
-        """Go on when all ranks are here."""
+        """Wait until all ranks are here."""
         self.largest(0.0)
 
     def each(self, value: float) -> tuple[float, ...]:
-        """Every rank's figure, by rank."""
+        """Return every rank's value, in the order of ranks."""
         values = torch.zeros(self.world_size, dtype=torch.float64, device=self.device)
         values[self.rank] = value
         return tuple(self.sum(values).tolist())
@@ -65,20 +65,20 @@ class Gang:
             (fails,) = self.largest(float(mine is not None))
         finally:
             if mine is not None:
-                raise mine  # also where the device is in no state to tell the others
+                raise mine  # even if the device is unable to inform the others
         if fails:
             raise ConnectionAbortedError("connection closed: another rank failed first")
         return made
 
     def scatter(self, parts: list[torch.Tensor] | None, mine: torch.Tensor) -> torch.Tensor:
-        """Rank 0's part for this rank, written into `mine`; all are of one shape, and only rank 0 has parts to give."""
+        """Write rank 0's part for this rank into `mine`; parts have one shape, and only rank 0 passes them."""
         if self.world_size == 1 and parts is not None:
             return parts[0]
         dist.scatter(mine, parts)
         return mine
 
     def share_of(self, count: int) -> slice:
-        """The rank's part of `count` things: contiguous, disjoint, and together all of them."""
+        """Return the rank's contiguous part of `count` items; the parts of all ranks cover them without overlap."""
         return slice(count * self.rank // self.world_size, count * (self.rank + 1) // self.world_size)
 
 
@@ -86,7 +86,7 @@ _connected: Gang | None = None
 
 
 def join(context: Context) -> Gang:
-    """Connect to the trial's other ranks, through gloo or NCCL; at once where the same gang is connected already.
+    """Connect to the trial's other ranks through gloo or NCCL, unless the same gang is connected already.
 
     Rank 0 serves the rendezvous `tcp://host:port`. Raises ValueError if several ranks have none.
     """
@@ -102,7 +102,7 @@ def join(context: Context) -> Gang:
 
 
 def leave() -> None:
-    """Give up the connection of the last gang, if there is one."""
+    """Disconnect the last gang, if any."""
     global _connected
     if _connected is not None:
         _connected = None

@@ -1,11 +1,7 @@
-"""One rank's process: from a request to what became of it.
+"""One trial in a rank's process: call the trainable, and say how the call ended.
 
-The process sees only its own devices. A trainable's module imports what it computes with at its top: torch and numpy
-are seeded for every trial once they are there, and a trainable that needs neither does not pay for their import.
-
-What became of one call of a trainable, told by the exception it ended with.
-
-A rank's place in its gang as torchrun would tell it, for frameworks that look for it in the environment.
+The process sees only its own devices. A trainable's module imports its libraries at the top: torch and numpy are seeded
+for every trial if they are loaded, and a trainable that needs neither does not pay for their import.
 """
 
 from __future__ import annotations
@@ -49,28 +45,28 @@ LOST_DEVICE_TEXTS = (
     "GPU is lost",
     "fallen off the bus",
 )
-"""What CUDA and NVML say of a GPU that is gone or broken (CUDA runtime errors 214, 220, 714, 46 and 100)."""
+"""Messages of CUDA and NVML about a lost or broken GPU (CUDA runtime errors 214, 220, 714, 46 and 100)."""
 NOTE_LENGTH = 300
 
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+_DISK_ERRORS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RankExit:
-    """How the call ended: `status` is `ok`, `oom`, `diverged`, `timeout`, `skipped` or `failed`."""
+    """How the call of a trainable ended: `status` is `ok`, `oom`, `diverged`, `timeout`, `skipped` or `failed`."""
 
     status: str
     cause: str = ""
-    """`error`, `request` (no trial can go better), `device` (a GPU is lost), `device_memory`, `host_memory`, `disk`
-    (full, or takes no writes); empty for what is a result."""
+    """`error`, `request` (wrong for every trial), `device` (a GPU is lost), `device_memory`, `host_memory`, `disk`
+    (full or read-only); empty for a result."""
     note: str = ""
-    """The exception in one line; for `ok` what the trainable remarked, mostly nothing."""
+    """The exception in one line; for `ok` the trainable's remarks."""
     trace: str = ""
 
     @staticmethod
     def of(error: BaseException) -> RankExit:
-        """The ending that this exception means, whichever wrapper (a compiler's, say) it arrived in."""
-        status, cause = _kind(error)
+        """Classify an exception, or its cause if another library wraps it (a compiler, for example)."""
+        status, cause = _classified(error)
         return RankExit(
             status=status,
             cause=cause,
@@ -79,8 +75,8 @@ class RankExit:
         )
 
 
-def _kind(error: BaseException) -> tuple[str, str]:
-    """Status and cause."""
+def _classified(error: BaseException) -> tuple[str, str]:
+    """Return the status and the cause."""
     for cause in _causes(error):
         if isinstance(cause, DivergedError):
             return "diverged", ""
@@ -93,7 +89,7 @@ def _kind(error: BaseException) -> tuple[str, str]:
             return "oom", "host_memory" if on_host else "device_memory"
         if isinstance(cause, RequestError | ImportError | SyntaxError):
             return "failed", "request"
-        if isinstance(cause, OSError) and cause.errno in _FULL:
+        if isinstance(cause, OSError) and cause.errno in _DISK_ERRORS:
             return "failed", "disk"
         if isinstance(cause, RuntimeError) and any(text in str(cause) for text in LOST_DEVICE_TEXTS):
             return "failed", "device"
@@ -108,19 +104,19 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    torch = sys.modules.get("torch")  # an error of torch's cannot come from a process that never imported it
+    torch = sys.modules.get("torch")  # without torch there is no error of torch
     if isinstance(error, MemoryError) or (torch is not None and isinstance(error, torch.OutOfMemoryError)):
         return True
     return isinstance(error, RuntimeError) and any(text in str(error) for text in OUT_OF_MEMORY_TEXTS)
 
 
 def _one_line(error: BaseException) -> str:
-    if isinstance(error, SyntaxError):  # Python's own account begins with the place, and names the error lines below
+    if isinstance(error, SyntaxError):  # Python's text begins with the place, and names the error lines below
         return f"{type(error).__name__}: {error}"[:NOTE_LENGTH]
-    if isinstance(error, RequestError):  # says all by itself
+    if isinstance(error, RequestError):  # its message is complete
         return str(error).splitlines()[0][:NOTE_LENGTH]
     text = "".join(traceback.format_exception_only(error)).strip()
-    if type(error).__module__.startswith("trainables."):  # where one of ours is defined helps no reader
+    if type(error).__module__.startswith("trainables."):  # the module of our own errors helps no reader
         text = text.removeprefix(f"{type(error).__module__}.")
     return text.splitlines()[0][:NOTE_LENGTH]
 
@@ -135,51 +131,51 @@ def run(
     should_stop: Callable[[], bool],
     observe: Callable[[str], None] = lambda phase: None,
 ) -> dict[str, Any]:
-    """Call the trainable as this rank, from a clean slate; never raises for what the trainable did.
+    """Call the trainable as this rank, isolated from earlier trials; never raises an error of the trainable.
 
     `observe` is called with the trial's phases: see `Context.phase`.
 
-    Returns JSON values: `status` (ok, oom, diverged, skipped, failed), `cause` (as in `RankExit`), `note`, `trace`,
-    `rank`, `metrics`, `provenance`, and `reusable`: whether this process may take another trial.
+    Returns JSON values: the fields of `RankExit`, `rank`, `metrics`, `provenance`, and `reusable`: whether this process
+    may run another trial.
     """
     before = BackgroundWork.now()
     context = context_of(request, emit, should_stop)
     context.observe = observe
     try:
         metrics = _train(request, context)
-        ending = RankExit(status="ok", note="; ".join(context.remarks))
+        rank_exit = RankExit(status="ok", note="; ".join(context.remarks))
     except (Exception, SystemExit) as error:
-        ending = _within(request, RankExit.of(error))
-        metrics = plain(context.metrics) if ending.status == "skipped" else {}
+        rank_exit = _with_memory_share(request, RankExit.of(error))
+        metrics = plain(context.metrics) if rank_exit.status == "skipped" else {}
     memory, about, broken = _leave(context)
-    if broken and ending.status == "ok":
-        ending, metrics = broken, {}
+    if broken and rank_exit.status == "ok":
+        rank_exit, metrics = broken, {}
     elif metrics:
         metrics = memory | metrics
     return {
-        "status": ending.status,
-        "cause": ending.cause,
-        "note": ending.note,
-        "trace": ending.trace,
+        "status": rank_exit.status,
+        "cause": rank_exit.cause,
+        "note": rank_exit.note,
+        "trace": rank_exit.trace,
         "rank": context.rank,
         "metrics": metrics,
         "provenance": about,
-        "reusable": ending.status in ("ok", "skipped") and not BackgroundWork.now().grown_since(before),
+        "reusable": rank_exit.status in ("ok", "skipped") and not BackgroundWork.now().grown_since(before),
     }
 
 
-def _within(request: Mapping[str, Any], ending: RankExit) -> RankExit:
-    """The ending, its note with the part of a device that the trial ran out of."""
+def _with_memory_share(request: Mapping[str, Any], rank_exit: RankExit) -> RankExit:
+    """Add to the note of an out-of-memory error which fraction of the device the trial had."""
     share = request.get("memory_share")
-    if ending.cause != "device_memory" or share is None:
-        return ending
-    return replace(ending, note=f"in {share:g} of the GPU's memory: {ending.note}")
+    if rank_exit.cause != "device_memory" or share is None:
+        return rank_exit
+    return replace(rank_exit, note=f"in {share:g} of the GPU's memory: {rank_exit.note}")
 
 
 def _leave(context: Context) -> tuple[dict[str, float], dict[str, Any], RankExit | None]:
-    """What the trial took of its device, what it ran on, and the end of a process that cannot be tidied.
+    """Return memory figures, provenance, and an error if the process cannot be cleaned up.
 
-    Some CUDA errors meet all that follows.
+    Some CUDA errors are sticky: every later call in the process fails, too.
     """
     memory: dict[str, float] = {}
     about: dict[str, Any] = {}
@@ -196,7 +192,7 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
     trainable = resolve(request["trainable"])
     isolation.enter(request["trainable"], seed=context.seed, threads=context.threads)
     device_memory.limit(context.device, request.get("memory_share"))
-    returned: Any = trainable(request["config"], context)  # None, but for those who come from Ray Tune
+    returned: Any = trainable(request["config"], context)  # None, except from functions written for Ray Tune
     if isinstance(returned, Mapping):
         context.summarize(returned)
     metrics = plain(context.metrics)
@@ -209,7 +205,7 @@ def _train(request: Mapping[str, Any], context: Context) -> dict[str, Any]:
 
 
 def resolve(path: str) -> Trainable:
-    """The function at `package.module:function`. Raises ImportError, SyntaxError, or RequestError, naming the path."""
+    """Import `package.module:function`. Raises ImportError, SyntaxError or RequestError, naming the path."""
     module_name, _, name = path.partition(":")
     if not module_name or not name:
         raise RequestError(f"trainable={path!r} is not of the form package.module:function")
@@ -217,7 +213,7 @@ def resolve(path: str) -> Trainable:
         function = getattr(import_module(module_name), name)
     except (ImportError, SyntaxError):
         raise
-    except Exception as error:  # whatever somebody's module does when it is imported
+    except Exception as error:  # the user's module may raise anything
         reason = f"{type(error).__name__}: {error}"
         raise RequestError(f"trainable {path!r} cannot be imported: {reason}") from error
     if not callable(function):
@@ -226,23 +222,23 @@ def resolve(path: str) -> Trainable:
         inspect.signature(function).bind({}, None)
     except TypeError as error:
         raise RequestError(f"trainable={path!r} cannot be called as train(config, context): {error}") from error
-    except ValueError:  # of built-in functions, which do not tell what they take
+    except ValueError:  # a built-in function without a signature
         pass
     trainable: Trainable = function
     return trainable
 
 
-_AS_REQUESTED = (
+_SAME_NAMES = (
     *("trial_id", "rank", "world_size", "gpus_per_rank", "threads", "seed", "strategy", "rendezvous", "gang_id"),
 )
-"""Fields of the context that the request has under the same name."""
+"""Fields that context and request have under the same name."""
 
 
 def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[], bool]) -> Context:
-    """The rank's view of its trial; rows it reports are made JSON values on their way out."""
+    """Make the rank's context from a request; reported rows become JSON values."""
     batch, lr, trial_dir = request["batch"], request["lr"], request["trial_dir"]
     return Context(
-        **{name: request[name] for name in _AS_REQUESTED},
+        **{name: request[name] for name in _SAME_NAMES},
         device="cuda:0" if request["device"] == "cuda" else "cpu",
         batch=Batch(**{**batch, "shares": tuple(batch["shares"])}),
         lr=LearningRate(**{each.name: lr[each.name] for each in fields(LearningRate)}),
@@ -253,10 +249,10 @@ def context_of(request: Mapping[str, Any], emit: Emit, should_stop: Callable[[],
 
 
 def rank_environment(context: Context) -> Mapping[str, str]:
-    """RANK, WORLD_SIZE, LOCAL_RANK, …, MASTER_ADDR and MASTER_PORT, for `os.environ.update`; empty for a single rank.
+    """Return torchrun's variables (RANK, WORLD_SIZE, …, MASTER_PORT) for `os.environ.update`; {} for a single rank.
 
-    Each rank sees only its own device, and so it is rank 0 of a node of its own. A process that takes further trials
-    gets its own environment back between them. ValueError where several ranks have no rendezvous `tcp://host:port`.
+    Each rank sees only its own device, and therefore has local rank 0. The environment is restored between trials.
+    Raises ValueError if several ranks have no rendezvous `tcp://host:port`.
     """
     if context.world_size == 1:
         return {}

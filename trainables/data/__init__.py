@@ -1,4 +1,4 @@
-"""Data by name. A family is a class whose fields are its config keys, with `files()` and `read(device)`."""
+"""Data sets by name. A source is a class whose fields are its config keys, with `files()` and `read(device)`."""
 
 from __future__ import annotations
 
@@ -21,31 +21,31 @@ KEPT = 2
 """Data sets that a process keeps for its next trials."""
 
 
-class Family(Protocol):
-    """Where a data set comes from."""
+class Source(Protocol):
+    """A source of a data set: a download, a file, a generator."""
 
     def files(self) -> Sequence[Path]:
-        """The files it is read from, after any download; DataError where they are absent."""
+        """Return the files of the data set, after any download. Raises DataError if they are missing."""
 
     def read(self, device: str) -> Samples:
-        """Everything in memory; DataError where it cannot be read. Only made-up data use the device."""
+        """Read everything into memory. Raises DataError. Only synthetic data use the device."""
 
 
 def load(config: Mapping[str, Any], *, device: str = "cpu") -> Dataset:
-    """The data set `config["name"]`.
+    """Return the data set `config["name"]`.
 
-    `config["subset"]` takes the first `train` and `test` images of a shuffle by `seed`; `config["mean"]` and
-    `config["std"]` are those of the training images where they are null; `config["augment"]` is for the input pipeline.
-    The other keys are the family's. A data set stays in memory for the process' later trials until its files change in
-    size or time. All are on the CPU but synthetic data, which are made on `device`, and are not kept on a GPU.
+    `config["subset"]` takes the first `train` and `test` images of a shuffle by `seed`; null `config["mean"]` and
+    `config["std"]` are computed from the training images; `config["augment"]` is for the input pipeline. The other keys
+    are the source's. A data set stays in memory for later trials of the process until its files change in size or time.
+    Data are on the CPU, except synthetic ones, which are made on `device` and not kept on a GPU.
 
-    Raises DataError for data that are absent, corrupt or ill-formed, ValueError for unknown names and keys.
+    Raises DataError for missing, corrupt or malformed data, ValueError for unknown names and keys.
     """
     wanted = json.dumps({key: value for key, value in config.items() if key != "augment"}, sort_keys=True)
     place = device if config["name"] == "synthetic" else "cpu"
     read = _read if place == "cpu" else _read.__wrapped__
     try:
-        return read(wanted, tuple(map(_state, _family(wanted).files())), place)
+        return read(wanted, tuple(map(_state, _source(wanted).files())), place)
     except DataError as error:
         raise DataError(f"data {config['name']!r}: {error}") from error
 
@@ -55,7 +55,7 @@ def _read(wanted: str, states: tuple[FileState, ...], device: str) -> Dataset:
     config = json.loads(wanted)
     subset = config.get("subset") or {}
     check_keys(_take, subset, subject=f"subset of data {config['name']!r}", given=("samples",))
-    samples = _take(_family(wanted).read(device), **subset)
+    samples = _take(_source(wanted).read(device), **subset)
     mean, std = channel_statistics(samples.train_x)
     return Dataset(
         **samples._asdict(),
@@ -70,13 +70,13 @@ def _state(path: Path) -> FileState:
     return str(path), found.st_size, found.st_mtime_ns
 
 
-def _family(wanted: str) -> Family:
+def _source(wanted: str) -> Source:
     config = json.loads(wanted)
     options = {key: value for key, value in config.items() if key not in ("name", "subset", "mean", "std")}
     factory = choose(DATA, config["name"], subject="data")
     check_keys(factory, options, subject=f"data {config['name']!r}", given=())
-    family: Family = factory(**options)
-    return family
+    source: Source = factory(**options)
+    return source
 
 
 def _take(samples: Samples, *, train: int | None = None, test: int | None = None, seed: int = 0) -> Samples:

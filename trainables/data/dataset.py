@@ -10,11 +10,11 @@ import torch
 
 
 class DataError(ValueError):
-    """Data that are absent, corrupt or not of the expected form; the message is one line."""
+    """Data are missing, corrupt or malformed; the message is one line."""
 
 
 class Samples(NamedTuple):
-    """What a family of data reads: images N×C×H×W, labels N or N×H×W."""
+    """Images N×C×H×W and labels N or N×H×W, as a source reads them."""
 
     train_x: torch.Tensor
     train_y: torch.Tensor
@@ -25,9 +25,9 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Dataset:
-    """Images and labels, whole in memory; the same tensors serve trial after trial, so nobody writes to them.
+    """Images and labels in memory; the same tensors serve several trials, so they must not be changed.
 
-    Raises DataError where shapes, dtypes, counts or labels do not fit each other.
+    Raises DataError if shapes, dtypes, counts or labels do not fit together.
     """
 
     train_x: torch.Tensor
@@ -38,11 +38,11 @@ class Dataset:
     test_y: torch.Tensor
     num_classes: int
     mean: tuple[float, ...]
-    """Of every channel, with pixels from 0 to 1."""
+    """Mean of each channel, with pixels from 0 to 1."""
     std: tuple[float, ...]
-    """Of every channel, with pixels from 0 to 1."""
+    """Standard deviation of each channel, with pixels from 0 to 1."""
     version: str
-    """Name and content hash: equal for equal tensors, wherever they came from."""
+    """Name and content hash: equal for equal tensors, whatever their source."""
 
     def __post_init__(self) -> None:
         _check("training", self.train_x, self.train_y, self.num_classes)
@@ -56,13 +56,13 @@ class Dataset:
 
     @property
     def input_shape(self) -> tuple[int, int, int]:
-        """Channels, height and width of an image."""
+        """Return channels, height and width of an image."""
         _, channels, height, width = self.train_x.shape
         return channels, height, width
 
 
 def channels_first(images: torch.Tensor) -> torch.Tensor:
-    """N×H×W or N×H×W×C to a contiguous N×C×H×W."""
+    """Turn N×H×W or N×H×W×C into a contiguous N×C×H×W."""
     if images.ndim == 3:
         return images.unsqueeze(1)
     if images.ndim != 4:
@@ -71,9 +71,9 @@ def channels_first(images: torch.Tensor) -> torch.Tensor:
 
 
 def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation of each channel on the scale 0 to 1, exact, from N×C×H×W uint8.
+    """Return the exact mean and standard deviation of each channel on the scale 0 to 1, from N×C×H×W uint8.
 
-    A constant channel gets the standard deviation 1, so that it can be divided by.
+    A constant channel gets the standard deviation 1, so that division is possible.
     """
     levels = torch.arange(256, dtype=torch.float64) / 255
     means, stds = [], []
@@ -86,7 +86,7 @@ def channel_statistics(images: torch.Tensor) -> tuple[tuple[float, ...], tuple[f
 
 
 def content_hash(samples: Samples) -> str:
-    """12 hex digits that change with any pixel, label, shape or the number of classes."""
+    """Return 12 hex digits that change with any pixel, label, shape or the number of classes."""
     digest = hashlib.sha256(str(samples.num_classes).encode())
     for tensor in (samples.train_x, samples.train_y, samples.test_x, samples.test_y):
         digest.update(str(tuple(tensor.shape)).encode())

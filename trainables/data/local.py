@@ -1,11 +1,4 @@
-"""A NumPy archive of images and labels.
-
-A folder of images and masks.
-
-The handwritten digits that scikit-learn ships.
-
-Made-up images of any shape, which can be learned.
-"""
+"""Local data sets: an .npz archive, a folder of images and masks, scikit-learn's digits, synthetic images."""
 
 from __future__ import annotations
 
@@ -34,14 +27,14 @@ class Npz:
     """None: one more than the highest label."""
 
     def files(self) -> Sequence[Path]:
-        """The archive."""
+        """Return the archive."""
         path = Path(self.path).resolve()
         if not path.is_file():
             raise DataError(no_archive(path))
         return [path]
 
     def read(self, device: str) -> Samples:
-        """The four arrays; pickled objects are refused."""
+        """Read the four arrays; pickled objects are refused."""
         (path,) = self.files()
         try:
             arrays = _arrays(path)
@@ -76,13 +69,13 @@ def _labels(arrays: dict[str, np.ndarray], key: str) -> torch.Tensor:
     array = arrays[key]
     if array.dtype.kind not in "iu":
         raise DataError(f"{key} is {array.dtype}, not integers")
-    if array.ndim == 2 and array.shape[1] == 1:  # as Keras stores CIFAR
+    if array.ndim == 2 and array.shape[1] == 1:  # as in Keras' CIFAR
         array = array[:, 0]
     return torch.from_numpy(array.astype(np.int64))
 
 
 MODES = {"1": "L", "L": "L", "P": "RGB", "RGB": "RGB", "RGBA": "RGB"}
-"""What an image is decoded to, by Pillow's name of its pixel format: grey or RGB, 8 bits a channel."""
+"""{Pillow's pixel format: the format to decode to}: grey or RGB, 8 bits per channel."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,16 +88,16 @@ class SegmentationFolder:
     root: str
 
     def files(self) -> Sequence[Path]:
-        """All images and masks."""
+        """Return all images and masks."""
         return [path for split in ("train", "val") for kind in self._pairs(split) for path in kind]
 
     def read(self, device: str) -> Samples:
-        """Every image decoded, grey or RGB, and every mask as class 0 or 1 a pixel."""
+        """Decode every image, grey or RGB, and every mask to class 0 or 1 per pixel."""
         (train_x, train_y), (test_x, test_y) = (self._decode(split) for split in ("train", "val"))
         return Samples(train_x, train_y, test_x, test_y, 2)
 
     def _pairs(self, split: str) -> tuple[list[Path], list[Path]]:
-        """Images and masks of the same names, in the order of the names."""
+        """Return images and masks with the same names, sorted by name."""
         folders = [Path(self.root).resolve() / split / kind for kind in ("images", "masks")]
         for folder in folders:
             if not folder.is_dir():
@@ -125,7 +118,7 @@ class SegmentationFolder:
 
 
 def _image(path: Path) -> np.ndarray:
-    """H×W×C, uint8."""
+    """Decode an image to H×W×C, uint8."""
     image = _open(path)
     if image.mode not in MODES:
         raise DataError(f"{path} has pixels of format {image.mode}, not one of {', '.join(MODES)}")
@@ -133,7 +126,7 @@ def _image(path: Path) -> np.ndarray:
 
 
 def _mask(path: Path) -> np.ndarray:
-    """H×W, 1 where the mask is above 0."""
+    """Decode a mask to H×W: 1 for values above 0."""
     pixels = np.asarray(_open(path))
     if pixels.ndim != 2:
         raise DataError(f"{path} is a mask of {pixels.shape[2]} channels, not one")
@@ -144,7 +137,7 @@ def _open(path: Path) -> Image.Image:
     try:
         with Image.open(path) as image:
             image.load()
-    except (OSError, SyntaxError, ValueError) as error:  # Pillow's word for a broken PNG is SyntaxError
+    except (OSError, SyntaxError, ValueError) as error:  # Pillow raises SyntaxError for a broken PNG
         raise DataError(f"{path} cannot be read: {error}") from error
     return image
 
@@ -162,14 +155,14 @@ class Digits:
     """1,797 grey images of 8×8 pixels: every fifth image of each class is for testing (360), the rest for training."""
 
     def files(self) -> Sequence[Path]:
-        """The table inside scikit-learn, found without importing it, which would take longer than a trial."""
+        """Return the table inside scikit-learn, found without importing it, which would take longer than a trial."""
         found = importlib.util.find_spec("sklearn")
         if found is None or not found.submodule_search_locations:
             raise DataError("scikit-learn, which ships the digits, is not installed")
         return [Path(found.submodule_search_locations[0]) / "datasets" / "data" / "digits.csv.gz"]
 
     def read(self, device: str) -> Samples:
-        """Grey levels 0 to 16, spread over 0 to 255."""
+        """Read the grey levels 0 to 16, scaled to 0 to 255."""
         table = torch.from_numpy(np.loadtxt(self.files()[0], delimiter=",", dtype=np.int64))
         x = (table[:, :64] * 255 / 16).round().to(torch.uint8).reshape(-1, 1, 8, 8)
         y = table[:, 64].contiguous()
@@ -180,15 +173,15 @@ class Digits:
 
 
 GRID = 4
-"""Patches a side: coarse enough for a model that pools, fine enough for one that does not."""
+"""Patches per side: coarse enough for models with pooling, fine enough for models without."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Synthetic:
     """Noise of 0 to 127 over patches of 0 to 127, both uint8; equal seeds give equal data on the same kind of device.
 
-    Every class has brightnesses of its own for the patches; a label is drawn, and its image shows them. `dense` is for
-    segmentation: every patch has a class, which its brightness shows.
+    Each class has its brightness for each patch; labels are drawn at random, and an image has the brightnesses of its
+    label. `dense` is for segmentation: each patch has a class and its brightness.
     """
 
     shape: Sequence[int] = (3, 32, 32)
@@ -200,11 +193,11 @@ class Synthetic:
     dense: bool = False
 
     def files(self) -> Sequence[Path]:
-        """None."""
+        """Return no files."""
         return []
 
     def read(self, device: str) -> Samples:
-        """Both splits, made on `device`."""
+        """Make both splits on `device`."""
         if len(self.shape) != 3 or min(*self.shape, self.num_classes, self.train_size, self.test_size) < 1:
             raise DataError(f"shape {list(self.shape)}, num_classes and sizes need 3 sides, and numbers of at least 1")
         generator = torch.Generator(device).manual_seed(self.seed)
@@ -227,7 +220,7 @@ class Synthetic:
         return self._with_noise(levels[:, :, 0, 0][y].permute(0, 3, 1, 2).contiguous(), generator), y
 
     def _enlarge(self, patches: torch.Tensor) -> torch.Tensor:
-        """N×C×GRID×GRID to N×C×H×W."""
+        """Enlarge N×C×GRID×GRID to N×C×H×W."""
         return functional.interpolate(patches, size=tuple(self.shape[1:]), mode="nearest")
 
     def _with_noise(self, images: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""The data sets that torchvision can fetch."""
+"""Data sets that torchvision can download."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from trainables.data.dataset import DataError, Samples, channels_first
 
 @dataclass(frozen=True, kw_only=True)
 class TorchvisionSet:
-    """A set in torchvision's own layout under `root`; fetched only where `download` is true and nothing is there."""
+    """A data set in torchvision's layout under `root`, downloaded if `download` is true and it is missing."""
 
     root: str = "data"
     download: bool = False
@@ -26,7 +26,7 @@ class TorchvisionSet:
     num_classes: ClassVar[int] = 10
 
     def files(self) -> Sequence[Path]:
-        """All files of the set, downloaded first where that is wanted; several processes may ask at once."""
+        """Return all files, after a download if wanted; several processes may call this at once."""
         folder = self._folder()
         if self.download:
             self._download(folder)
@@ -48,7 +48,7 @@ class TorchvisionSet:
                 raise DataError(f"cannot download {self.source.__name__} to {folder}: {error}") from error
 
     def read(self, device: str) -> Samples:
-        """Both splits, as torchvision decodes them."""
+        """Read both splits, as torchvision decodes them."""
         try:
             train, test = (self.source(self.root, train=train) for train in (True, False))
         except (RuntimeError, OSError, ValueError, KeyError, AssertionError) as error:

@@ -1,4 +1,4 @@
-"""Models by name. A family is a function of the data's shape and of its own config keys."""
+"""Models by name: functions of the images' shape, the number of classes and further config keys."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ from trainables.registry import MODELS, check_keys, choose, taken
 
 
 def build(config: Mapping[str, Any], *, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
-    """The model `config["name"]` for images of `input_shape` (C, H, W), in float32 on the default device.
+    """Build the model `config["name"]` for images of `input_shape` (C, H, W), in float32 on the default device.
 
     Classifiers map N×C×H×W to logits N×num_classes; `unet` maps it to logits N×num_classes×H×W. A name of the form
-    `package.module:factory` calls a factory of the user's own with those of `input_shape` and `num_classes` that it
-    takes, and the config's other keys.
-    `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) says over which samples batch norm is taken.
+    `package.module:factory` calls the user's factory with those of `input_shape` and `num_classes` that it takes, and
+    the config's other keys. `config["batch_norm"]` (`replica`, `sync`, `ghost:SIZE`) sets the samples of batch norm.
 
-    Raises ValueError, in one line, for unknown names and keys, and for a model that cannot take such images.
+    Raises ValueError, in one line, for unknown names and keys, and for a model that does not take such images.
     """
     options = {key: value for key, value in config.items() if key not in ("name", "batch_norm")}
     subject = f"model {config['name']!r}"

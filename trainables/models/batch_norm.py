@@ -1,4 +1,4 @@
-"""Over which samples batch norm is taken: those of a replica, of all ranks, or of a ghost batch."""
+"""Batch norm over the samples of a replica, of all ranks, or of a ghost batch."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ KINDS = "replica, sync, ghost:SIZE"
 class GhostBatchNorm2d(nn.BatchNorm2d):
     """Batch norm over `size` samples at a time, as if the batch were that small.
 
-    Hoffer et al. 2017, "Train longer, generalize better", algorithm 1; the running statistics take in one ghost batch
-    after the other. A last ghost batch may be smaller.
+    Hoffer et al. 2017, "Train longer, generalize better", algorithm 1; the running statistics are updated by one
+    ghost batch after the other. A last ghost batch may be smaller.
     """
 
     def __init__(self, num_features: int, *, size: int, **options: Any) -> None:
-        """The options are those of `nn.BatchNorm2d`."""
+        """Take the options of `nn.BatchNorm2d`."""
         super().__init__(num_features, **options)
         self.size = size
 
     def forward(self, input: torch.Tensor) -> torch.Tensor:
-        """N×C×H×W to N×C×H×W."""
+        """Normalise N×C×H×W."""
         normalise = super().forward
         if not self.training:
             return normalise(input)
@@ -34,10 +34,10 @@ class GhostBatchNorm2d(nn.BatchNorm2d):
 
 
 def convert_batch_norm(module: nn.Module, kind: str) -> nn.Module:
-    """The module with its 2-D batch norms of this kind: `replica` (as built), `sync`, or `ghost:SIZE` (samples).
+    """Convert the 2-D batch norms of a module: to `replica` (as built), `sync`, or `ghost:SIZE` (samples).
 
     `sync` takes the statistics over all ranks, and needs GPUs when it trains. Parameters and statistics are kept.
-    Raises ValueError for other kinds, and where there is no batch norm to convert.
+    Raises ValueError for other kinds, and for a module without batch norm.
     """
     name, _, size = kind.partition(":")
     ghost = name == "ghost" and size.isdecimal() and int(size) > 0
@@ -65,13 +65,13 @@ def _with_ghosts(module: nn.Module, size: int) -> nn.Module:
 
 
 def synchronises(module: nn.Module) -> bool:
-    """Whether a forward pass in training waits for other ranks."""
+    """Return whether a forward pass in training waits for other ranks."""
     return any(isinstance(child, nn.SyncBatchNorm) for child in module.modules())
 
 
 @contextmanager
 def own_statistics(module: nn.Module) -> Iterator[None]:
-    """Synchronised batch norm takes this rank's samples alone in this block: no pass of it waits for other ranks."""
+    """Make synchronised batch norm use this rank's samples only, so that no pass in this block waits for others."""
     synchronised = [child for child in module.modules() if isinstance(child, nn.SyncBatchNorm)]
     for child in synchronised:
         vars(child)["forward"] = MethodType(nn.BatchNorm2d.forward, child)

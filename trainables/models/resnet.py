@@ -1,4 +1,9 @@
-"""ResNets with the stem for small images: a 3×3 convolution of stride 1, and no max-pooling (He et al. 2015, 4.2)."""
+"""Residual networks and VGG for small images.
+
+ResNet-18, -50 and -101 are torchvision's with the stem for small images: a 3×3 convolution of stride 1, and no
+max-pooling (He et al. 2015, section 4.2). torchvision's VGG is not used: its layers take RGB images only and are
+initialised differently, so a trial's result would change. torchvision has no ResNet-9 and no WRN-28-10.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +18,17 @@ from trainables.models.torchvision import Shape, require_side
 
 
 def resnet18(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """11,173,962 parameters on RGB images with 10 classes."""
+    """Build ResNet-18: 11,173,962 parameters on RGB images with 10 classes."""
     return _with_small_stem(torchvision.models.resnet18, input_shape, num_classes)
 
 
 def resnet50(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """23,520,842 parameters on RGB images with 10 classes."""
+    """Build ResNet-50: 23,520,842 parameters on RGB images with 10 classes."""
     return _with_small_stem(torchvision.models.resnet50, input_shape, num_classes)
 
 
 def resnet101(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """42,512,970 parameters on RGB images with 10 classes."""
+    """Build ResNet-101: 42,512,970 parameters on RGB images with 10 classes."""
     return _with_small_stem(torchvision.models.resnet101, input_shape, num_classes)
 
 
@@ -31,16 +36,16 @@ def _with_small_stem(make: Callable[..., nn.Module], input_shape: Shape, num_cla
     require_side(make.__name__, input_shape, 8)
     net = make(num_classes=num_classes)
     net.conv1 = nn.Conv2d(input_shape[0], 64, 3, padding=1, bias=False)
-    nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # as torchvision's other layers
+    nn.init.kaiming_normal_(net.conv1.weight, mode="fan_out", nonlinearity="relu")  # like torchvision's other layers
     net.maxpool = nn.Identity()
     return net
 
 
 class ResNet9(nn.Module):
-    """Eight convolutions and a dense layer, of which two pairs of convolutions are residual.
+    """Eight convolutions, two pairs of them residual, and a dense layer.
 
-    Page 2018, "How to train your ResNet", in whose spirit it pools early and by maxima; logits are an eighth of the
-    dense layer's outputs, so that a training begins with gentle gradients.
+    After Page 2018, "How to train your ResNet": early max-pooling, and logits that are an eighth of the dense layer's
+    outputs, so that training begins with small gradients.
     """
 
     def __init__(self, in_channels: int, num_classes: int) -> None:
@@ -58,7 +63,7 @@ class ResNet9(nn.Module):
         self.head = nn.Linear(512, num_classes, bias=False)
 
     def forward(self, images: Tensor) -> Tensor:
-        """N×C×H×W → logits N×classes."""
+        """Map N×C×H×W to logits N×classes."""
         logits: Tensor = self.head(self.features(images)) / 8
         return logits
 
@@ -75,13 +80,13 @@ class _Residual(nn.Module):
 
 def _convolution(in_channels: int, channels: int, *, pool: bool = False) -> nn.Sequential:
     layers: list[nn.Module] = [nn.Conv2d(in_channels, channels, 3, padding=1, bias=False)]
-    if pool:  # before norm and activation, which then have a quarter of the work
+    if pool:  # norm and activation then have a quarter of the work
         layers.append(nn.MaxPool2d(2))
     return nn.Sequential(*layers, nn.BatchNorm2d(channels), nn.ReLU(inplace=True))
 
 
 def resnet9(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """6,573,120 parameters on RGB images with 10 classes."""
+    """Build ResNet-9: 6,573,120 parameters on RGB images with 10 classes."""
     require_side("resnet9", input_shape, 8)
     return ResNet9(input_shape[0], num_classes)
 
@@ -98,7 +103,7 @@ class WideBlock(nn.Module):
         self.shortcut = nn.Conv2d(c_in, c_out, 1, stride, bias=False) if projects else None
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """N×c_in×H×W to N×c_out×H/stride×W/stride."""
+        """Map N×c_in×H×W to N×c_out×H/stride×W/stride."""
         active = functional.relu(self.bn1(x))
         rest = x if self.shortcut is None else self.shortcut(active)
         residual: torch.Tensor = self.conv2(functional.relu(self.bn2(self.conv1(active))))
@@ -106,7 +111,7 @@ class WideBlock(nn.Module):
 
 
 def wrn28_10(*, input_shape: Shape, num_classes: int) -> nn.Module:
-    """WRN-28-10 without dropout (Zagoruyko and Komodakis 2016).
+    """Build WRN-28-10 without dropout (Zagoruyko and Komodakis 2016).
 
     36,479,194 parameters on RGB images with 10 classes.
     """
@@ -122,11 +127,11 @@ def wrn28_10(*, input_shape: Shape, num_classes: int) -> nn.Module:
 
 
 STAGES = {11: (1, 1, 2, 2, 2), 13: (2, 2, 2, 2, 2), 16: (2, 2, 3, 3, 3), 19: (2, 2, 4, 4, 4)}
-"""Convolutions a stage, by the number of layers with weights in the paper's networks."""
+"""{depth: convolutions in each stage}; the depth counts the layers with weights in the paper's networks."""
 
 
 def vgg(*, input_shape: Shape, num_classes: int, depth: int = 16) -> nn.Module:
-    """VGG for small images: 3×3 convolutions with batch norm, global pooling, one dense layer.
+    """Build VGG for small images: 3×3 convolutions with batch norm, global pooling, one dense layer.
 
     Simonyan and Zisserman 2014, table 1, with one dense layer in place of three. 14,728,266 parameters at depth 16 on
     RGB images with 10 classes. Raises ValueError for depths other than 11, 13, 16 and 19.

@@ -1,7 +1,4 @@
-"""Any of torchvision's classification models, without pretrained weights.
-
-What a model demands of its images.
-"""
+"""Any of torchvision's classification models, without pretrained weights; and checks of image sizes for all models."""
 
 from __future__ import annotations
 
@@ -16,23 +13,23 @@ Shape = tuple[int, int, int]
 
 
 def require_side(model: str, input_shape: Shape, least: int) -> None:
-    """Raise ValueError where an image has a side of fewer than `least` pixels."""
+    """Raise ValueError if an image has a side of fewer than `least` pixels."""
     _, height, width = input_shape
     if min(height, width) < least:
         raise ValueError(f"model {model!r} takes images of at least {least}×{least} pixels, not {height}×{width}")
 
 
 def require_multiple(model: str, input_shape: Shape, factor: int) -> None:
-    """Raise ValueError where the sides of an image are not multiples of `factor` pixels."""
+    """Raise ValueError if the sides of an image are not multiples of `factor` pixels."""
     _, height, width = input_shape
     if height % factor or width % factor:
         raise ValueError(f"model {model!r} takes images whose sides are multiples of {factor}, not {height}×{width}")
 
 
 def from_torchvision(*, input_shape: Shape, num_classes: int, arch: str) -> nn.Module:
-    """`torchvision.models.<arch>`, its first convolution and its head fitted to the data.
+    """Build `torchvision.models.<arch>` with a first convolution and a head that fit the data.
 
-    Raises ValueError for an unknown arch, and for one that cannot take such images.
+    Raises ValueError for an unknown arch, and for one that does not take such images.
     """
     known = torchvision.models.list_models(module=torchvision.models)
     if arch not in known:
@@ -52,7 +49,7 @@ def _make(arch: str, input_shape: Shape, num_classes: int) -> nn.Module:
     if arch.startswith("vit_"):
         options["image_size"] = input_shape[1]
     if arch in ("googlenet", "inception_v3"):
-        options |= {"aux_logits": False, "init_weights": True}  # one output, as of all the others
+        options |= {"aux_logits": False, "init_weights": True}  # one output, like the others
     net: nn.Module = torchvision.models.get_model(arch, **options)
     if input_shape[0] != 3:
         _replace_first_convolution(net, input_shape[0])
@@ -74,7 +71,7 @@ def _replace_first_convolution(net: nn.Module, channels: int) -> None:
 
 
 def _try_shapes(net: nn.Module, input_shape: Shape) -> None:
-    """Let two images through the model on the meta device, where nothing but shapes is computed."""
+    """Pass two images through the model on the meta device, which computes shapes only."""
     state = {name: tensor.to("meta") for name, tensor in (*net.named_parameters(), *net.named_buffers())}
     torch.func.functional_call(net.eval(), state, torch.empty(2, *input_shape, device="meta"))
     net.train()

@@ -1,3 +1,5 @@
+"""A U-Net for segmentation."""
+
 from __future__ import annotations
 
 import torch
@@ -21,7 +23,7 @@ class UNet(nn.Module):
         self.head = nn.Conv2d(width, num_classes, 1)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        """N×C×H×W to logits N×num_classes×H×W."""
+        """Map N×C×H×W to logits N×num_classes×H×W."""
         levels: list[torch.Tensor] = []
         for down in self.down:
             x = down(self.pool(levels[-1]) if levels else x)
@@ -34,8 +36,9 @@ class UNet(nn.Module):
 
 
 def unet(*, input_shape: Shape, num_classes: int, width: int = 64, depth: int = 4) -> nn.Module:
-    """A U-Net of `width` channels at full size, doubled at each of `depth` halvings: 31,036,546 parameters on grey
-    images with 2 classes. The sides of an image are multiples of 2**depth pixels.
+    """Build a U-Net of `width` channels at full size, doubled at each of `depth` halvings.
+
+    31,036,546 parameters on grey images with 2 classes. The sides of an image must be multiples of 2**depth pixels.
     """
     require_multiple("unet", input_shape, 2**depth)
     return UNet(input_shape[0], num_classes, width=width, depth=depth)

@@ -1,4 +1,4 @@
-"""What LARS and LAMB share: every layer moves by a rate of its own."""
+"""LARS and LAMB: optimizers with a trust ratio for each layer."""
 
 from __future__ import annotations
 
@@ -12,9 +12,8 @@ import torch
 class Layerwise(torch.optim.Optimizer):
     """An optimizer with two parameter groups: those with a trust ratio, and the 1-D ones without it or weight decay.
 
-    Biases and the scales of norms are left out as in the papers' own experiments: their norms say nothing about how far
-    they may move. `lr` may be a tensor on the parameters' device: then a step can be captured in a CUDA graph. Raises
-    ValueError for values outside their range.
+    Biases and the scales of norms have no ratio, as in the papers' experiments. `lr` may be a tensor on the parameters'
+    device, so that a step can be captured in a CUDA graph. Raises ValueError for values outside their range.
     """
 
     def __init__(self, parameters: Iterable[torch.Tensor], **defaults: Any) -> None:
@@ -26,7 +25,7 @@ class Layerwise(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Callable[[], float] | None = None) -> float | None:  # type: ignore[override]
-        """Update all parameters that have a gradient; the closure's value, if there is one."""
+        """Update all parameters that have a gradient; return the closure's value, if any."""
         loss = None if closure is None else torch.enable_grad()(closure)()
         for group in self.param_groups:
             pairs = [(parameter, parameter.grad) for parameter in group["params"] if parameter.grad is not None]
@@ -36,7 +35,7 @@ class Layerwise(torch.optim.Optimizer):
 
     @abstractmethod
     def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """Move the weights of one group."""
+        """Update the weights of one group."""
 
 
 def _check_ranges(options: Mapping[str, Any]) -> None:
@@ -48,12 +47,12 @@ def _check_ranges(options: Mapping[str, Any]) -> None:
 
 
 def norms(tensors: list[torch.Tensor]) -> torch.Tensor:
-    """The Euclidean norm of each tensor, one value a layer."""
+    """Return the Euclidean norm of each tensor, one value per layer."""
     return torch.stack(list(torch._foreach_norm(tensors)))
 
 
 def trust_ratios(numerators: torch.Tensor, denominators: torch.Tensor) -> list[torch.Tensor]:
-    """Numerator / denominator, one a layer; 1 where either is 0, so that a layer of zeros can begin to move."""
+    """Return numerator / denominator for each layer; 1 if either is 0, so that a layer of zeros can change."""
     usable = (numerators > 0) & (denominators > 0)
     ratios = torch.where(usable, numerators / torch.where(usable, denominators, 1.0), 1.0)
     return list(ratios.unbind())
@@ -68,7 +67,7 @@ class LARS(Layerwise):
         v ← momentum · v + lr · λ · (g + weight_decay · w)
         w ← w − v
 
-    With `nesterov`, w ← w − momentum · v − lr · λ · (g + weight_decay · w), with the new v. λ = 1 where a side of the
+    With `nesterov`, w ← w − momentum · v − lr · λ · (g + weight_decay · w), with the new v. λ = 1 if a side of the
     fraction is 0. 1-D parameters have λ = 1 and no weight decay. Takes all keys of SGD's config.
     """
 
@@ -92,7 +91,7 @@ class LARS(Layerwise):
         )
 
     def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """One step of the formulas above."""
+        """Take one step of the formulas above."""
         velocities = [self._velocity(weight) for weight in weights]
         changes = torch._foreach_add(gradients, weights, alpha=group["weight_decay"])
         if group["adapts"]:
@@ -123,7 +122,7 @@ class LAMB(Layerwise):
         u = m̂ / (√v̂ + ε) + weight_decay · w
         w ← w − lr · ‖w‖ / ‖u‖ · u
 
-    The ratio is 1 where a side of it is 0. 1-D parameters have ratio 1 and no weight decay. Takes all keys of Adam's
+    The ratio is 1 if a side of it is 0. 1-D parameters have ratio 1 and no weight decay. Takes all keys of Adam's
     config.
     """
 
@@ -139,7 +138,7 @@ class LAMB(Layerwise):
         super().__init__(params, lr=lr, betas=tuple(betas), eps=eps, weight_decay=weight_decay)
 
     def update(self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]) -> None:
-        """One step of the formulas above."""
+        """Take one step of the formulas above."""
         changes = self._adam(weights, gradients, group)
         torch._foreach_add_(changes, weights, alpha=group["weight_decay"])
         if group["adapts"]:
@@ -150,7 +149,7 @@ class LAMB(Layerwise):
     def _adam(
         self, weights: list[torch.Tensor], gradients: list[torch.Tensor], group: dict[str, Any]
     ) -> list[torch.Tensor]:
-        """m̂ / (√v̂ + ε) for all weights, with their moments brought up to date."""
+        """Update the moments and return m̂ / (√v̂ + ε) for all weights."""
         means, squares = ([self._moments(weight)[key] for weight in weights] for key in ("mean", "square"))
         beta1, beta2 = group["betas"]
         if "step" not in group:  # on the device, so that its powers can be captured; 1 − β₂ᵗ is small at first

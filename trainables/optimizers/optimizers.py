@@ -1,4 +1,4 @@
-"""Optimizers by name. A family is a class that takes the parameters, a learning rate and its own config keys."""
+"""Optimizers by name: classes that take the parameters, a learning rate and further config keys."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from trainables.registry import OPTIMIZERS, check_keys, choose
 def build(
     module: nn.Module, config: Mapping[str, Any], *, lr: float, capturable: bool = False
 ) -> torch.optim.Optimizer:
-    """The optimizer `config["name"]` of a module that is already on its device, fused where torch has it fused.
+    """Build the optimizer `config["name"]` of a module that is already on its device, fused if possible.
 
-    `config["lr"]` is the reference rate, from which the caller has made `lr`. `capturable` (on GPUs only) makes the
+    `config["lr"]` is the reference rate, from which the caller has computed `lr`. `capturable` (on GPUs only) makes the
     rate a float32 tensor in every parameter group: a step captured in a CUDA graph follows `group["lr"].fill_(value)`.
-    A name of the form `package.module:Class` is an optimizer of the user's own. The config's other keys go to it.
+    A name of the form `package.module:Class` is the user's optimizer, which receives the config's other keys.
 
     Raises ValueError for unknown names and keys, and for values outside their range.
     """
     options = {key: value for key, value in config.items() if key not in ("name", "lr")}
-    family = choose(OPTIMIZERS, config["name"], subject="optimizer")
-    check_keys(family, options, subject=f"optimizer {config['name']!r}", given=("params", "lr"))
+    factory = choose(OPTIMIZERS, config["name"], subject="optimizer")
+    check_keys(factory, options, subject=f"optimizer {config['name']!r}", given=("params", "lr"))
     speed = {"fused": True, "capturable": capturable}
-    taken = {key: value for key, value in speed.items() if key in inspect.signature(family).parameters}
+    taken = {key: value for key, value in speed.items() if key in inspect.signature(factory).parameters}
     rate = torch.tensor(lr, device=next(module.parameters()).device) if capturable else lr
-    optimizer = family(module.parameters(), lr=rate, **taken | options)
+    optimizer = factory(module.parameters(), lr=rate, **taken | options)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise ValueError(f"optimizer {config['name']!r} made a {type(optimizer).__name__}, not a torch.optim.Optimizer")
     return optimizer

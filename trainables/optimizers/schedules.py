@@ -1,9 +1,7 @@
-"""Schedules: the factor on a trial's learning rate, as a function of how far the training has come; and the rate.
+"""Schedules of the learning rate, and of the batch size in place of it.
 
-Positions are in samples, not in steps, so that trials with different batches follow the same curve. Any warm-up belongs
-to the learning-rate rule and comes on top.
-
-Batches that grow where a schedule would otherwise divide the learning rate.
+Positions are in samples, not in steps, so that trials with different batches follow the same curve. A warm-up belongs
+to the learning-rate rule and multiplies the schedule.
 """
 
 from __future__ import annotations
@@ -17,17 +15,17 @@ from trainables.context import Batch, LearningRate
 from trainables.registry import SCHEDULES, check_keys, choose
 
 Schedule = Callable[[float, float], float]
-"""The factor after `position` samples of a training of `length` samples; beyond the end, that of the end."""
+"""`(position, length)` in samples -> the factor on the rate; beyond the end, the factor at the end."""
 
 
 def resolve(config: Mapping[str, Any]) -> Schedule:
-    """The schedule `config["name"]` with the config's other keys.
+    """Return the schedule `config["name"]` with the config's other keys.
 
-    A name of the form `package.module:schedule` calls a function of the user's own with the share of the training that
-    is done, 0 to 1, and the config's other keys.
+    A name of the form `package.module:schedule` calls the user's function with the fraction of the training that is
+    done, 0 to 1, and the config's other keys.
 
-    Raises ValueError for unknown names and keys; the schedule does for values outside their range, for a negative
-    position and for a length that is not positive.
+    Raises ValueError for unknown names and keys. The schedule raises it for values outside their range, a negative
+    position, and a length that is not positive.
     """
     options = {key: value for key, value in config.items() if key != "name"}
     shape = choose(SCHEDULES, config["name"], subject="schedule")
@@ -43,17 +41,17 @@ def resolve(config: Mapping[str, Any]) -> Schedule:
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """The learning rate all along a training: what the trial's rule gives, warmed up, times the schedule's factor."""
+    """The learning rate during a training: the rule's rate with its warm-up, times the schedule's factor."""
 
     lr: LearningRate
     schedule: Schedule
     warmup_samples: float
 
     def at(self, position: float, length: float) -> float:
-        """The rate for the step after `position` samples of a training of `length` samples.
+        """Return the rate for the step after `position` samples of a training of `length` samples.
 
         The warm-up is linear in samples (Goyal et al. 2017, section 2.2) and the schedule counts from sample 0 with or
-        without it, so that its milestones stay where they are.
+        without it, so that a warm-up does not move its milestones.
         """
         return self._warm(position) * self.schedule(position, length)
 
@@ -64,14 +62,14 @@ class Rates:
 
 
 def constant(progress: float) -> float:
-    """1 throughout."""
+    """Return 1 throughout."""
     return 1.0
 
 
 def step(progress: float, *, milestones: Sequence[float], gamma: float = 0.1) -> float:
-    """`gamma` to the power of the milestones reached; milestones are shares of the training, each between 0 and 1.
+    """Return `gamma` to the power of the milestones reached; milestones are fractions of the training, from 0 to 1.
 
-    Milestones [.5, .8] with gamma .1 divide the rate by 10 at epochs 50 and 80 of 100.
+    Milestones [0.5, 0.8] with gamma 0.1 divide the rate by 10 at epochs 50 and 80 of 100.
     """
     _check_milestones(milestones)
     return float(gamma ** sum(progress >= milestone for milestone in milestones))
@@ -85,18 +83,18 @@ def increase_batch(
     most: int | None = None,
     through: str = "batch",
 ) -> float:
-    """1 throughout: the batch grows where `step` would divide the rate (`trainables.optimizers.schedules`)."""
+    """Return 1 throughout: the batch grows where `step` would divide the rate (see `Growth`)."""
     _check_milestones(milestones)
     return 1.0
 
 
 def cosine(progress: float, *, final: float = 0.0) -> float:
-    """Half a period of a cosine from 1 to `final`: Loshchilov and Hutter 2016, equation 5, without restarts."""
+    """Return half a period of a cosine from 1 to `final`: Loshchilov and Hutter 2016, equation 5, without restarts."""
     return final + (1 - final) * (1 + math.cos(math.pi * progress)) / 2
 
 
 def onecycle(progress: float, *, peak: float = 0.3, initial: float = 0.1, final: float = 0.0) -> float:
-    """A straight line from `initial` up to 1 at the share `peak` of the training, and one down to `final`.
+    """Return a straight line from `initial` up to 1 at the fraction `peak` of the training, then down to `final`.
 
     Smith and Topin 2017, "Super-convergence", with triangular policy and no separate annealing phase.
     """
@@ -121,25 +119,26 @@ THROUGH = ("batch", "accumulation")
 
 @dataclass(frozen=True, kw_only=True)
 class Growth:
-    """Smith et al. 2018, "Don't decay the learning rate, increase the batch size", section 4 and 5.
+    """A batch that grows at milestones.
 
-    Where a step schedule would multiply the rate by gamma, the batch is multiplied by 1/gamma, for the noise of SGD
-    goes with rate / batch. Assumes a batch far below the size of the training set: at `most` samples the batch stays,
-    and from there on the rate falls after all, as in the paper's section 5.
+    Smith et al. 2018, "Don't decay the learning rate, increase the batch size", sections 4 and 5. Where a step schedule
+    multiplies the rate by gamma, the batch is multiplied by 1/gamma, because the noise of SGD is proportional to rate /
+    batch. Assumes a batch far below the size of the training set: at `most` samples the batch stops growing, and the
+    rate falls instead, as in section 5.
     """
 
     milestones: tuple[float, ...] = ()
-    """Shares of the training, each between 0 and 1."""
+    """Fractions of the training, each between 0 and 1."""
     factor: int = 1
     """1/gamma."""
     most: int | None = None
-    """Samples in the largest global batch; None: as many as it comes to."""
+    """The largest global batch; None: no limit."""
     through: str = "batch"
-    """`batch`: each pass takes more samples; `accumulation`: a step takes more passes."""
+    """`batch`: each pass has more samples; `accumulation`: each step has more passes."""
 
     @staticmethod
     def of(schedule: Mapping[str, Any]) -> Growth:
-        """Of the config's `schedule` section; none where its name is another. Raises ValueError."""
+        """Read the config's `schedule` section; no growth for another schedule. Raises ValueError."""
         if schedule["name"] != NAME:
             return Growth()
         factor = 1 / schedule.get("gamma", 0.1)
@@ -157,26 +156,26 @@ class Growth:
         )
 
     def why_not(self, budget: Mapping[str, Any]) -> str:
-        """Why no batch can grow under the config's `budget` section; empty where it can, or none is to."""
+        """Return why the batch cannot grow under the config's `budget` section; empty if it can, or need not."""
         if not self.milestones or budget.get("steps") is None:
             return ""
         return "schedule=increase_batch needs budget.epochs or budget.samples, not budget.steps"
 
     def times(self, progress: float, global_batch_size: int) -> int:
-        """How many times the trial's own batch a step takes at this share of the training."""
+        """Return the batch at this fraction of the training, as a multiple of the trial's batch."""
         return int(self.factor ** self._powers(progress, global_batch_size))
 
     def rate(self, progress: float, global_batch_size: int) -> float:
-        """The factor on the learning rate: of the milestones reached, those that no batch grew at."""
+        """Return the factor on the learning rate, for milestones at which the batch could not grow."""
         left = self._reached(progress) - self._powers(progress, global_batch_size)
         return float(self.factor) ** -left
 
     def largest(self, global_batch_size: int) -> int:
-        """The largest global batch that it will come to."""
+        """Return the largest global batch of the training."""
         return global_batch_size * self.times(1.0, global_batch_size)
 
     def enlarged(self, batch: Batch, times: int) -> Batch:
-        """The trial's own batch, so many times as large."""
+        """Return the trial's batch, `times` as large."""
         if self.through == "accumulation":
             grown = replace(batch, grad_accum_steps=batch.grad_accum_steps * times)
         else:
