@@ -169,7 +169,8 @@ class TrialQueue:
         equal_failures: int | None = None,
         more: bool = False,
     ) -> None:
-        """`equal_failures`: how many cells may fail for one reason before the rest is not run; None: all.
+        """`retries`: None: no trial is retried. `equal_failures`: how many cells may fail for one reason before the
+        rest is not run; None: all.
 
         `more`: whether the owner of the queue adds further trials when these have ended, until it calls `close`.
         """
@@ -179,7 +180,7 @@ class TrialQueue:
         self._gpu_s = self._budget.gpu_s
         self._patience = patience or Patience()
         self._unplaced = Unplaced(self._patience)
-        self._retries = retries or Retries()
+        self._retries = retries
         self._failures = SystematicFailures(equal_failures)
         self._running: dict[str, tuple[TrialSpec, float]] = {}
         self._scheduler: Scheduler | None = None
@@ -261,7 +262,7 @@ class TrialQueue:
         self._ends += 1
         if self._ends % max(1, self._added // REVISIONS) == 0:
             self._placed().revise()
-        if outcome and self._retries.count(trial, outcome):
+        if outcome and self._retries and self._retries.count(trial, outcome):
             self.retry(trial)
 
     def retry(self, trial: TrialSpec) -> None:

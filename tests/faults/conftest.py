@@ -4,9 +4,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
-from orchestrator.run.orphans import Process, descendants, everybody
+from orchestrator.run.orphans import descendants
 from tests.drivers.place import SMALL, Place, Started
 
 FOUR = ("sweep=traced", *SMALL)
@@ -17,8 +18,10 @@ class BackgroundWork:
     """A driver's processes; all end within seconds after it."""
 
     def __init__(self, driver: Started) -> None:
-        self._driver = next((each for each in everybody() if each.pid == driver.pid), None)
-        self._seen: set[Process] = set()
+        self._driver: psutil.Process | None = None
+        with suppress(psutil.NoSuchProcess):
+            self._driver = psutil.Process(driver.pid)
+        self._seen: set[psutil.Process] = set()
 
     def look(self) -> None:
         if self._driver:
@@ -35,8 +38,8 @@ class BackgroundWork:
 
     def gone_after_s(self, at_most_s: float = 10.0) -> float:
         began = time.monotonic()
-        while self._seen & set(everybody()):
-            assert time.monotonic() - began < at_most_s, self._seen & set(everybody())
+        while left := descendants(self._seen) & self._seen:
+            assert time.monotonic() - began < at_most_s, left
             time.sleep(0.02)
         return time.monotonic() - began
 

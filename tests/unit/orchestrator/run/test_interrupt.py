@@ -11,7 +11,7 @@ from orchestrator.run.interrupt import SIGNALS, Interrupt
 
 BUSY = """
 import hashlib, sys
-from orchestrator.driver import interrupt
+from orchestrator.run import interrupt
 interrupt.GRACE_S = float(sys.argv[1])
 with interrupt.Interrupt():
     print("busy", flush=True)
@@ -55,7 +55,7 @@ def test_a_terminal_that_closes_tells_more_than_once_and_the_clean_end_goes_on()
 
 ENDED = """
 import atexit, sys, time
-from orchestrator import app
+from orchestrator.cli import app
 from orchestrator.__main__ import main
 atexit.register(time.sleep, int(sys.argv[1]))
 app.main = lambda arguments: print("the tables") or int(sys.argv[2])
@@ -83,7 +83,7 @@ def test_what_nohup_has_started_outlives_its_terminal() -> None:
 
 STARTING = """
 import hashlib, signal, sys
-from orchestrator.driver import interrupt
+from orchestrator.run import interrupt
 for number in interrupt.SIGNALS:
     signal.signal(number, interrupt.end_at_once if sys.argv[1] != "program" else signal.default_int_handler)
 if sys.argv[1] == "background":  # of a script: its shell has it ignore Ctrl-C

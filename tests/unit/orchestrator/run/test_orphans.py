@@ -3,9 +3,10 @@ import sys
 import time
 from pathlib import Path
 
+import psutil
 import pytest
 
-from orchestrator.run.orphans import Watcher, everybody, left_over, marks
+from orchestrator.run.orphans import Watcher, descendants, left_over, marked
 
 DRIVER = """
 import os, subprocess, sys, time
@@ -24,26 +25,26 @@ with Watcher(Path(sys.argv[1])):
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="needs Linux")
 
 
-def test_a_killed_driver_leaves_nobody(tmp_path: Path) -> None:
+def test_killed_driver_leaves_no_process(tmp_path: Path) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", DRIVER, str(tmp_path), "dies"], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as driver:
         assert driver.stdout and driver.stdin
         child = int(driver.stdout.readline())
         deadline = time.monotonic() + 60
-        while len(ours := [each for each, mark in marks().items() if mark.endswith(f":{tmp_path}")]) < 2:
+        while len(ours := marked(f":{tmp_path}")) < 2:
             assert time.monotonic() < deadline
         assert child in {each.pid for each in ours}
         assert left_over(tmp_path) == []
         driver.stdin.write("\n")
         driver.stdin.flush()
         assert driver.wait() == -9
-    while set(ours) & set(everybody()):
+    while descendants(ours):
         assert time.monotonic() < deadline
     assert left_over(tmp_path) == []
 
 
-def test_a_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
+def test_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
     mark = {"ORCHESTRATOR_DRIVER": f"1.999999999999:{tmp_path}"}
     orphan = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE, env=mark)
     deadline = time.monotonic() + 60
@@ -53,7 +54,7 @@ def test_a_process_of_a_dead_driver_is_found(tmp_path: Path) -> None:
     orphan.communicate(b"\n")
 
 
-def test_a_driver_that_ends_takes_along_who_has_lost_his_parents(tmp_path: Path) -> None:
+def test_ending_driver_kills_abandoned_descendants_only(tmp_path: Path) -> None:
     forks = "import os, time; child = os.fork(); child and os.write(1, b'%d\\n' % child); time.sleep(60)"
     with Watcher(tmp_path):
         parent = subprocess.Popen([sys.executable, "-c", forks], stdout=subprocess.PIPE, text=True)
@@ -62,14 +63,14 @@ def test_a_driver_that_ends_takes_along_who_has_lost_his_parents(tmp_path: Path)
         parent.kill()
         parent.wait()
         spared = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
-        assert orphan in {each.pid for each in everybody()}
-    assert orphan not in {each.pid for each in everybody()}
+        assert psutil.pid_exists(orphan)
+    assert orphan not in {each.pid for each in psutil.process_iter(["status"]) if each.info["status"] != "zombie"}
     assert spared.poll() is None
     spared.communicate(b"\n")
     parent.stdout.close()
 
 
-def test_a_driver_that_ends_takes_its_watcher_along(tmp_path: Path) -> None:
+def test_watcher_ends_with_its_driver(tmp_path: Path) -> None:
     with Watcher(tmp_path) as watcher:
         process = watcher._watcher
     assert process is None or process.returncode is not None
