@@ -1,14 +1,13 @@
-"""Results of the published experiments into the documents: one command from folders of results to tables and pictures.
+"""Put results of the published experiments into the documentation: journals, tables and plots.
 
     python -m studies.published_results NAME --from RESULTS/data_parallel
     python -m studies.published_results NAME --from ONE_GPU TWO_GPUS     # merged
-    python -m studies.published_results --remake                         # all that are kept, from themselves
+    python -m studies.published_results --remake                         # all kept folders, from themselves
 
-NAME is the folder under docs/results/published that is written; what lay there before is replaced. Each of --from holds
-a journal.jsonl, and the trials' metrics.jsonl where loss curves are to be compared; a folder written so is such a one.
-Of several, a cell (all its seeds) is taken from the last that could run it, and the claims are judged over all: the
-folders may be of several machines, which the tables say of GPUs, and people of hosts. Which sweep it is and at which
-scale, the last journal tells. --override goes to the report, as in `--override sweep.baseline={gpus:2}`.
+NAME is the folder under docs/results/published to write; its content is replaced. Each folder of --from has a
+journal.jsonl, and the trials' metrics.jsonl if loss curves are to be compared; a kept folder is such a folder. With
+several, each cell (all its seeds) is taken from the last folder that could run it, and the claims are judged over all.
+The last journal names the sweep and its scale. --override goes to the report: `--override sweep.baseline={gpus:2}`.
 """
 
 from __future__ import annotations
@@ -30,15 +29,15 @@ from studies import published_plots, published_tables
 from sweeps.status import Status
 
 KEPT = ("tables/*.md", "tables/summary.csv", "report/why_not_linear.svg")
-LEFT = ("scaling.md",)
-"""Of the tables: laws need more GPU counts than these sweeps have."""
+NOT_KEPT = ("scaling.md",)
+"""Scaling laws need more GPU counts than these sweeps have."""
 WITH_CURVES = "report/loss.svg"
-OF_CURVES = ("epoch", "samples", "loss")
-"""What of a curve's rows the tables rest on."""
+CURVE_KEYS = ("epoch", "samples", "loss")
+"""Keys of a curve's rows that the tables use."""
 
 
 def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
-    """One journal of several, as if all had been asked what the last was: of each cell the last that has it."""
+    """Merge journals as if all were of the last request: each cell comes from the last journal that has it."""
     source = {_cell(record): place for place, each in enumerate(journals) for record in each if _is_end(record)}
     taken = [record for record in journals[-1] if record.kind == Kind.SWEEP][-1:]
     for place, each in enumerate(journals):
@@ -48,17 +47,17 @@ def merged(journals: Sequence[Sequence[Record]]) -> list[Record]:
 
 
 def _is_end(record: Record) -> bool:
-    """Of a trial that could run: what one machine has no room for, another may have measured."""
+    """Return whether the record ends a trial that could run: another machine may have room for the others."""
     return record.kind == Kind.FINISHED and record.value.get("status") != Status.INFEASIBLE
 
 
 def _cell(record: Record) -> str:
-    """What tells a cell in journals of several versions, whose identities hold their code."""
+    """Identify a cell by its axes: ids depend on the code, and the journals may be of several versions."""
     return json.dumps({axis: value for axis, value in record.value["axes"].items() if axis != "seed"}, sort_keys=True)
 
 
 def gathered(folders: Sequence[Path], into: Path) -> None:
-    """The results of all of them as one folder that a report can be made of."""
+    """Copy the results of all folders into one, from which a report can be made."""
     journals = [replay(folder / JOURNAL).records for folder in folders]
     into.mkdir(parents=True)
     taken: Sequence[Record] = journals[0]
@@ -69,7 +68,7 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
         (into / JOURNAL).write_bytes(b"".join(encode(each.kind, each.value) + b"\n" for each in taken))
         for folder, each in zip(folders[:-1], journals, strict=False):
             for line in difference(latest(each) or {}, latest(journals[-1]) or {}):
-                print(f"{folder} was asked otherwise: {line}")
+                print(f"{folder} had another request: {line}")
     trials = {record.value.get("trial_id") for record in taken}
     for path in (path for folder in folders for path in Layout(folder).trials.glob(f"*/{METRICS}")):
         if path.parent.name not in trials:
@@ -80,7 +79,7 @@ def gathered(folders: Sequence[Path], into: Path) -> None:
 
 
 def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = ()) -> None:
-    """Make the tables and pictures of the folder. CalledProcessError where that fails."""
+    """Make the tables and plots of the folder. Raises CalledProcessError."""
     command = [sys.executable, "-m", "orchestrator", f"sweep=published/{sweep}", f"scale={scale}", "mode=report"]
     where = [f"results_dir={results.parent}", f"sweep.name={results.name}"]
     root = Path(__file__).parents[1]
@@ -89,8 +88,8 @@ def reported(sweep: str, scale: str, results: Path, overrides: Sequence[str] = (
 
 
 def kept(results: Path, into: Path) -> list[Path]:
-    """Take what is worth keeping in place of what lay there; the files."""
-    found = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in LEFT]
+    """Replace the content of `into` with the files worth keeping; return them."""
+    found = [path for pattern in (JOURNAL, *KEPT) for path in results.glob(pattern) if path.name not in NOT_KEPT]
     has_curves = (results / "tables" / "loss_distance.md").exists()
     found += results.glob(WITH_CURVES) if has_curves else []
     shutil.rmtree(into, ignore_errors=True)
@@ -104,11 +103,11 @@ def kept(results: Path, into: Path) -> list[Path]:
 
 def _rows(curve: Path) -> list[dict[str, float]]:
     rows = [json.loads(line) for line in curve.read_text().splitlines()]
-    return [{name: row[name] for name in OF_CURVES if name in row} for row in rows]
+    return [{name: row[name] for name in CURVE_KEYS if name in row} for row in rows]
 
 
 def put(name: str, folders: Sequence[Path], docs: Path, overrides: Sequence[str] = ()) -> None:
-    """Gather, report, keep."""
+    """Gather results, report on them, and keep the files."""
     with tempfile.TemporaryDirectory() as aside:
         results = Path(aside) / name
         gathered([folder.absolute() for folder in folders], results)
@@ -119,13 +118,15 @@ def put(name: str, folders: Sequence[Path], docs: Path, overrides: Sequence[str]
 
 
 def main() -> None:
-    """Put one folder, or all again, and draw the pictures of the findings."""
+    """Put one folder, or all, and draw the plots of the findings."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("name", nargs="?", help="of the folder under docs/results/published")
+    parser.add_argument("name", nargs="?", help="folder under docs/results/published")
     parser.add_argument("--from", dest="folders", nargs="+", type=Path, metavar="RESULTS")
-    parser.add_argument("--remake", action="store_true", help="all folders there, each from itself")
+    parser.add_argument("--remake", action="store_true", help="all kept folders, each from itself")
     parser.add_argument("--override", action="append", default=[])
-    parser.add_argument("--docs", type=Path, default=published_plots.PUBLISHED_IN, help="where else to keep them")
+    parser.add_argument(
+        "--docs", type=Path, default=published_plots.PUBLISHED_IN, help="another folder to keep them in"
+    )
     given = parser.parse_args()
     if given.remake == bool(given.name and given.folders):
         parser.error("give a NAME and --from, or --remake")

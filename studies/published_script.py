@@ -1,7 +1,7 @@
-"""CIFAR-10 as the published script of 2018 trains it: loader workers, image by image, the loss read back every step.
+"""CIFAR-10 trained like the published script of 2018: loader workers, image by image, the loss read in every step.
 
-Written anew after its description: ResNet with the stem for small images, SGD with momentum .9, weight decay 5e-4 and a
-constant rate of .1, batch 128, crops and flips by torchvision, `loss.item()` and a count of hits in every step.
+Rewritten from its description: ResNet with the stem for small images, SGD with momentum 0.9, weight decay 5e-4 and a
+constant rate of 0.1, batch 128, crops and flips by torchvision, `loss.item()` and a count of hits in every step.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from trainables import data, models
 
 
 class Images(Dataset[tuple[Tensor, Tensor]]):
-    """One augmented image at a time."""
+    """A data set of augmented images, one at a time."""
 
     def __init__(self, images: Tensor, labels: Tensor, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
         self._images, self._labels = images, labels
@@ -43,10 +43,10 @@ class Images(Dataset[tuple[Tensor, Tensor]]):
 def seconds_of_epochs(
     config: Mapping[str, Any], *, device: str, epochs: int, workers: int, model: str = "resnet18", batch: int = 128
 ) -> dict[str, Any]:
-    """Seconds of each epoch's training, and the accuracies behind those of the second half.
+    """Return the seconds of each epoch's training, and the accuracies after each epoch of the second half.
 
-    `epoch_s` is the median from the second epoch on, `accuracy` the mean of the accuracies: at a constant rate they go
-    up and down by several percent from epoch to epoch.
+    `epoch_s` is the median from the second epoch on, `accuracy` the mean accuracy: at a constant rate accuracies vary
+    by several percent from epoch to epoch.
     """
     torch.manual_seed(0)
     torch.backends.cudnn.benchmark = True

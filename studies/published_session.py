@@ -1,18 +1,17 @@
-"""The published experiments on GPUs: one command that keeps to a time limit, and loses nothing where it is cut off.
+"""Run the published experiments on GPUs within a time limit; the same command continues an interrupted session.
 
     python -m studies.published_session --data DATA --out OUT [--limit-s 560] [--only core …] [--again]
     python -m studies.published_session --rehearse --out /tmp/rehearsal        # on a CPU, with tiny sizes
 
 DATA holds cifar10.npz, mnist/MNIST/raw, and the nuclei as nuclei/train and nuclei/val. Sweeps run one after the other,
-the most telling cells first, as far as the time goes; what they have found is packed into OUT/published.tar.gz after
-each, and twice a minute in between. Started again with that file in OUT, the same command goes on where it was, also on
-a machine with more GPUs: cells that did not fit before are tried again. `--only` takes names or parts of names.
-Afterwards, on any machine:
+the most informative cells first. Results are packed into OUT/published.tar.gz after each sweep and every 30 s. Started
+again with that file in OUT, the command continues, also on a machine with more GPUs: cells that did not fit before are
+tried again. `--only` takes names or parts of names. Afterwards, on any machine:
 
     tar -xzf OUT/published.tar.gz -C results
     python -m studies.published_results FOLDER --from results/NAME_SCALE
 
-which writes tables, verdicts and pictures to docs/results/published/FOLDER (docs/results/published/README.md).
+which writes tables, verdicts and plots to docs/results/published/FOLDER (docs/results/published/README.md).
 """
 
 from __future__ import annotations
@@ -36,12 +35,12 @@ from typing import Any
 ROOT = Path(__file__).parents[1]
 
 PACK_EVERY_S = 30.0
-LAST_WORDS_S = 45.0
-"""What a sweep that was asked to end may take for its tables."""
+REPORT_S = 45.0
+"""Time for an interrupted sweep to write its tables."""
 LEAST_S = 45.0
-"""Below so much time no further sweep starts: Ray and the first trial would take it."""
+"""With less time left no further sweep starts: Ray and the first trial would take it."""
 PACKED = ("journal.jsonl", "tables/*", "trials/*/config.yaml", "trials/*/metrics.jsonl", "trials/*/telemetry.parquet")
-"""Of each sweep's results: what it can be continued from, and what its report is made of."""
+"""Files of a sweep's results from which it can be continued and reported."""
 
 DATA = ("cifar10.npz", "mnist/MNIST/raw", "nuclei/train")
 
@@ -55,21 +54,21 @@ class Step:
     sweep: str
     scale: str
     part: str = ""
-    """What tells it from other steps of the same sweep and scale."""
+    """Distinguishes it from other steps of the same sweep and scale."""
     arguments: tuple[str, ...] = ()
     seconds: float
-    """Roughly, on two H200; it is asked to end after twice as much and a minute."""
+    """Estimate for two H200; the step is interrupted after twice this time and a minute."""
     rehearsal: tuple[str, ...] = ("scale=small",)
-    """What stands in its place on a CPU."""
+    """Arguments that replace it on a CPU."""
 
     @property
     def name(self) -> str:
-        """For `--only`, and for people."""
+        """Return the name for `--only` and messages."""
         return " ".join(filter(None, (self.sweep, self.scale, self.part)))
 
 
 def steps() -> Iterator[Step]:
-    """In order of value: what the claims need, three times each; published recipes; the grids; the longest recipes."""
+    """Yield the steps by value: the claims' cells three times each, published recipes, grids, the longest recipes."""
     yield Step(sweep="input_pipeline", scale="core", seconds=120, rehearsal=("scale=core", *TINY, *_few_images()))
     yield Step(sweep="data_parallel", scale="core", seconds=150)
     yield Step(sweep="batch_vs_tpu", scale="core", seconds=230)
@@ -109,7 +108,7 @@ def _small_unet() -> tuple[str, ...]:
 
 
 def _equal_pairs() -> tuple[str, ...]:
-    """Not by DataParallel, which drives GPUs."""
+    """Return arguments without DataParallel, which needs GPUs."""
     made_up = ("data=synthetic", "sweep.axes.data=[synthetic]", "data.shape=[1,28,28]", "data.train_size=512")
     slow, fast = "{rank:0,factor:2.0}", "{rank:1,factor:2.0}"
     excluded = ["{strategy:ddp_unequal,gpus:1}", f"{{strategy:ddp_unequal,trainable.slow_down:[null,{slow}]}}"]
@@ -137,29 +136,29 @@ def _small_cifar() -> tuple[str, ...]:
 
 @dataclass(frozen=True, kw_only=True)
 class Session:
-    """Where and until when."""
+    """A session: its options, GPUs and end."""
 
     given: argparse.Namespace
     gpus: int
     until: float
-    """Of the monotonic clock, in seconds."""
+    """End of the session on the monotonic clock, in seconds."""
 
     @property
     def results(self) -> Path:
-        """Not under OUT: much of it is not worth taking home."""
+        """Return the results folder; it is not under OUT, because much of it is not worth keeping."""
         return Path(self.given.work).absolute() / "results"
 
     @property
     def packed(self) -> Path:
-        """All that is kept."""
+        """Return the archive of all kept files."""
         return Path(self.given.out).absolute() / "published.tar.gz"
 
     def left_s(self) -> float:
-        """Until the last sweep is asked to end."""
-        return self.until - time.monotonic() - LAST_WORDS_S
+        """Return the seconds until the last sweep is interrupted."""
+        return self.until - time.monotonic() - REPORT_S
 
     def command(self, step: Step) -> list[str]:
-        """What runs the step."""
+        """Return the command that runs the step."""
         chosen = step.rehearsal if self.given.rehearse else (f"scale={step.scale}", *step.arguments, *self._data(step))
         common = [f"results_dir={self.results}", "cluster.dashboard=false", "report.html=false", "hang_s=180"]
         return [sys.executable, "-m", "orchestrator", f"sweep=published/{step.sweep}", *chosen, *common]
@@ -174,7 +173,7 @@ class Session:
 
 
 def main() -> None:
-    """Run what is still to be run, as far as the time goes."""
+    """Run the remaining steps within the time limit."""
     given = _arguments()
     session = Session(given=given, gpus=_gpus(), until=time.monotonic() + given.limit_s)
     session.packed.parent.mkdir(parents=True, exist_ok=True)
@@ -217,7 +216,7 @@ def _arguments() -> argparse.Namespace:
 
 
 def _gpus() -> int:
-    """Asked of another process, so that this one holds no device."""
+    """Count the GPUs in another process, so that this one holds no device."""
     there = shutil.which("nvidia-smi")
     told = subprocess.run([there, "-L"], capture_output=True, text=True) if there else None
     return len(told.stdout.splitlines()) if told and told.returncode == 0 else 0
@@ -228,7 +227,7 @@ def _is_done(row: dict[str, Any], step: Step, gpus: int) -> bool:
 
 
 def _taken(step: Step, session: Session) -> dict[str, Any]:
-    """Run a step; how it ended."""
+    """Run a step and return how it ended."""
     began = time.monotonic()
     allowed_s = min(session.left_s(), 2 * step.seconds + 60)
     command = session.command(step)
@@ -255,7 +254,7 @@ def _taken(step: Step, session: Session) -> dict[str, Any]:
 
 
 def _ended_by(running: subprocess.Popen[bytes], until: float, session: Session) -> bool:
-    """Wait, and pack now and then; whether it had to be asked to end."""
+    """Wait for the step, packing results at intervals; return whether it had to be interrupted."""
     while time.monotonic() < until:
         try:
             running.wait(min(PACK_EVERY_S, max(0.1, until - time.monotonic())))
@@ -264,20 +263,20 @@ def _ended_by(running: subprocess.Popen[bytes], until: float, session: Session) 
             _pack(session)
     running.send_signal(signal.SIGINT)
     try:
-        running.wait(LAST_WORDS_S - 10)
+        running.wait(REPORT_S - 10)
     except subprocess.TimeoutExpired:
-        os.killpg(running.pid, signal.SIGKILL)  # the journal has all that has ended
+        os.killpg(running.pid, signal.SIGKILL)  # the journal has every trial that has ended
         running.wait()
     return True
 
 
 def _pack(session: Session) -> None:
-    """What is worth taking home, written aside and put in place as a whole."""
+    """Pack the files worth keeping into a new archive, and put it in place at once."""
     aside = session.packed.with_suffix(".aside")
     with tarfile.open(aside, "w:gz", compresslevel=3) as archive:
         for path in sorted(_worth_keeping(session.results)):
             try:
-                content = path.read_bytes()  # whole, however the sweep goes on with the file
+                content = path.read_bytes()  # read at once, because the sweep may append to the file
             except FileNotFoundError:
                 continue
             entry = tarfile.TarInfo(str(path.relative_to(session.results)))
@@ -294,7 +293,7 @@ def _worth_keeping(results: Path) -> Iterator[Path]:
 
 
 def _verdicts(session: Session, step: Step) -> Sequence[str]:
-    """A line a claim."""
+    """Return a line for each claim."""
     scale = "small" if session.given.rehearse and step.rehearsal == ("scale=small",) else step.scale
     name = step.sweep if scale == "full" else f"{step.sweep}_{scale}"
     table = session.results / name / "tables" / "claims.md"

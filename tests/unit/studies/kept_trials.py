@@ -1,4 +1,4 @@
-"""The kept trials of docs/results/published, read and reckoned by other code than the project's."""
+"""The kept trials of docs/results/published, read and computed independently of the project's code."""
 
 import json
 import re
@@ -19,13 +19,13 @@ _NUMBER = re.compile(r"(?<![\w.,-])−?\d[\d,]*(?:\.\d+)?[×%]?(?!\w|-\w)")
 
 @cache
 def trials(folder: str) -> list[dict]:
-    """The last end of each trial."""
+    """Return the last record of each trial."""
     lines = map(json.loads, (PUBLISHED / folder / "journal.jsonl").read_text().splitlines())
     return list({line["value"]["trial_id"]: line["value"] for line in lines if line["kind"] == "finished"}.values())
 
 
 def by_seed(folder: str, column: str = "samples_per_s", **wanted: object) -> pd.Series:
-    """Of the one cell with these axes."""
+    """Return a column of the one cell with these axes, by seed."""
     axes = {name.replace("__", "."): value for name, value in wanted.items()}
     found = [
         each

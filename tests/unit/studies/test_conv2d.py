@@ -17,7 +17,7 @@ def asked(**settings: Any) -> dict[str, Any]:
 
 
 def convolved(images: Tensor, weight: Tensor) -> Tensor:
-    """Sum by sum, as the definition has it: output (i, j) is centred on image (i, j)."""
+    """Compute the definition term by term: output (i, j) is centred on image (i, j)."""
     size = weight.shape[-1]
     before = margins(size)[0]
     found = torch.zeros(len(images), 1, *images.shape[2:])
@@ -29,7 +29,7 @@ def convolved(images: Tensor, weight: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize(("channels", "filter_size"), [(1, 3), (2, 3), (2, 4)])
-def test_both_libraries_convolve_as_the_definition_has_it(channels: int, filter_size: int) -> None:
+def test_both_libraries_agree_with_the_definition(channels: int, filter_size: int) -> None:
     images, weight = torch.rand(2, channels, 6, 5), torch.rand(1, channels, filter_size, filter_size)
     expected = convolved(images, weight)
     for timed in ("whole", "compute"):
@@ -38,12 +38,12 @@ def test_both_libraries_convolve_as_the_definition_has_it(channels: int, filter_
 
 
 @pytest.mark.parametrize(("size", "zeros"), [(1, (0, 0)), (3, (1, 1)), (10, (4, 5))])
-def test_padding_is_that_of_tensorflow(size: int, zeros: tuple[int, int]) -> None:
+def test_padding_is_as_in_tensorflow(size: int, zeros: tuple[int, int]) -> None:
     assert margins(size) == zeros
 
 
 @pytest.mark.parametrize("library", ["torch", "scipy"])
-def test_a_call_takes_the_whole_batch_and_the_first_is_told_apart(library: str) -> None:
+def test_first_and_warm_calls_are_timed(library: str) -> None:
     answer = run(request(**asked(library=library, channels=2), shares=(8,)))
     assert (answer["status"], answer["note"]) == ("ok", ""), answer["trace"]
     figures = answer["metrics"]
@@ -52,8 +52,7 @@ def test_a_call_takes_the_whole_batch_and_the_first_is_told_apart(library: str) 
     assert figures["window_steps"] >= 2
 
 
-def test_whoever_watches_is_told_which_part_is_timed() -> None:
-    """Else nobody can say what else ran meanwhile, and clocks and power are those of the whole process."""
+def test_phases_are_reported() -> None:
     phases: list[str] = []
     answer = rank.run(request(**asked(), shares=(2,)), lambda row: None, lambda: False, phases.append)
     assert answer["status"] == "ok" and phases == ["training", "", "warmup", "", "window", ""]
@@ -66,13 +65,13 @@ def test_ranks_divide_the_batch(pair: Processes) -> None:
 
 
 @pytest.mark.parametrize("library", ["torch", "scipy"])
-def test_a_cpu_has_no_way_to_go(library: str) -> None:
+def test_copies_are_refused_on_a_cpu(library: str) -> None:
     answer = run(request(**asked(library=library, timed="copy_in")))
-    assert answer["status"] == "failed" and "on a CPU, use whole or compute" in answer["note"]
+    assert answer["status"] == "failed" and "timed=copy_in" in answer["note"]
 
 
 @pytest.mark.parametrize("wrong", [{"library": "tensorflow"}, {"timed": "all"}, {"side": 0}])
-def test_what_there_is_not_is_refused(wrong: dict[str, Any]) -> None:
+def test_invalid_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Settings(**wrong)
 

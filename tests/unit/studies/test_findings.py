@@ -1,4 +1,4 @@
-"""What README and the list of folders tell of the findings."""
+"""README and the list of folders agree with the findings."""
 
 import json
 import re
@@ -8,14 +8,14 @@ import numpy as np
 from tests.unit.studies.kept_trials import DOCS, FINDINGS, PUBLISHED, missing, told
 
 
-def test_what_the_readme_tells_of_them_is_what_they_say() -> None:
+def test_figures_of_the_readme_are_in_the_findings() -> None:
     readme = (DOCS.parent / "README.md").read_text()
     section = readme.partition("## What it has found")[2].partition("\n## ")[0]
     figures = re.findall(r"\d*\.\d+", section)
     assert len(figures) >= 12 and [each for each in figures if each not in re.findall(r"\d*\.\d+", FINDINGS)] == []
 
 
-def test_what_it_tells_of_processes_was_measured() -> None:
+def test_figures_about_processes_follow_from_the_measurement() -> None:
     found = json.loads((DOCS / "results" / "launch_pace.json").read_text())
     held = tuple(found["held_over_free"])
     apart = f"{found['fastest_over_slowest']:.2f}"
@@ -26,7 +26,7 @@ def test_what_it_tells_of_processes_was_measured() -> None:
     assert f"at most {apart}×; half seconds of one by {within}" in results and told(held) in results
 
 
-def test_the_list_of_folders_counts_their_verdicts() -> None:
+def test_the_list_of_folders_counts_verdicts() -> None:
     listed = re.findall(r"(?m)^\| `(\w+)/` \|.*\| ([^|]*) \|$", (PUBLISHED / "README.md").read_text())
     assert len(listed) >= 11
     for folder, row in listed:

@@ -1,4 +1,4 @@
-"""The published sweeps compose at every scale, expand, and fit the machines that they are meant for."""
+"""The published sweeps compose at every scale, expand, and fit their machines."""
 
 import re
 import shlex
@@ -45,8 +45,8 @@ MEASURED = dict.fromkeys(
     ),
     1.0,
 ) | {"epochs": 200.0}
-LONGEST_TRIALS = 8
-"""Of a small variant, which is to end within a minute."""
+MOST_TRIALS = 8
+"""Trials of a small variant, which should end within a minute."""
 
 
 @pytest.fixture(autouse=True)
@@ -57,7 +57,7 @@ def configs():
 
 @pytest.fixture(autouse=True)
 def data_is_there(monkeypatch):
-    """The sweeps are to be sound wherever they are read; whether their data lie here is another question."""
+    """Skip the check for data files: the sweeps must be valid without them."""
     monkeypatch.setattr(supervised_check, "absent", lambda data: ())
 
 
@@ -71,7 +71,7 @@ def at_scale(sweep, scale):
 
 
 def sound_trials(asked, node):
-    """Those of a question in which nothing is wrong."""
+    """Return the trials of a request without errors."""
     assert [*key_errors(asked.config), *request_errors(asked.config, asked.request.sweep.axes)] == []
     return asked.trials_on([node])
 
@@ -80,15 +80,15 @@ def planned(sweep, scale, node):
     return sound_trials(at_scale(sweep, scale), node)
 
 
-def test_there_are_five_and_each_has_a_small_variant():
+def test_five_sweeps_have_a_small_variant():
     assert SWEEPS == ["batch_vs_tpu", "conv2d", "data_parallel", "input_pipeline", "unequal_pair"]
     assert {sweep for sweep, scale in SCALES if scale == "small"} == set(SWEEPS)
 
 
 @pytest.mark.parametrize("sweep", SWEEPS)
-def test_the_small_variant_fits_two_cores_and_has_results_of_its_own(sweep):
+def test_small_variants_fit_two_cores(sweep):
     trials = planned(sweep, "small", LAPTOP)
-    assert 2 <= len(trials) <= LONGEST_TRIALS
+    assert 2 <= len(trials) <= MOST_TRIALS
     assert {trial.device for trial in trials} == {"cpu"} and {trial.gpus for trial in trials} == {1, 2}
     assert not any(why_infeasible(trial.gang, [LAPTOP]) for trial in trials)
     assert {trial.sweep for trial in trials} == {f"{sweep}_small"}
@@ -96,7 +96,7 @@ def test_the_small_variant_fits_two_cores_and_has_results_of_its_own(sweep):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("sweep", "scale"), [each for each in SCALES if each[1] != "small"])
-def test_the_others_fit_four_gpus(sweep, scale):
+def test_other_variants_fit_four_gpus(sweep, scale):
     trials = planned(sweep, scale, SERVER)
     assert not any(why_infeasible(trial.gang, [SERVER]) for trial in trials)
     assert {trial.sweep for trial in trials} == {sweep if scale == "full" else f"{sweep}_{scale}"}
@@ -104,7 +104,7 @@ def test_the_others_fit_four_gpus(sweep, scale):
 
 
 def ended(trial):
-    """A record of the trial, as if it had been measured; every axis that makes a cell is in it."""
+    """Return a record of the trial as if it had been measured."""
     outcome = TrialOutcome(
         status=Status.OK, note="", wall_s=10.0, metrics=MEASURED, provenance={"device_model": "H200"}
     )
@@ -116,7 +116,7 @@ def ended(trial):
     ("sweep", "scale"),
     [each for each in SCALES if each[1] in ("core", "full", "rules") or each == ("unequal_pair", "unet")],
 )
-def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale):
+def test_every_claim_has_its_cells_and_seeds(sweep, scale):
     asked = at_scale(sweep, scale)
     claims = [Claim.of(claim) for claim in asked.request.claims]
     frames = collect_for(asked.request, [ended(trial) for trial in asked.trials_on([SERVER])])
@@ -129,7 +129,7 @@ def test_every_claim_finds_its_cells_and_as_many_seeds_as_it_needs(sweep, scale)
 
 
 def commands():
-    """What the README of the published results, and the session on GPUs, run: the overrides of each."""
+    """Yield the overrides of each command in the README of the published results, and of each step of the session."""
     text = (ROOT / "docs/results/published/README.md").read_text()
     data = {"$DATA": "data", "$CIFAR": "data=npz data.path=cifar10.npz"}
     for command in re.findall(r"`\$ALL (sweep=[^`]+)`", text):
@@ -145,13 +145,13 @@ def commands():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("arguments", sorted(set(commands())), ids=" ".join)
-def test_every_command_of_the_readme_and_of_the_gpu_session_is_a_sweep(arguments, monkeypatch):
+def test_commands_of_readme_and_session_are_valid(arguments, monkeypatch):
     monkeypatch.setattr(Versions, "data", lambda self, config: "unread")
     asked = ConfiguredSweep(Composition(rewritten(list(arguments))))
     assert sound_trials(asked, SERVER)
 
 
-def test_full_is_the_scale_that_is_not_named():
+def test_full_is_the_default_scale():
     assert (
         question("published/batch_vs_tpu").fingerprint()
         == question("published/batch_vs_tpu", "scale=full").fingerprint()
@@ -169,12 +169,12 @@ def test_full_is_the_scale_that_is_not_named():
         (["batch_scaling", "scale=small"], "sweep=batch_scaling has no scales"),
     ],
 )
-def test_what_there_is_not_is_told(arguments, told):
+def test_unknown_sweeps_and_scales_are_errors(arguments, told):
     with pytest.raises(ConfigError, match=told):
         question(*arguments)
 
 
 @pytest.mark.slow
-def test_the_rules_that_the_posts_leave_open_are_in_the_recipe_of_the_resnets():
+def test_the_resnet_recipe_has_the_open_rules():
     rules = {(t.gpus, t.lr.rule) for t in planned("data_parallel", "full", SERVER) if t.batch.global_batch_size == 256}
     assert rules == {(1, "none"), (1, "linear"), (1, "sqrt"), (2, "none"), (2, "linear")}
