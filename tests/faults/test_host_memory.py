@@ -96,4 +96,4 @@ def test_ray_ends_a_hungry_trial(tmp_path: Path) -> None:
     memory = psutil.virtual_memory()
     share = 1 - (memory.available - MORE) / memory.total
     settings = {"RAY_memory_usage_threshold": f"{share:.3f}", "RAY_memory_monitor_refresh_ms": "100"}
-    assert "the node ran out of memory" in check_hungry(tmp_path, **settings)
+    assert "out of memory" in check_hungry(tmp_path, **settings)

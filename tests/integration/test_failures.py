@@ -27,7 +27,7 @@ def test_rerun_repeats_only_selected_trials(place):
     after = pd.read_csv(place.results / "tables/trials.csv")
     assert status == 0 and len(place.ran()) == len(first), err
     assert set(after.status) == {"ok"}
-    assert after.note.str.contains("not run again, although requested: skipped").sum() == 1 + (first.seed == 1).sum()
+    assert after.note.str.contains("not run again").sum() == 1 + (first.seed == 1).sum()
     status, out, err = place.run(*narrow, f"rerun=[{one.trial_id[:6]},{{seed:1}}]")
     after = pd.read_csv(place.results / "tables/trials.csv").set_index("trial_id")
     assert status == 0 and one.trial_id[:8] in out, err
@@ -35,7 +35,7 @@ def test_rerun_repeats_only_selected_trials(place):
         each.trial_id: 1 + (each.seed == 1 or each.trial_id == one.trial_id) for each in first.itertuples()
     }
     assert place.run(*narrow, "mode=verify")[0] == 0
-    assert "no planned trial or cell has an id" in place.run(*narrow, "rerun=[0123456789]")[2]
+    assert "0123456789" in place.run(*narrow, "rerun=[0123456789]")[2]
 
 
 def test_a_diverged_trial_is_a_result(place):
@@ -50,8 +50,8 @@ def test_a_systematic_failure_leaves_the_rest_for_later(place):
     assert status == 1, out + err
     began = len(place.ran())
     assert began == 5  # the first three, and a cell for each batch that was not among them
-    assert "all failed for the same reason, whatever their axes: RuntimeError: this seed breaks" in out
-    assert f"{8 - began} planned trials have not run; the same command continues" in out
+    assert "RuntimeError: this seed breaks" in out
+    assert f"{8 - began} planned trials" in out
     assert set(pd.read_csv(place.results / "tables/trials.csv").status) == {"failed"}
     status, out, _ = place.run("sweep=traced", *EQUAL, "equal_failures=3")
     assert status == 1 and len(place.ran()) == 8 and "whatever their axes" not in out
@@ -64,7 +64,7 @@ def test_a_repaired_sweep_runs_again(place):
     status, out, _ = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=1")
     assert status == 1 and len(place.ran()) == 4
     status, out, err = place.run("sweep=traced", "sweep.axes.seed=[1]")
-    assert status == 0 and "and all failed: they are ignored" in out, err
+    assert status == 0 and "all failed" in out, err
     assert len(place.ran()) == 8 and pd.read_csv(place.results / "tables/trials.csv").status.tolist() == ["ok"] * 4
     status, _, err = place.run("sweep=traced", "sweep.axes.seed=[1]", "trainable.breaks=2")
     assert status == 2 and "config.trainable.breaks: None → 2" in err

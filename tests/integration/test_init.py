@@ -28,7 +28,7 @@ def test_there_is_a_project_of_each_kind():
 @pytest.mark.parametrize("kind", kinds())
 def test_a_new_project_can_be_planned(kind, folder, monkeypatch, capsys):
     assert main(["mode=init", "init.dir=mine", f"init.kind={kind}"]) == 0
-    assert "next: cd mine && python -m orchestrator -cd conf sweep=mine mode=plan" in capsys.readouterr().out
+    assert "-cd conf sweep=mine mode=plan" in capsys.readouterr().out
     assert (folder / "mine/README.md").exists() and (folder / "mine/.gitignore").exists()
     monkeypatch.chdir(folder / "mine")
     monkeypatch.syspath_prepend(folder / "mine")
@@ -48,11 +48,13 @@ def test_a_write_error_is_reported_and_leaves_nothing(folder, monkeypatch, capsy
 
     monkeypatch.setattr(Path, "write_text", full)
     assert main(["mode=init", "init.dir=mine"]) == 2
-    assert capsys.readouterr().err == "init.dir=mine cannot be written: No space left on device\n"
+    told = capsys.readouterr().err
+    assert "init.dir=mine" in told and "No space left" in told
     assert not (folder / "mine").exists()
     (folder / "file").touch()
     assert main(["mode=init", "init.dir=file/mine"]) == 2
-    assert capsys.readouterr().err == "init.dir=file/mine cannot be written: Not a directory\n"
+    told = capsys.readouterr().err
+    assert "init.dir=file/mine" in told and "Not a directory" in told
 
 
 def test_existing_files_are_not_overwritten(folder, capsys):
@@ -60,7 +62,7 @@ def test_existing_files_are_not_overwritten(folder, capsys):
     (folder / "mine/train.py").write_text("precious")
     assert main(["mode=init", "init.dir=mine", "init.kind=comand"]) == 2
     told = capsys.readouterr().err
-    assert "did you mean 'command'" in told and "is not an empty folder" in told
+    assert "'command'" in told and "not an empty folder" in told
     assert main(["mode=init"]) == 2
     assert "init.dir is not set" in capsys.readouterr().err
     assert [path.name for path in folder.rglob("*")] == ["mine", "train.py"]

@@ -30,7 +30,7 @@ def test_a_sweep_continues_after_a_signal(place, number, status):
     out, err = process.communicate(timeout=60)
     assert process.returncode == status, err
     done = place.finished()
-    assert done == place.ran()[:2] and "10 planned trials have not run" in out
+    assert done == place.ran()[:2] and "10 planned trials" in out
     assert place.run("sweep=traced", "sweep.axes.seed=[0,1]")[0] == 0
     assert len(place.finished()) == 8 and not set(done) & set(place.ran()[3:])
 

@@ -30,9 +30,7 @@ def test_a_plan_is_a_frame_and_starts_nothing(folder):
     assert plan.state.tolist() == ["to run"] * 4 + ["infeasible"] * 4 and plan.trial_id.is_unique
     assert plan.device_batch_size.tolist() == [8, 16] * 4 and plan.global_batch_size.max() == 16 * 4096
     assert plan.note[4].startswith("needs 4096 ranks") and not list(folder.iterdir())
-    assert plan.attrs["remarks"] == [
-        "trainables.noop ignores device_batch_size: all values of it give the same training"
-    ]
+    assert ["device_batch_size" in remark for remark in plan.attrs["remarks"]] == [True]
     with pytest.raises(ConfigError, match="lr_rule 'double'"):
         plan_sweep(SMALL, "sweep.axes.lr_rule=[double]")
     run_sweep(SMALL, quiet=True)
@@ -48,7 +46,7 @@ def test_a_sweep_from_a_dict_is_frames(folder, capsys):
     assert "# Speed-up: mine" in results.markdown("speedup")
 
     again = run_sweep(OmegaConf.create(SMALL), "report.html=false")
-    assert "2 of 4 trials were finished before" in capsys.readouterr().out
+    assert "2 of 4 trials" in capsys.readouterr().out
     assert len(again.trials) == 4
     loaded = load_results("results/mine")
     assert loaded.trials.equals(again.trials) and loaded.exit_status is None

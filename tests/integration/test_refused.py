@@ -49,9 +49,7 @@ def test_several_sweeps_are_refused_together(place):
     told = err.splitlines()
     assert any(line.startswith("with budget.epochs=-1: ") for line in told), err
     assert any(line.startswith("with budget.epochs=nine: ") for line in told), err
-    assert any(
-        "with budget.epochs=2: its results would go where those with budget.epochs=1 go" in line for line in told
-    )
+    assert any("budget.epochs=2" in line and "budget.epochs=1" in line for line in told)
     assert not (place.folder / "multirun").exists()
 
 

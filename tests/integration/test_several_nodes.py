@@ -212,6 +212,6 @@ def test_trials_wait_for_the_next_run_without_nodes(raylets):
     raylets.cluster.remove_node(raylets.other, allow_graceful=False)
     out, err = process.communicate(timeout=400)
     assert process.returncode == 1, out + err
-    assert "there is no node left to run anything on" in out
-    assert "1 planned trial has not run; the same command continues" in out
+    assert "no node left" in out
+    assert "1 planned trial" in out
     assert not raylets.journal("finished") and [each["cause"] for each in raylets.journal("retried")] == ["node"]

@@ -73,7 +73,7 @@ def test_ctrl_c_restores_the_terminal(tmp_path, times):
     assert text.rindex(SHOWN) > text.rindex(HIDDEN)
     said = text.index("interrupted: stopping the running trials")
     assert max(len(line) for line in re.split(r"[\r\n]+", text[said : said + 90])[:2]) <= COLUMNS
-    assert times == 2 or "4 planned trials have not run" in text
+    assert times == 2 or "4 planned trials" in text
 
 
 @pytest.mark.parametrize("backend", ["inprocess", pytest.param("ray", marks=pytest.mark.slow)])
