@@ -1,7 +1,7 @@
 """Sweeps over GPUs, batch sizes and learning-rate rules.
 
-`run_sweep` runs one from a program or a notebook, `plan_sweep` says what it would run, `load_results` reads what a
-sweep has left. Importing this module has no side effects and loads nothing heavy.
+`run_sweep` runs a sweep from a program or a notebook, `plan_sweep` lists what it would run, and `load_results` reads
+the results of a sweep. Importing this package has no side effects and is fast.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ __all__ = ["ConfigError", "SweepResults", "load_results", "plan_sweep", "run_swe
 
 
 def __getattr__(name: str) -> Any:
-    """Import the library's names lazily: every import delays the moment from which the command line handles Ctrl-C."""
+    """Import the library on first use: imports delay the moment from which the command line handles Ctrl-C."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from orchestrator import library

@@ -1,4 +1,4 @@
-"""`python -m orchestrator sweep=…`."""
+"""The entry point of `python -m orchestrator sweep=…`."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from types import FrameType
 
 
 def main() -> int:
-    """The command line; returns the exit status."""
-    _hear(lambda number, frame: os._exit(128 + number))  # before any import of ours: on a slow disk those take long
+    """Run the command line and return the exit status."""
+    _on_signals(lambda number, frame: os._exit(128 + number))  # before our imports, which take long on a slow disk
     if codecs.lookup(encoding := locale.getpreferredencoding(False)).name != "utf-8":
         remedy = "set PYTHONUTF8=1, or a locale such as C.UTF-8"
         print(f"the encoding here is {encoding}, but configs, results and tables are UTF-8: {remedy}", file=sys.stderr)
@@ -23,21 +23,21 @@ def main() -> int:
     from orchestrator.run.interrupt import INTERRUPTED, end_at_once
 
     outlast_readers()
-    _hear(end_at_once)  # until a sweep runs there is nothing to clean up
+    _on_signals(end_at_once)  # until a sweep runs there is nothing to clean up
     from orchestrator.cli.app import main as app
 
-    if os.getcwd() not in sys.path and "" not in sys.path:  # as with `python -m`: the user's own code is here
+    if os.getcwd() not in sys.path and "" not in sys.path:  # like `python -m`: the user's code may be here
         sys.path.insert(0, os.getcwd())
     status = app(sys.argv[1:])
-    if status in INTERRUPTED:  # Ray and torch would take seconds to unload, after the time limit of a clean shutdown
+    if status in INTERRUPTED:  # without unloading Ray and torch, which takes seconds
         sys.stdout.flush()
         sys.stderr.flush()
         leave(status)
     return status
 
 
-def _hear(handler: Callable[[int, FrameType | None], None]) -> None:
-    """Handle Ctrl-C, SIGTERM and a closed terminal, unless this process was started to ignore them."""
+def _on_signals(handler: Callable[[int, FrameType | None], None]) -> None:
+    """Handle Ctrl-C, SIGTERM and a closed terminal, except signals that this process was started to ignore."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)

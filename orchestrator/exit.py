@@ -1,4 +1,4 @@
-"""Ends the process from any thread, without unwinding; the driver's watcher then ends whatever is still running."""
+"""Ends the process from any thread, without unwinding. The driver's watcher then ends the processes that still run."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _SHOW_CURSOR = b"\x1b[?25h\n"
 
 
 def to_stderr(message: str) -> None:
-    """Write to standard error, if anybody still reads it: Ctrl-C ends a `tee` behind the pipe, too."""
+    """Write to standard error; ignore a closed pipe, because Ctrl-C also ends a `tee` that reads it."""
     with suppress(OSError):
         os.write(2, f"\n{message}\n".encode())
 
 
 def leave(status: int) -> NoReturn:
-    """End with this exit status."""
+    """End the process with this exit status."""
     with suppress(OSError):
         if os.isatty(1):  # a live table has hidden the cursor
             os.write(1, _SHOW_CURSOR)

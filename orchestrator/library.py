@@ -1,6 +1,6 @@
-"""Sweeps from within a program or a notebook: `from orchestrator import plan_sweep, run_sweep, load_results`.
+"""The Python API: plan, run and load sweeps in a program or a notebook.
 
-The report's pictures, as a notebook shows them at the end of a cell.
+`from orchestrator import load_results, plan_sweep, run_sweep`; docs/how-to/library.md has examples.
 """
 
 from __future__ import annotations
@@ -31,42 +31,40 @@ _IN_DOCUMENT = re.compile(r"!\[(?P<title>[^\]]*)\]\([^)]*?(?P<name>\w+)\.png\)")
 
 
 @dataclass(frozen=True, kw_only=True)
-class NotebookPicture:
-    """One picture; `svg` is the file's content."""
+class NotebookPlot:
+    """One plot of the report; a notebook displays it."""
 
     name: str
     title: str
     svg: str
+    """The contents of the SVG file."""
 
     def _repr_html_(self) -> str:
-        """As an image of its own, so that no style of it reaches the notebook."""
+        """Return an `<img>` element: unlike an inline SVG it cannot change the notebook's styles."""
         data = base64.b64encode(self.svg.encode()).decode()
         return f'<img alt="{html.escape(self.title)}" src="data:image/svg+xml;base64,{data}">'
 
 
-class NotebookPlots(Mapping[str, NotebookPicture]):
-    """By name (`speedup`, `accuracy`, `loss`, …), in the report's order; shows all of them."""
+class NotebookPlots(Mapping[str, NotebookPlot]):
+    """The report's plots by name (`speedup`, `accuracy`, `loss`, …), in its order; a notebook displays all of them."""
 
-    def __init__(self, plots: Mapping[str, NotebookPicture]) -> None:
+    def __init__(self, plots: Mapping[str, NotebookPlot]) -> None:
         self._plots = dict(plots)
 
     @staticmethod
     def of(layout: Layout) -> NotebookPlots:
-        """The pictures of the last report; FileNotFoundError where a sweep has none (`report.html=false`)."""
+        """Read the plots of the last report. Raises FileNotFoundError if there is none (`report.html=false`)."""
         if not layout.document.is_file():
             raise FileNotFoundError(f"there is no {layout.document}: no trial has ended yet, or report.html=false")
-        found = [(each["name"], each["title"]) for each in _IN_DOCUMENT.finditer(layout.document.read_text())]
-        files = {name: (title, Path(layout.plots / f"{name}.svg")) for name, title in found}
-        return NotebookPlots(
-            {
-                name: NotebookPicture(name=name, title=title, svg=file.read_text())
-                for name, (title, file) in files.items()
-                if file.is_file()
-            }
-        )
+        plots = {}
+        for found in _IN_DOCUMENT.finditer(layout.document.read_text()):
+            file = layout.plots / f"{found['name']}.svg"
+            if file.is_file():
+                plots[found["name"]] = NotebookPlot(name=found["name"], title=found["title"], svg=file.read_text())
+        return NotebookPlots(plots)
 
-    def __getitem__(self, name: str) -> NotebookPicture:
-        """KeyError names what there is."""
+    def __getitem__(self, name: str) -> NotebookPlot:
+        """Return a plot. Raises KeyError with the existing names."""
         if name not in self._plots:
             raise KeyError(f"{name!r} is not one of {', '.join(self._plots)}")
         return self._plots[name]
@@ -78,38 +76,44 @@ class NotebookPlots(Mapping[str, NotebookPicture]):
         return len(self._plots)
 
     def _repr_html_(self) -> str:
-        """One below the other."""
+        """Return the plots one below the other."""
         return "\n".join(f"<p>{plot._repr_html_()}</p>" for plot in self._plots.values())
 
 
 @dataclass(frozen=True, kw_only=True)
 class SweepResults:
-    """The contents of a results folder; each frame is read from disk on access."""
+    """The results of a sweep in a folder. Each access reads the files again, so the results of a running sweep grow.
+
+    Attributes and methods raise FileNotFoundError if their file does not exist, for example because no trial has ended.
+    """
 
     folder: Path
     """`<results_dir>/<sweep name>`."""
     exit_status: int | None = None
-    """As on the command line: 0 if every planned trial has a result, 1 if some failed; None for loaded results."""
+    """0 if every planned trial has a result, 1 if some failed or a budget ran out; None for loaded results."""
 
     @property
     def trials(self) -> pd.DataFrame:
-        """One row per trial, as in `tables/trials.parquet`."""
+        """One row per trial, as in `tables/trials.parquet`. Units are in the names of the columns (`wall_s`)."""
         return self._table("trials")
 
     @property
     def summary(self) -> pd.DataFrame:
-        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`."""
+        """One row per cell (trials that differ only by seed), as in `tables/summary.parquet`.
+
+        `_lo` and `_hi` bound 95% intervals. A missing value means not measured.
+        """
         return self._table("summary")
 
     @property
     def recommendation(self) -> dict[str, Any]:
-        """The decision, as in `tables/recommendation.json`; `recommended` is None if there is nothing to choose."""
+        """The recommendation, as in `tables/recommendation.json`; `recommended` is None without a recommendation."""
         return dict(json.loads(self._existing("recommendation.json").read_text()))
 
     def curves(self) -> pd.DataFrame:
-        """The learning curves of all trials, one row per epoch: `trial_id` and the columns that the trials reported.
+        """Return the learning curves of all trials, one row per epoch: `trial_id` and the columns that trials reported.
 
-        While a finished trial runs again, its curve is that of the attempt that its row is of.
+        While a finished trial runs again, its curve belongs to the attempt that has the row in `trials`.
         """
         import pandas as pd
 
@@ -120,18 +124,18 @@ class SweepResults:
         return pd.DataFrame([{"trial_id": trial_id, **row} for trial_id, row in rows])
 
     def markdown(self, name: str) -> str:
-        """A table as Markdown: `speedup`, `accuracy` or `recommendation`."""
+        """Return a table as Markdown: `speedup`, `accuracy`, `recommendation`, or another file of `tables/`."""
         return self._existing(f"{name}.md").read_text()
 
     def plots(self) -> NotebookPlots:
-        """The report's pictures by name (`speedup`, `accuracy`, `loss`, …); a notebook shows them as pictures."""
+        """Return the report's plots by name (`speedup`, `accuracy`, `loss`, …); a notebook displays them."""
         return NotebookPlots.of(Layout(self.folder))
 
     def compare(self, other: SweepResults) -> str:
-        """Which cells changed from `other`'s results to these, by how much and with what intervals, as Markdown.
+        """Return the comparison with other results that `mode=compare` prints, as Markdown.
 
-        As `mode=compare` prints it: cells are matched by their axes, and what the two sweeps were asked differently
-        is told first.
+        It lists differences of the configs, then each cell that both have, with the ratio of throughputs, the
+        difference of accuracies and their 95% intervals. Cells are matched by their axes.
         """
         from orchestrator.tables.compare import comparison_of
 
@@ -139,7 +143,7 @@ class SweepResults:
         return comparison_of(this, that, (self.folder, other.folder))
 
     def _repr_markdown_(self) -> str:
-        """What a notebook displays: the decision, if there is one, and the figures behind it."""
+        """Return what a notebook displays: the recommendation, if there is one, and the speed-ups."""
         there = [name for name in ("recommendation", "speedup") if Layout(self.folder).table(f"{name}.md").is_file()]
         return "\n\n".join(map(self.markdown, there or ["speedup"]))
 
@@ -152,8 +156,8 @@ class SweepResults:
         path = Layout(self.folder).table(name)
         if not path.is_file():
             others = sorted(each.stem for each in path.parent.glob(f"*{path.suffix}"))
-            none = "no trial has ended yet, or it is not a sweep's folder"
-            hint = f"there are {', '.join(others)}" if others else none
+            none = "no trial has ended yet, or this is not the folder of a sweep"
+            hint = f"existing tables: {', '.join(others)}" if others else none
             raise FileNotFoundError(f"there is no {path}: {hint}")
         return path
 
@@ -166,31 +170,36 @@ def run_sweep(
 ) -> SweepResults:
     """Run or continue a sweep, as the command line does, and return its results.
 
-    `config` is a mapping (OmegaConf's too), nested or with dotted keys: `{"sweep": "batch_scaling", "sweep.axes.gpus":
-    [1, 2], "budget": {"epochs": 3}}`. A section `trainable`, `model`, `data`, `optimizer` or `schedule` that has its
-    `name` (`_target_` for the trainable) is taken as a whole; any other is merged. `overrides` are as on the command
-    line, and come last. `config_dir` is a folder of configs of your own. With `quiet` nothing is printed.
+    `config` is a mapping (also OmegaConf's), nested or with dotted keys: `{"sweep": "batch_scaling",
+    "sweep.axes.gpus": [1, 2], "budget": {"epochs": 3}}`; or one override as text. A section `trainable`, `model`,
+    `data`, `optimizer` or `schedule` with its `name` (`_target_` for the trainable) replaces the default section; any
+    other section is merged. `overrides` are those of the command line and come last. `config_dir` is a folder with your
+    configs. `quiet` prints nothing.
 
-    Raises ConfigError with everything that is wrong with the request, before anything starts; failed trials are rows,
-    and make an `exit_status` of 1. Must be called in the main thread, because Ctrl-C is to end the sweep in order.
+    Raises ConfigError with all errors of the request before anything starts. Failed trials raise nothing: they are
+    rows, and `exit_status` is 1. Call it in the main thread, because it handles Ctrl-C.
     """
     from orchestrator.cli.modes import MODES
 
-    with _silence(quiet), _configured(config, overrides, config_dir) as configured:
+    with (
+        open(os.devnull, "w") as nowhere,
+        redirect_stdout(nowhere) if quiet else nullcontext(),
+        _configured(config, overrides, config_dir) as configured,
+    ):
         mode, folder = configured.request.mode, configured.request.results_dir
         if mode not in ("run", "report"):
-            raise ConfigError([f"mode={mode}: a program can run a sweep or report on one; plan_sweep plans it"])
+            raise ConfigError([f"mode={mode}: run_sweep takes mode=run and mode=report; plan_sweep plans a sweep"])
         return SweepResults(exit_status=MODES[mode](configured), folder=folder)
 
 
 def plan_sweep(
     config: Mapping[str, Any] | str | None = None, *overrides: str, config_dir: str | Path | None = None
 ) -> pd.DataFrame:
-    """What `run_sweep` would run with the same arguments, one row per trial; starts and writes nothing.
+    """Return what `run_sweep` would run with the same arguments, one row per trial; start and write nothing.
 
     Columns: `trial_id`, `state` (`to run`, `infeasible`, `finished: ok` …), the axes, what follows from them (`lr`,
-    `global_batch_size`, `ranks` …), `start_s` and `expected_s` if finished trials allow an estimate, and `note`. What
-    is worth knowing beforehand is in the frame's `attrs["remarks"]`. Raises ConfigError as `run_sweep` does.
+    `global_batch_size`, `ranks` …), `start_s` and `expected_s` in seconds if finished trials allow an estimate, and
+    `note`. The frame's `attrs["remarks"]` has remarks on the sweep. Raises ConfigError like `run_sweep`.
     """
     import pandas as pd
 
@@ -207,7 +216,7 @@ def plan_sweep(
 
 
 def load_results(folder: str | Path) -> SweepResults:
-    """Load the results in `<results_dir>/<sweep name>`; runs nothing. Raises FileNotFoundError if there are none."""
+    """Load the results in `<results_dir>/<sweep name>`. Raises FileNotFoundError if it has no journal."""
     path = Path(folder).expanduser()
     if not Layout(path).journal.is_file():
         inside = results_below(path)
@@ -220,9 +229,9 @@ def load_results(folder: str | Path) -> SweepResults:
 def _configured(
     config: Mapping[str, Any] | str | None, overrides: Sequence[str], config_dir: str | Path | None
 ) -> Iterator[ConfiguredSweep]:
-    """The checked sweep, in a context of its own: the state of a Hydra that the program itself uses is restored.
+    """Yield the composed and checked sweep; afterwards the state of the program's Hydra is restored.
 
-    Hydra's output folder is not made. Raises ConfigError, and TypeError if `config` is not a config.
+    Hydra makes no output folder. Raises ConfigError, and TypeError if `config` is neither a mapping nor text.
     """
     from orchestrator.cli.request_checks import checked, composed
     from orchestrator.config.compose import rewritten
@@ -235,12 +244,6 @@ def _configured(
     folder = str(Path(config_dir).absolute()) if config_dir is not None else None
     with initialised():
         yield checked(composed(with_search_path(rewritten([*texts, *given, *overrides]), folder), sections))
-
-
-@contextmanager
-def _silence(quiet: bool) -> Iterator[None]:
-    with open(os.devnull, "w") as nowhere, redirect_stdout(nowhere) if quiet else nullcontext():
-        yield
 
 
 __all__ = ["ConfigError", "SweepResults", "load_results", "plan_sweep", "run_sweep"]

@@ -1,4 +1,4 @@
-"""The table of a sweep's claims and their verdicts."""
+"""The table of a sweep's claims with their verdicts, for all forms of the report."""
 
 from __future__ import annotations
 
@@ -13,23 +13,25 @@ from orchestrator.text.table import TextTable
 
 _IN_WORDS = {"<": "less than", "<=": "at most", ">": "more than", ">=": "at least", "==": "equal to"}
 _TOLERATED = {"<": "+", ">": "−", "=": "±"}
-"""How a margin changes what is claimed."""
+"""The sign of a margin, by the first character of the operator."""
 
 _ONE_PROCESS = (
     "In one process: a single process timed all seeds of a cell. Processes differ in speed by chance. The interval does"
-    " not include that, so it is too narrow, and the verdict too certain (workers=per_seed uses other processes for"
-    " each seed)."
+    " not include that difference, so it is too narrow and the verdict too certain. workers=per_seed uses another"
+    " process for each seed."
 )
 
 
 def claims_markdown(found: Sequence[Verdict], sweep: str) -> str:
-    """A row a claim."""
+    """Return the table as a Markdown document."""
     return "\n".join([f"# Claims: {figures.plain(sweep)}", "", *claims_table(found).markdown()])
 
 
 def claims_table(found: Sequence[Verdict]) -> TextTable:
-    """A row a claim."""
-    compared = _compared(found)
+    """Return a row for each claim: its sentence, its verdict, and both sides with their ratio or difference."""
+    measured = [verdict for verdict in found if verdict.n]
+    by_ratio = [verdict.by_ratio for verdict in measured]
+    compared = "ratio" if all(by_ratio) else "ratio (×) or difference" if any(by_ratio) else "difference"
     rows = [
         {
             "claim": verdict.claim.sentence,
@@ -61,18 +63,11 @@ def claims_table(found: Sequence[Verdict]) -> TextTable:
 
 
 def _claimed(verdict: Verdict) -> str:
-    """`at least 1.800`, or with a margin `at least 0.9100 − 0.01`: the right side may itself be measured."""
+    """Return the right side, which may be measured, with its margin: `at least 0.9100 − 0.01`."""
     order, margin = Claimed.parse(verdict.claim.expression).order, verdict.claim.margin
     return f"{_IN_WORDS[order]} {_figure(verdict.right)}" + (f" {_TOLERATED[order[0]]} {margin:g}" if margin else "")
 
 
-def _compared(found: Sequence[Verdict]) -> str:
-    """What the sides were compared by: ratios, differences, or either."""
-    if all(verdict.by_ratio for verdict in found if verdict.n):
-        return "ratio"
-    return "ratio (×) or difference" if any(verdict.by_ratio for verdict in found) else "difference"
-
-
 def _figure(value: float) -> str:
-    """Four significant digits, but all digits before the decimal point."""
+    """Return four significant digits, but all digits before the decimal point."""
     return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:#.4g}"

@@ -1,4 +1,4 @@
-"""Writes the frames to files: CSV and Parquet for programs, Markdown for people."""
+"""Writes the tables of a sweep: CSV and Parquet for programs, Markdown and LaTeX for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from orchestrator.text.table import latex_table
 def write_tables(
     layout: Layout, trials: pd.DataFrame, cells: pd.DataFrame, texts: Mapping[str, str] | None = None
 ) -> list[Path]:
-    """Write every table of the sweep, each as a whole or not at all, and further `texts` by name; returns the paths."""
+    """Write every table of the sweep and further `texts` by name, each file whole or not at all; return the paths."""
     contents = {
         **{name: text.encode() for name, text in (texts or {}).items()},
         "trials.csv": _csv(trials),
@@ -36,7 +36,7 @@ def write_tables(
 
 
 def write_latex(layout: Layout, cells: pd.DataFrame) -> list[Path]:
-    """Write the tables for papers; returns the paths."""
+    """Write the tables for papers; return the paths."""
     sweep = cells["sweep"].iloc[0]
     contents = {
         "speedup.tex": latex_table(speedup_frame(cells), f"Speed-up: {sweep}"),
@@ -61,7 +61,7 @@ def _csv(frame: pd.DataFrame) -> bytes:
 
 
 def _parquet(frame: pd.DataFrame) -> bytes:
-    """The frame with axes of mixed types as text, because a Parquet column has one type."""
+    """Return the frame as Parquet. A column of mixed types becomes text, because a Parquet column has one type."""
     objects = [column for column in frame.columns if pd.api.types.is_object_dtype(frame[column])]
     mixed = [column for column in objects if frame[column].dropna().map(type).nunique() > 1]
     one_type = frame.assign(**{column: frame[column].map(str, na_action="ignore") for column in mixed})

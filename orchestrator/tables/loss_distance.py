@@ -1,4 +1,4 @@
-"""The table of distances between loss curves: which cells learn alike throughout, not only at the end."""
+"""The table of distances between loss curves: which cells train alike over all epochs, not only at the end."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from orchestrator.text.rows import cell_label, varying
 from orchestrator.text.table import TextTable
 
 MOST_CELLS = 10
-"""Of which each is compared with each; of more, each with the one at its reference batch."""
+"""Up to this many cells all pairs are compared; with more, each cell only with its reference cell."""
 
 MOST_PAIRS = 100
-"""The most pairs that are compared: each takes some 10 ms."""
+"""The most pairs that are compared; each takes about 10 ms."""
 
 _ABOUT = (
-    "The mean over the epochs of |ln loss − ln loss| between trials of the same seed: 0.05 is a difference of 5%."
-    " Brackets: 95% intervals over the seeds. By chance: the same distance between different seeds of one cell (mean of"
-    " the two cells). Cells whose distance is not above it cannot be told apart with these seeds."
+    "Distance: the mean over the epochs of |ln loss − ln loss| between trials of the same seed; 0.05 is a difference of"
+    " 5%. Brackets: 95% intervals over the seeds. By chance: the same distance between different seeds of one cell"
+    " (mean of the two cells). If the distance is not larger than that, these seeds show no difference of the cells."
 )
 
 
 def distance_table(cells: pd.DataFrame, by_cell: LossCurves) -> TextTable | None:
-    """A row for each pair of cells, nearest first; None if there are no curves of several seeds to compare."""
+    """Return a row for each pair of cells, nearest first; None without two cells that have curves of two seeds."""
     pairs = list(islice(_pairs(cells[cells["n_ok"] > 1]), MOST_PAIRS))
     differing = varying(cells)
     known = cells[cells["cell_id"].isin(list(by_cell))]
@@ -55,6 +55,7 @@ def _pairs(cells: pd.DataFrame) -> Iterator[tuple[str, str]]:
 
 
 def _row(one: str, other: str, by_cell: LossCurves, names: Mapping[str, str]) -> tuple[float, dict[str, str]] | None:
+    """Return the distance of two cells and its row; None if they share fewer than two seeds."""
     seeds = [seed for seed in by_cell[one] if seed in by_cell[other]]
     first, second = ([by_cell[cell_id][seed] for seed in seeds] for cell_id in (one, other))
     found = between_cells(first, second)

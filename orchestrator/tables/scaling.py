@@ -1,6 +1,6 @@
-"""The laws behind the speed-ups: Amdahl's, the Universal Scalability Law, and the batch up to which samples help.
+"""Scaling laws in Markdown: Amdahl's law and the Universal Scalability Law, the critical batch, and mode=predict.
 
-mode=predict: the lines of a sweep's cells, and what they say about other GPU counts.
+A line is a group of cells that differ only in GPUs and the batch that scales with them; laws are fitted to each line.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from orchestrator.analysis.frames import frames
 from orchestrator.analysis.validity import is_invalid, only_sound
 from orchestrator.config.request import Request
 from orchestrator.statistics.intervals import Array, Interval
-from orchestrator.statistics.prediction import Line, Link, Prediction, predict
+from orchestrator.statistics.prediction import Line, Link, predict
 from orchestrator.statistics.scaling_law import AMDAHL, FEWEST_COUNTS, USL, Fit, TooFewCountsError, critical_batch
 from orchestrator.store.layout import Layout
 from orchestrator.text import figures
@@ -35,7 +35,7 @@ _ABOUT = (
 
 
 def predicted(request: Request) -> str:
-    """The Markdown that mode=predict prints. Raises ConfigError with everything that is refused."""
+    """Return the Markdown that mode=predict prints. Raises ConfigError with a line for each refused GPU count."""
     trials, cells = frames(Layout(request.results_dir), request)
     found = lines(trials, cells)
     if not found:
@@ -55,12 +55,23 @@ def predicted(request: Request) -> str:
     head = [f"# Prediction: {figures.plain(request.sweep.name)}", "", interconnect(trials, link), "", _ABOUT, ""]
     left_out = len(found) - len(long_enough)
     groups = figures.counted(left_out, "group of cells has", "groups of cells have")
-    more = [f"{groups} fewer than 3 GPU counts, too few to fit a law.", ""] if left_out else []
-    return "\n".join([*head, *more, *doubtful(cells), markdown(_table(predictions))])
+    more = [f"{groups} fewer than 3 GPU counts, which are too few to fit a law.", ""] if left_out else []
+    rows = [
+        {
+            "cells": each.line or "all",
+            "gpus": f"{each.gpus:g}",
+            "global batch": f"{each.global_batch_size:g}",
+            "samples/s": _bounded(each.samples_per_s),
+            "time to target [s]": _bounded(each.time_to_target_s),
+            "how": each.how,
+        }
+        for each in predictions
+    ]
+    return "\n".join([*head, *more, *doubtful(cells), markdown(pd.DataFrame(rows))])
 
 
 def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
-    """One line for each group of ok cells that are alike except for GPUs and the freed side of the batch."""
+    """Return a line for each group of ok cells that differ only in GPUs and the batch that scales with them."""
     fixed = FIXED_SIDE[str(cells["scaling"].iloc[0])]
     axes = further_axes(cells)
     key = ["device", fixed, "lr_rule", "lr_multiplier", *axes]
@@ -73,11 +84,11 @@ def lines(trials: pd.DataFrame, cells: pd.DataFrame) -> list[Line]:
 
 
 def doubtful(cells: pd.DataFrame) -> list[str]:
-    """A sentence if laws are fitted to cells without a valid timing, followed by a blank line."""
+    """Return a sentence if laws are fitted to cells without a valid timing, followed by a blank line."""
     known = (cells["status"] == Status.OK.value) & cells["samples_per_s"].notna()
     count = int((known & is_invalid(cells["timing_valid"])).sum())
     many = figures.counted(count, "cell has", "cells have")
-    return [f"{many} no valid timing; the laws use their throughputs nevertheless.", ""] if many else []
+    return [f"{many} no valid timing; the laws still use their throughputs.", ""] if many else []
 
 
 def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed: str) -> Line:
@@ -102,13 +113,13 @@ def _line(trials: pd.DataFrame, group: pd.DataFrame, shown: Sequence[str], fixed
 
 
 def _mean(values: Array) -> float:
-    """The mean of the known values; 0 if there are none."""
+    """Return the mean of the known values; 0 if there are none."""
     known = values[~np.isnan(values)]
     return float(known.mean()) if len(known) else 0.0
 
 
 def node_size(trials: pd.DataFrame) -> float | None:
-    """GPUs of a node, or cores where processes stand for GPUs, as the trials' provenance tells; None if it does not."""
+    """Return the GPUs of a node by the trials' provenance; without GPUs, its cores. None if it is unknown."""
     on_cpu = bool((trials["device"].dropna() == "cpu").all())
     column = "provenance.cpu_cores" if on_cpu else "provenance.node_gpus"
     found = pd.to_numeric(trials[column], errors="coerce").min() if column in trials else math.nan
@@ -116,7 +127,7 @@ def node_size(trials: pd.DataFrame) -> float | None:
 
 
 def interconnect(trials: pd.DataFrame, link: Link) -> str:
-    """What was measured, in words."""
+    """Return a sentence on the GPUs and nodes that were measured."""
     if link.gpus_per_node is None:
         return "These trials do not report how many GPUs a node has: set predict.gpus_per_node."
     what = "processes" if (trials["device"].dropna() == "cpu").all() else "GPUs"
@@ -125,31 +136,15 @@ def interconnect(trials: pd.DataFrame, link: Link) -> str:
     return f"Measured: up to {most:g} {what} {within} (a node has {link.gpus_per_node:g})."
 
 
-def _table(predictions: Sequence[Prediction]) -> pd.DataFrame:
-    return pd.DataFrame(
-        [
-            {
-                "cells": each.line or "all",
-                "gpus": f"{each.gpus:g}",
-                "global batch": f"{each.global_batch_size:g}",
-                "samples/s": _interval_predict(each.samples_per_s),
-                "time to target [s]": _interval_predict(each.time_to_target_s),
-                "how": each.how,
-            }
-            for each in predictions
-        ]
-    )
-
-
-def _interval_predict(interval: Interval) -> str:
+def _bounded(interval: Interval) -> str:
     return figures.with_interval(float(interval.point), float(interval.lo), float(interval.hi), figures.number)
 
 
 _SMALLEST = 1e-6
-"""A fitted α or β below this is 0 for any realistic number of GPUs."""
+"""A fitted α or β below this value is 0 for any realistic number of GPUs."""
 
 _MOST = 20
-"""Maximum number of lines that laws are fitted to: each takes some 100 ms."""
+"""The most lines that laws are fitted to; each takes about 100 ms."""
 
 
 def _share(value: float) -> str:
@@ -157,7 +152,7 @@ def _share(value: float) -> str:
 
 
 def scaling(trials: pd.DataFrame, cells: pd.DataFrame) -> tuple[str, list[TextTable]]:
-    """The document and its tables: a row for each line of cells that has a law, and for each known critical batch."""
+    """Return the document and its tables: the laws of each line, and the critical batch of each rule."""
     found = lines(trials, cells)
     tables = _tables(trials, cells, found)
     without = [] if _enough(found) else _left_out(found)
@@ -175,22 +170,22 @@ def _tables(trials: pd.DataFrame, cells: pd.DataFrame, found: Sequence[Line]) ->
             about=[
                 "Throughput on N GPUs: X(N) = γN / (1 + α(N − 1) + βN(N − 1)). γ: throughput of one GPU. α: share of"
                 " the work that more GPUs do not speed up (contention). β: cost of each pair of GPUs (coherency), as a"
-                " share of one GPU's time. Amdahl's law has β = 0 and a speed-up of at most 1/α; the Universal"
+                " share of one GPU's time. Amdahl's law has β = 0 and a speed-up of at most 1/α. The Universal"
                 " Scalability Law (USL) has a maximum throughput. Brackets: 95% intervals by profile likelihood."
-                " mode=predict goes beyond these counts."
+                " mode=predict extrapolates to other GPU counts."
             ],
             frame=pd.DataFrame([_row(line, law) for line in enough[:_MOST] for law in (AMDAHL, USL)]),
             remarks=[line for line in (*_left_out(found), *doubtful(cells)) if line],
         )
         tables.append(laws)
-    batches = _critical(trials, cells)
+    batches = _critical_batches(trials, cells)
     if len(batches):
         critical = TextTable(
             name="critical_batch",
             title="Critical batch",
             about=[
-                "The global batch, in samples, above which larger ones hardly save steps (McCandlish et al. 2018):"
-                " estimated from the samples that the target took at each batch, E = E_min (1 + B/B_crit), and from"
+                "The global batch, in samples, above which a larger batch hardly saves steps (McCandlish et al. 2018)."
+                " It is estimated from the samples up to the target at each batch, E = E_min (1 + B/B_crit), and from"
                 " the noise of gradients, which gives only its order of magnitude."
             ],
             frame=batches,
@@ -204,11 +199,11 @@ def _enough(found: Sequence[Line]) -> list[Line]:
 
 
 def _left_out(found: Sequence[Line]) -> list[str]:
-    """What the table of laws leaves out, each followed by a blank line."""
+    """Return sentences on what the table of laws leaves out, each followed by a blank line."""
     more, too_few = len(_enough(found)) - _MOST, len(found) - len(_enough(found))
     lines = [f"{more} further groups of cells are not shown.", ""] if more > 0 else []
     groups = figures.counted(too_few, "group of cells has", "groups of cells have")
-    few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, too few to fit a law.", ""]
+    few = [f"{groups} fewer than {FEWEST_COUNTS} GPU counts, which are too few to fit a law.", ""]
     return lines + few if too_few else lines
 
 
@@ -227,7 +222,7 @@ def _row(line: Line, law: str) -> dict[str, Any]:
 
 
 def _limit(law: str, fit: Fit) -> str:
-    """The largest speed-up: 1/α by Amdahl's law; by the USL the one at √((1 − α)/β) GPUs."""
+    """Return the maximum: a speed-up of 1/α by Amdahl's law; by the USL the throughput at √((1 − α)/β) GPUs."""
     alpha = float(fit.shape[0])
     beta = float(fit.shape[1]) if law == USL else 0.0
     if law == AMDAHL:
@@ -237,7 +232,7 @@ def _limit(law: str, fit: Fit) -> str:
     return f"the throughput at {math.sqrt((1 - alpha) / beta):.0f} GPUs"
 
 
-def _critical(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
+def _critical_batches(trials: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     axes = further_axes(cells)
     key = ["lr_rule", "lr_multiplier", *axes]
     rows = []

@@ -29,26 +29,25 @@ def test_laws_and_critical_batch(record_of: RecordOf) -> None:
     records += [trial(record_of, gpus, seed, "linear") for gpus in (1, 2) for seed in range(3)]
     told = scaling(*collect(records, scaling="weak", reference_batch_size=32))[0]
     amdahl, usl = (line for line in told.splitlines() if "| 1, 2, 4, 8" in line)
-    assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and "a speed-up of 10.0×" in amdahl
+    assert "Amdahl" in amdahl and "| 100 [" in amdahl and "| 0.1 [" in amdahl and " 10.0×" in amdahl
     assert "USL" in usl and "| 0.1 [" in usl
-    assert "1 group of cells has fewer than 3 GPU counts, too few to fit a law." in told
+    assert "1 group of cells" in told and "3 GPU counts" in told
     (batch,) = (line for line in told.splitlines() if "lr_rule=none, lr_multiplier=1.0" in line)
     assert "| 200 [" in batch and "150" in batch
     (other,) = (line for line in told.splitlines() if "lr_rule=linear, lr_multiplier=1.0" in line)
     assert other.split("|")[2].strip() == ""
 
 
-def test_laws_that_rest_on_timings_that_are_not_valid_say_so(record_of: RecordOf) -> None:
+def test_laws_on_invalid_timings_have_a_sentence(record_of: RecordOf) -> None:
     sound = [trial(record_of, gpus, seed) for gpus in (1, 2, 4, 8) for seed in range(3)]
     packed = [replace(each, timing="shared") if each.gpus == 8 else each for each in sound]
-    told = "1 cell has no valid timing; the laws use their throughputs nevertheless."
-    assert told in scaling(*collect(packed, scaling="weak"))[0]
+    assert "1 cell has no valid timing" in scaling(*collect(packed, scaling="weak"))[0]
     assert "no valid timing" not in scaling(*collect(sound, scaling="weak"))[0]
 
 
-def test_nothing_to_fit(record_of: RecordOf) -> None:
-    told = scaling(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))[0]
-    assert told == "# Scaling laws\n\n1 group of cells has fewer than 3 GPU counts, too few to fit a law.\n"
+def test_one_gpu_count_has_no_law(record_of: RecordOf) -> None:
+    told, tables = scaling(*collect([record_of(1, 0, metrics={"samples_per_s": 5.0})], scaling="weak"))
+    assert tables == [] and told.startswith("# Scaling laws\n\n1 group of cells")
 
 
 @pytest.fixture
@@ -67,7 +66,7 @@ def request(**predict: Any) -> Request:
     return shipped_request(predict=given, name="demo")
 
 
-def test_lines_are_cells_alike_but_for_gpus(frames: Any) -> None:
+def test_a_line_has_cells_that_differ_in_gpus(frames: Any) -> None:
     found = lines(*frames)
     assert [(line.name, sorted(set(line.gpus))) for line in found] == [
         ("device_batch_size=32, lr_rule=none", [1, 2, 4]),
@@ -75,16 +74,15 @@ def test_lines_are_cells_alike_but_for_gpus(frames: Any) -> None:
     ]
 
 
-def test_the_table_says_what_the_measurements_saw(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predictions_follow_what_was_measured(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_table, "frames", lambda layout, request: frames)
     told = predicted(request())
-    assert "Measured: up to 4 GPUs within one node (a node has 4)." in told
-    assert "1 group of cells has fewer than 3 GPU counts" in told
+    assert "up to 4 GPUs within one node" in told and "1 group of cells" in told
     # 300 / 1.2 at seed 0; the geometric mean of 1, 1.01, 1.02 times that.
     assert "| device_batch_size=32, lr_rule=none | 3      | 96 " in told and "252 [" in told
 
 
-def test_all_that_is_refused_is_told_at_once(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_all_refused_gpu_counts_are_reported(frames: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(predict_table, "frames", lambda layout, request: frames)
     with pytest.raises(ConfigError) as caught:
         predicted(request(gpus=[8, 64]))
