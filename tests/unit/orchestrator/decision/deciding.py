@@ -1,17 +1,19 @@
 """Decisions about records that a test makes up."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from orchestrator.analysis.trials import collect
 from orchestrator.config.request import Terms
 from orchestrator.decision.decide import decide
-from orchestrator.decision.recommendation import Recommendation
+from orchestrator.decision.recommendation import Recommendation, Remark
 from orchestrator.store.record import TrialRecord
 
 RecordOf = Callable[..., TrialRecord]
 AXES = {"gpus": "gpus", "device_batch_size": "device_batch_size", "lr_rule": "lr_rule"}
 ARGUMENTS = ("sweep=demo",)
+SHORT = {"window_s": 0.6, "window_steps": 600}
+"""Metrics of a timed window that is too short."""
 
 
 def measured(samples_per_s: float, val_accuracy: float, **other: float) -> dict[str, float]:
@@ -22,3 +24,18 @@ def decided(records: list[TrialRecord], **terms: Any) -> Recommendation:
     price = terms.get("price_per_gpu_hour")
     frames = collect(records, scaling="weak", reference_batch_size=32, price_per_gpu_hour=price)
     return decide(*frames, Terms(**{"axes": AXES, "arguments": ARGUMENTS} | terms))
+
+
+def codes(remarks: Iterable[Remark]) -> list[str]:
+    return [each.code for each in remarks]
+
+
+def values(remarks: Iterable[Remark], code: str) -> Mapping[str, Any]:
+    """The values of the only remark with this code."""
+    (found,) = [each.values for each in remarks if each.code == code]
+    return found
+
+
+def left_out(found: Recommendation) -> dict[str, int]:
+    """The number of cells that were not considered, by reason."""
+    return {each.code: each.values["count"] for each in found.left_out}

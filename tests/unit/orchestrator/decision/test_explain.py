@@ -1,9 +1,7 @@
-"""What a decision begins with where nothing is recommended.
-
-What makes a recommendation provisional.
-"""
+"""The headline, the reasons and the caveats of a decision, as codes with values."""
 
 import math
+from typing import Any
 
 import pytest
 
@@ -14,47 +12,44 @@ from orchestrator.decision.decide import decide
 from orchestrator.decision.recommendation import Recommendation
 from orchestrator.decision.verdicts import verdicts
 from orchestrator.store.record import TrialRecord
-from orchestrator.tables.recommendation import at_most_behind, recommendation_markdown
-from tests.unit.orchestrator.decision.deciding import AXES, RecordOf, decided, measured
+from sweeps.status import Status
+from tests.unit.orchestrator.decision.deciding import AXES, RecordOf, codes, decided, left_out, measured, values
 
 
-def test_cells_of_different_work_get_no_recommendation(records: list[TrialRecord]) -> None:
-    claims = [Claim.of({"sentence": each, "expression": each}) for each in ("gpus(gpus=2) > 1.5", "accuracy() > 2")]
+def without_objective(records: list[TrialRecord], *expressions: str) -> Recommendation:
+    claims = [Claim.of({"sentence": each, "expression": each}) for each in expressions]
     frames = collect(records, scaling="weak", reference_batch_size=32)
-    found = decide(*frames, Terms(objective="none", axes=AXES), verdicts(claims, *frames))
+    return decide(*frames, Terms(objective="none", axes=AXES), verdicts(claims, *frames))
+
+
+def test_without_an_objective_claims_and_speedup_are_reported(records: list[TrialRecord]) -> None:
+    found = without_objective(records, "gpus(gpus=2) > 1.5", "accuracy() > 2")
     assert (found.cell_id, found.provisional, found.more_seeds, found.front) == (None, False, (), ())
-    assert found.sentence == (
-        "Claims: 1 confirmed, 1 inconclusive. The largest speed-up is 3.00× [3.00, 3.00], 75% of the ideal, for 4 GPUs"
-        " with a batch of 32 each (128 in all). Nothing is recommended, as requested (report.objective=none)."
-    )
-    assert recommendation_markdown(found, "demo").startswith("# In short: demo\n\n**Claims: 1 confirmed")
+    assert found.headline.values == {"counts": {"confirmed": 1, "inconclusive": 1}}
+    assert codes(found.details) == ["largest_speedup", "not_requested"]
+    largest = found.details[0].values
+    assert (largest["speedup"], largest["efficiency"]) == pytest.approx((3.0, 0.75))
+    assert (largest["name"], largest["valid"]) == ("4×32 none", True)
 
 
-def test_a_sweep_that_no_more_gpus_speed_up_says_so(record_of: RecordOf) -> None:
-    frames = collect([record_of(g, metrics=measured(100 / g, 0.9)) for g in (1, 2)], scaling="weak")
-    told = decide(*frames, Terms(objective="none", axes=AXES)).sentence
-    assert told.startswith(
-        "No cell is faster with more GPUs: the best speed-up is 0.50×, 25% of the ideal, for 2 GPUs with a batch of 32"
-    )
-
-
-def test_the_largest_speed_up_is_one_whose_timing_is_valid(record_of: RecordOf) -> None:
-    def told(*timings: str) -> str:
-        records = [
-            record_of(g, metrics=measured(90 * g, 0.9), timing=each) for g, each in zip((1, 2, 4), timings, strict=True)
-        ]
-        return decide(*collect(records, scaling="weak"), Terms(objective="none", axes=AXES)).sentence
-
-    assert "The largest speed-up is 2.00×, 100% of the ideal, for 2 GPUs with a batch of 32 each " in told(
-        "device", "device", "shared"
-    )
-    assert "(128 in all) (its timing is not valid)." in told("device", "shared", "shared")
+@pytest.mark.parametrize(
+    ("timings", "largest"),
+    [
+        (("device", "device", "shared"), {"name": "2×32 none", "valid": True}),
+        (("device", "shared", "shared"), {"name": "4×32 none", "valid": False}),
+    ],
+)
+def test_the_largest_speedup_has_a_valid_timing_if_any(
+    record_of: RecordOf, timings: tuple[str, ...], largest: dict[str, Any]
+) -> None:
+    gpus = zip((1, 2, 4), timings, strict=True)
+    found = without_objective([record_of(g, metrics=measured(90 * g, 0.9), timing=timing) for g, timing in gpus])
+    assert largest.items() <= found.headline.values.items()
 
 
 def test_one_seed_is_provisional_and_asks_for_three(record_of: RecordOf) -> None:
     found = decided([record_of(g, 0, metrics=measured(100 * g, 0.9)) for g in (1, 2)])
-    assert found.provisional and math.isnan(found.p_best)
-    assert found.sentence.endswith("Provisional: one seed per cell does not show how much results vary by chance.")
+    assert found.provisional and math.isnan(found.p_best) and codes(found.caveats) == ["one_seed"]
     assert [(more.cell_id, more.seeds) for more in found.more_seeds] == [("2-32-none", 2), ("1-32-none", 2)]
     assert found.commands == (
         "python -m orchestrator sweep=demo 'sweep.axes.gpus=[2,1]' 'sweep.axes.device_batch_size=[32]'"
@@ -67,108 +62,96 @@ def test_without_accuracies_the_fastest_is_provisional(record_of: RecordOf) -> N
     faster = {**metrics, "samples_per_s": 150.0}
     records = [record_of(g, s, metrics=each) for g, each in ((1, metrics), (2, faster)) for s in range(3)]
     found = decided(records)
-    assert (found.cell_id, found.provisional) == ("2-32-none", True)
-    assert found.sentence == (
-        "The fastest is 2 GPUs with a batch of 32 each (64 in all): training for the fixed budget takes 40.0 s and"
-        " costs 80.0 GPU-seconds, at 1.50× the throughput of its baseline. Whether it trains as well as the others is"
-        " not known, because no trial reported a validation accuracy."
-    )
-    told = recommendation_markdown(found, "demo")
-    assert "The best cell for each number of GPUs (means over seeds)" in told
-    assert "The probability that it has the least time for the fixed budget or is within 2% of it is over 99%." in told
-    assert "best cell or within" not in told  # nobody knows which cell is best
+    assert (found.cell_id, found.provisional, found.headline.code) == ("2-32-none", True, "fastest")
+    assert found.headline.values["objective"] == pytest.approx(40.0)
+    assert values(found.details, "speedup") == {"value": pytest.approx(1.5)}
+    assert values(found.details, "accuracy_unknown") == {"on_test_set": False}
 
 
-@pytest.mark.parametrize(("steps", "told"), [(10, True), (9, False)])
-def test_the_fastest_is_not_taken_for_the_most_accurate_where_only_a_test_set_tells(
-    record_of: RecordOf, steps: int, told: bool
-) -> None:
-    """Unless the accuracies are those of the initial weights, or none is known."""
+@pytest.mark.parametrize(("steps", "reported"), [(10, True), (9, False)])
+def test_test_accuracies_of_trained_cells_are_reported(record_of: RecordOf, steps: int, reported: bool) -> None:
     figures = {"samples": 6000, "steps": steps}
     records = [record_of(g, metrics={**figures, "samples_per_s": 100.0 * g, "accuracy": 0.9 - g / 10}) for g in (1, 2)]
     records.append(record_of(4, metrics={**figures, "samples_per_s": 1.0}))
-    sentence = decided(records).sentence
-    highest = "On the test set its accuracy is 0.700; the highest is 0.800 (1 GPU with a batch of 32)."
-    assert (highest in sentence) is told and ("On the test set" in sentence) is told
+    found = decided(records)
+    assert ("test_accuracy" in codes(found.details)) is reported
+    if reported:
+        tested = values(found.details, "test_accuracy")
+        assert tested == {"own": pytest.approx(0.7), "highest": pytest.approx(0.8), "name": "1×32 none"}
 
 
-def test_of_one_cell_no_chance_of_being_the_best_is_told(records: list[TrialRecord]) -> None:
+def test_a_single_cell_has_no_probability(records: list[TrialRecord]) -> None:
     found = decided(records[:3])
-    assert found.sentence.endswith("Provisional: no other cell can be compared with it.") and found.provisional
+    assert codes(found.caveats) == ["nothing_to_compare"] and found.provisional
     assert math.isnan(found.p_best) and math.isnan(found.behind) and found.more_seeds == ()
-    assert "robability" not in recommendation_markdown(found, "demo")
+    assert codes(found.reasons)[0] == "only_cell"
 
 
-def test_what_is_too_near_the_margin_is_said(record_of: RecordOf) -> None:
+def test_a_cell_too_near_the_margin_is_reported(record_of: RecordOf) -> None:
     drops = {1: [0, 0.004, -0.004], 2: [0.001, -0.001, 0], 4: [-0.0101, -0.0201, -0.0001]}
     records = [
         record_of(g, s, metrics=measured(100 * g, 0.9 + drop))
         for g, given in drops.items()
         for s, drop in enumerate(given)
     ]
-    told = "Even 30 seeds would not show whether the accuracy of 4 GPUs with a batch of 32 each (128 in all) is within"
-    assert f"{told} the margin of 0.01: it is too close to it." in decided(records).sensitivity
+    near = values(decided(records).sensitivity, "near_margin")
+    assert near == {"seeds": 30, "name": "4×32 none", "margin": pytest.approx(0.01)}
 
 
-def test_seeds_that_change_nothing_make_it_provisional(record_of: RecordOf) -> None:
-    told = "all seeds of each cell reached exactly the same accuracy, as if the seed had no effect"
+def test_seeds_without_effect_are_a_caveat(record_of: RecordOf) -> None:
     alike = [record_of(g, s, metrics=measured(100 * g + s, 0.9)) for g in (1, 2) for s in range(3)]
     found = decided(alike)
-    assert found.provisional and found.sentence.endswith(f"Provisional: {told}.")
-    assert told not in decided([*alike, record_of(2, 3, metrics=measured(203, 0.901))]).sentence
+    assert found.provisional and codes(found.caveats) == ["seeds_without_effect"]
+    differing = decided([*alike, record_of(2, 3, metrics=measured(203, 0.901))])
+    assert "seeds_without_effect" not in codes(differing.caveats)
 
 
-@pytest.mark.parametrize(
-    ("behind", "told"),
-    [
-        (0.0, "With 95% probability its time is no more than that of the best cell."),
-        (0.031, "With 95% probability its time is at most 4% above that of the best cell."),
-        (41_548.3, "There are too few seeds to tell how far its time may be above that of the best cell."),
-    ],
-)
-def test_how_far_the_choice_may_be_behind_is_told_where_it_is_bounded(behind: float, told: str) -> None:
-    found = Recommendation(
-        objective="time", measure="time", margin=0.01, cell_id="a", lead="", provisional=True, behind=behind
-    )
-    assert at_most_behind(found) == told
-
-
-def test_no_cell_is_called_more_accurate_where_none_tells_its_accuracy(record_of: RecordOf) -> None:
+def test_without_accuracies_a_tie_needs_no_more(record_of: RecordOf) -> None:
     records = [
         record_of(gpus, seed, metrics={"samples_per_s": pace * 1.001**seed, "samples": 6000})
         for gpus, pace in ((1, 100), (2, 101))
         for seed in range(3)
     ]
     chosen, other = decided(records).shortlist
-    assert chosen.name.startswith("2 GPUs ")
-    assert other.why_not == f"its time for the fixed budget is within 2% of that of {chosen.name}, which needs no more"
+    assert chosen.cell_id == "2-32-none" and chosen.why_not is None
+    assert other.why_not and other.why_not.code == "ties_with_chosen"
+    assert (other.why_not.values["name"], other.why_not.values["why"]) == ("2×32 none", "needs_no_more")
 
 
 @pytest.mark.parametrize(
-    ("speeds", "accuracies", "told"),
+    ("speeds", "accuracies", "p_best", "rival", "p_within"),
     [
         (
             {1: 50, 2: 100, 4: 101},
             {1: 0.9, 2: 0.905, 4: 0.902},
-            "64% (86% for 4 GPUs with a batch of 32 each (128 in all), which was less accurate, and at most 2% ahead).",
+            0.64,
+            {"p_best": 0.86, "name": "4×32 none", "why": "less_accurate"},
+            None,
         ),
-        ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, "87%."),
+        ({1: 50, 2: 101, 4: 100}, {1: 0.9, 2: 0.905, 4: 0.902}, 0.87, None, None),
         (
             {1: 50, 2: 100, 4: 103},
             {1: 0.9, 2: 0.9, 4: 0.8905},
-            "58% (61% for 2 GPUs with a batch of 32 each (64 in all), which was 3.0% behind); the probability that"
-            " its accuracy is within the margin is 60%.",
+            0.58,
+            {"p_best": 0.61, "name": "2×32 none", "why": "behind"},
+            0.60,
         ),
         (
             {1: 50, 2: 100, 4: 400},
             {1: 0.9, 2: 0.8905, 4: 0.8895},
-            "36% (40% for 4 GPUs with a batch of 32 each (128 in all), which is more likely than not to miss the"
-            " margin); the probability that its accuracy is within the margin is 60%.",
+            0.36,
+            {"p_best": 0.40, "name": "4×32 none", "why": "misses_margin"},
+            0.60,
         ),
     ],
 )
-def test_a_rival_that_is_likelier_to_be_the_best_is_told_with_why_it_is_not_the_one(
-    record_of: RecordOf, speeds: dict[int, float], accuracies: dict[int, float], told: str
+def test_a_likelier_rival_is_named_with_the_reason_against_it(
+    record_of: RecordOf,
+    speeds: dict[int, float],
+    accuracies: dict[int, float],
+    p_best: float,
+    rival: dict[str, Any] | None,
+    p_within: float | None,
 ) -> None:
     sway = {1: (0, 0.03, -0.03), 2: (0.03, -0.03, 0), 4: (-0.03, 0, 0.03)}
     noise = {1: (0, 0, 0), 2: (0.003, -0.003, 0), 4: (-0.003, 0, 0.003)}
@@ -177,15 +160,84 @@ def test_a_rival_that_is_likelier_to_be_the_best_is_told_with_why_it_is_not_the_
         for g in speeds
         for s in range(3)
     ]
-    found = decided(records)
-    doubt = f"Provisional: the probability that the chosen cell is the best, or within 2% of the best, is {told}"
-    assert found.sentence.partition(" a batch of 32. ")[2] == doubt
+    caveats = decided(records).caveats
+    best = values(caveats, "may_not_be_best")
+    assert best["p_best"] == pytest.approx(p_best, abs=0.005)
+    assert (best["rival"] is None) == (rival is None)
+    if rival:
+        assert rival == {key: best["rival"][key] for key in rival} | {"p_best": rival["p_best"]}
+        assert best["rival"]["p_best"] == pytest.approx(rival["p_best"], abs=0.005)
+        assert rival["why"] != "behind" or best["rival"]["by"] == pytest.approx(0.03, abs=0.0005)
+    assert ("may_miss_margin" in codes(caveats)) == (p_within is not None)
+    if p_within is not None:
+        assert values(caveats, "may_miss_margin")["p_within"] == pytest.approx(p_within, abs=0.005)
 
 
 @pytest.mark.parametrize(("steps", "doubtful"), [(1, True), (9, True), (10, False), (None, False)])
-def test_accuracies_after_a_few_steps_are_a_doubt(record_of: RecordOf, steps: int | None, doubtful: bool) -> None:
+def test_accuracies_after_few_steps_are_a_caveat(record_of: RecordOf, steps: int | None, doubtful: bool) -> None:
     few = {} if steps is None else {"steps": steps}
     records = [record_of(g, s, metrics=measured(100 * g, 0.9 + s / 1000) | few) for g in (1, 2) for s in range(3)]
-    told = [doubt for doubt in decided(records).doubts if "an accuracy says little" in doubt]
-    assert bool(told) is doubtful
-    assert steps != 1 or told == ["some cells were trained for only 1 step, after which an accuracy says little"]
+    caveats = decided(records).caveats
+    assert ("untrained" in codes(caveats)) is doubtful
+    assert not doubtful or values(caveats, "untrained") == {"steps": steps}
+
+
+def test_a_missed_target_falls_back_to_the_budget(records: list[TrialRecord]) -> None:
+    found = decided(records, target=0.99)
+    assert found.measure == "time for the fixed budget"
+    assert found.provisional and codes(found.caveats) == ["target_missed"]
+    assert values(found.reasons, "no_target")["why"] == "target_missed"
+    without = decided(records)
+    assert without.caveats == () and values(without.reasons, "no_target")["why"] == "no_target"
+
+
+def test_unmeasured_energy_recommends_nothing(records: list[TrialRecord]) -> None:
+    found = decided(records, objective="energy")
+    assert (found.cell_id, found.provisional, math.isnan(found.p_best)) == (None, True, True)
+    assert found.headline.code == "none_measured" and left_out(found) == {"cells_not_ok": 1, "no_figure": 3}
+    assert found.headline.values["measure"] == "energy for the fixed budget"
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "to_report"), [(Status.OK, "none_measured", True), (Status.FAILED, "none_ok", None)]
+)
+def test_without_a_time_the_figures_to_report_are_named(
+    record_of: RecordOf, status: Status, code: str, to_report: bool | None
+) -> None:
+    found = decided([record_of(1, seed, status, metrics={"samples_per_s": 100.0}, note="boom") for seed in range(3)])
+    assert (found.cell_id, found.headline.code, found.headline.values.get("to_report")) == (None, code, to_report)
+    if status is Status.FAILED:
+        end = {"count": 3, "trials": 3, "status": "failed", "note": "boom"}
+        assert values(found.details, "commonest_end") == end
+
+
+def test_launches_timed_by_one_process_are_reported(record_of: RecordOf) -> None:
+    def changes(host_s: float, *processes: str) -> list[str]:
+        step = {"step_s": 0.01, "step_host_s": host_s}
+        where = [{"device_model": "NVIDIA H200", "process": each} for each in processes]
+        records = [
+            record_of(gpus, seed, metrics=measured(100 * gpus, 0.9) | step, provenance=each)
+            for gpus in (1, 2)
+            for seed, each in enumerate(where)
+        ]
+        found = decided(records).sensitivity
+        assert all(each.values["share"] == pytest.approx(0.4) for each in found if each.code == "launch_bound")
+        return codes(found)
+
+    assert "launch_bound" in changes(0.004, "7", "7", "7")
+    assert "launch_bound" not in changes(0.004, "7", "8", "9")
+    assert "launch_bound" not in changes(0.0009, "7", "7", "7")
+
+
+def test_the_edge_of_an_axis_includes_failed_cells(record_of: RecordOf) -> None:
+    fine = [record_of(g, s, metrics=measured(100 * g, 0.9)) for g in (1, 2) for s in range(3)]
+    edges = [each.values for each in decided(fine).sensitivity if each.code == "at_the_edge"]
+    assert {"axis": "gpus", "value": 2, "largest": True} in edges
+    failed = [record_of(4, s, Status.OOM) for s in range(3)]
+    assert "at_the_edge" not in codes(decided([*fine, *failed]).sensitivity)
+
+
+def test_a_single_gpu_count_is_reported(record_of: RecordOf) -> None:
+    one = [record_of(1, s, device_batch_size=batch, metrics=measured(batch, 0.9)) for batch in (32, 64) for s in (0, 1)]
+    assert values(decided(one).sensitivity, "one_gpu_count") == {"gpus": 1}
+    assert "one_gpu_count" not in codes(decided([*one, record_of(2, 0, Status.OOM)]).sensitivity)
