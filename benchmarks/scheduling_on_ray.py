@@ -122,7 +122,7 @@ def main() -> None:
     cluster = Cluster(initialize_head=True, head_node_args=each | {"include_dashboard": False})
     for _ in range(given.nodes - 1):
         cluster.add_node(**each)
-    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), conduct=RunSettings(workers="warm"))
+    backend = RayBackend(ClusterSpec(address=cluster.address, dashboard=False), settings=RunSettings(workers="warm"))
     ends = Ends()
     try:
         nodes = backend.nodes()

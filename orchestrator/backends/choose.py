@@ -67,11 +67,11 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
 
     `secrets` are kept from whatever looks on.
     """
-    conduct = _conduct(request)
+    settings = _settings(request)
     if request.cluster.backend == "inprocess":
         from orchestrator.backends.inprocess import InProcessBackend
 
-        return InProcessBackend(conduct)
+        return InProcessBackend(settings)
     key, address = _address(request)
     if address:
         show_token_if_any()
@@ -81,7 +81,7 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     from orchestrator.backends.ray.tune_extensions import Extensions
 
     try:
-        return RayBackend(_cluster(request), conduct=conduct, extensions=Extensions.of(request.tune, secrets))
+        return RayBackend(_cluster(request), settings=settings, extensions=Extensions.of(request.tune, secrets))
     except ConnectionError as error:
         raise ConfigError([f"{key}: {error}{_of_another(str(error))}"]) from error
 
@@ -99,7 +99,7 @@ def _of_another(message: str) -> str:
     return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"
 
 
-def _conduct(request: Request) -> RunSettings:
+def _settings(request: Request) -> RunSettings:
     after = request.selection.early_stop_after
     return RunSettings(
         early_stopping=EarlyStopping(after=after, behind=BEHIND * request.criteria.margin) if after else None,

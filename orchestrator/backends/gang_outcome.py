@@ -13,7 +13,7 @@ from sweeps.status import Status
 
 
 @dataclass(frozen=True, kw_only=True)
-class RankEnd:
+class RankExit:
     """How one rank of one attempt ended."""
 
     rank: int
@@ -31,9 +31,9 @@ class RankEnd:
     """False if the process died, or was abandoned, before it could report."""
 
     @staticmethod
-    def of(answer: Mapping[str, Any]) -> RankEnd:
+    def of(answer: Mapping[str, Any]) -> RankExit:
         """What the rank itself said."""
-        return RankEnd(
+        return RankExit(
             rank=answer["rank"],
             status=Status(answer["status"]),
             cause=Cause(answer["cause"]),
@@ -46,24 +46,24 @@ class RankEnd:
         )
 
     @staticmethod
-    def lost(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankEnd:
+    def lost(rank: int, why: str, trace: str, *, cause: Cause = Cause.CRASH) -> RankExit:
         """The rank's process is gone; `why` is one line, `trace` all that is known."""
         status = Status.OOM if cause is Cause.HOST_MEMORY else Status.FAILED
         note = f"the process died: {why}"
-        return RankEnd(rank=rank, status=status, cause=cause, note=note, trace=trace, answered=False)
+        return RankExit(rank=rank, status=status, cause=cause, note=note, trace=trace, answered=False)
 
     @staticmethod
-    def moved(rank: int, why: str) -> RankEnd:
+    def moved(rank: int, why: str) -> RankExit:
         """The trial was asked to end here, so that it goes on elsewhere."""
-        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.NODE, note=why, answered=False)
+        return RankExit(rank=rank, status=Status.FAILED, cause=Cause.NODE, note=why, answered=False)
 
     @staticmethod
-    def overdue(rank: int, why: Overdue, trace: str) -> RankEnd:
+    def overdue(rank: int, why: Overdue, trace: str) -> RankExit:
         """The rank was given up, because the trial has had its time."""
-        return RankEnd(rank=rank, status=Status.TIMEOUT, cause=why.cause, note=why.note, trace=trace, answered=False)
+        return RankExit(rank=rank, status=Status.TIMEOUT, cause=why.cause, note=why.note, trace=trace, answered=False)
 
 
-def outcome_of(ends: Sequence[RankEnd], *, world_size: int, wall_s: float) -> TrialOutcome:
+def outcome_of(ends: Sequence[RankExit], *, world_size: int, wall_s: float) -> TrialOutcome:
     """The trial's outcome from the ranks that ended, at least one; where one failed, others may be missing.
 
     The first failure that is seen is often not the first that happened: the ranks that wait for a dead one see a closed
@@ -99,7 +99,7 @@ _OF_THE_CONNECTION = re.compile(
 """What torch.distributed says in a rank whose partner went away, in its several wordings."""
 
 
-def _explains(end: RankEnd) -> tuple[int, int]:
+def _explains(end: RankExit) -> tuple[int, int]:
     """Sort key that puts the end that explains the others first."""
     order = (
         end.status is Status.TIMEOUT,

@@ -19,7 +19,7 @@ from typing import Any
 from uuid import uuid4
 
 from orchestrator.backends.backend import RANK_ENTRY, GuardedListener, Limits, Overdue, RunSettings, Watch
-from orchestrator.backends.gang_outcome import RankEnd, outcome_of
+from orchestrator.backends.gang_outcome import RankExit, outcome_of
 from orchestrator.schedule.cluster import Node, Shape
 from orchestrator.schedule.queue import TrialQueue
 from orchestrator.store.files import write_whole
@@ -99,8 +99,8 @@ class InProcessBackend:
 
     dashboard_url = ""
 
-    def __init__(self, conduct: RunSettings | None = None) -> None:
-        self._conduct = conduct or RunSettings()
+    def __init__(self, settings: RunSettings | None = None) -> None:
+        self._settings = settings or RunSettings()
         self._gang_id = uuid4().hex
         resolve_name(FORGET)()
 
@@ -132,18 +132,18 @@ class InProcessBackend:
         """How it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
-        alarm = Alarm(self._conduct.limits)
+        alarm = Alarm(self._settings.limits)
         rank = _Rank(trial, GuardedListener(listener), alarm)
         started = time.monotonic()
         listener.started(trial)
         request = trial.rank_request(0) | own
-        with Sampler.on(self._conduct.sampling, request) as sampler:
+        with Sampler.on(self._settings.sampling, request) as sampler:
             try:
                 with alarm:
                     answer = resolve_name(RANK_ENTRY)(request, rank.emit, rank.should_stop, sampler.observe)
-                end = RankEnd.of(answer)
+                end = RankExit.of(answer)
             except OverdueError as error:
-                end = RankEnd.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
+                end = RankExit.overdue(0, error.overdue, "".join(traceback.format_exception(error)))
         rank.guarded.reraise()
         if end.trace:
             write_whole(trial_dir / "rank0.log", end.trace.encode())

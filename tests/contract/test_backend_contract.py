@@ -253,7 +253,7 @@ def test_ranks_that_do_not_stop_are_killed(ray_backend: RayBackend, tmp_path: Pa
 @pytest.mark.slow
 @pytest.mark.parametrize("limits", [Limits(hang_s=2.0), Limits(time_limit_s=8.0)])
 def test_a_trial_times_out(backend: Backend, limits: Limits, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backend, "_conduct", RunSettings(limits=limits))
+    monkeypatch.setattr(backend, "_settings", RunSettings(limits=limits))
     recorder = Recorder()
     backend.run([trial("hangs", "stubborn"), trial("next", "quick")], tmp_path, recorder)
     hung, following = recorder.outcomes["hangs"], recorder.outcomes["next"]
@@ -268,7 +268,7 @@ def test_a_trial_times_out(backend: Backend, limits: Limits, tmp_path: Path, mon
 def test_a_hanging_rank_is_named_and_all_ranks_end(
     ray_backend: RayBackend, how: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", RunSettings(limits=Limits(hang_s=3.0)))
+    monkeypatch.setattr(ray_backend, "_settings", RunSettings(limits=Limits(hang_s=3.0)))
     recorder = Recorder()
     ray_backend.run([trial("freezes", "freezing", ranks=2, how=how, who=1)], tmp_path, recorder)
     outcome = recorder.outcomes["freezes"]
@@ -284,7 +284,7 @@ def test_a_hanging_rank_is_named_and_all_ranks_end(
 def test_an_early_stop_keeps_the_processes(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
+    monkeypatch.setattr(ray_backend, "_settings", RunSettings(early_stopping=EarlyStopping(after=0.5, behind=0.03)))
     recorder = Recorder()
     reaches = {"good": 0.9, "behind": 0.1, "close": 0.88}
     patience_s = {"behind": 30.0}
@@ -337,7 +337,7 @@ def test_ray_exports_metrics_of_the_trials(ray_backend: RayBackend, tmp_path: Pa
 def test_workers_decide_which_trials_share_a_process(
     ray_backend: RayBackend, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: str, processes: int
 ) -> None:
-    monkeypatch.setattr(ray_backend, "_conduct", RunSettings(workers=workers))
+    monkeypatch.setattr(ray_backend, "_settings", RunSettings(workers=workers))
     recorder = Recorder()
     trials = [trial("one", "quick"), trial("other", "quick"), replace(trial("one again", "quick"), seed=1)]
     ray_backend.run(trials, tmp_path, recorder)

@@ -43,9 +43,9 @@ class RayBackend:
     """
 
     def __init__(
-        self, cluster: ClusterSpec, *, conduct: RunSettings | None = None, extensions: Extensions | None = None
+        self, cluster: ClusterSpec, *, settings: RunSettings | None = None, extensions: Extensions | None = None
     ) -> None:
-        self._conduct = conduct or RunSettings()
+        self._settings = settings or RunSettings()
         self._extensions = extensions or Extensions()
         self._verbose = cluster.verbose
         self._cluster = Cluster(cluster)
@@ -73,7 +73,7 @@ class RayBackend:
         guarded = GuardedListener(listener)
         experiment = Experiment(
             nodes=self.nodes,
-            conduct=self._conduct,
+            settings=self._settings,
             quarantine=self._quarantine,
             extensions=self._extensions,
             demand=self._demand,
@@ -91,7 +91,7 @@ class RayBackend:
         self._cluster.close()
 
 
-class AgendaScheduler(FIFOScheduler):  # type: ignore[misc]
+class QueueScheduler(FIFOScheduler):  # type: ignore[misc]
     """First come, first served; takes back trials whose promised node was lost, which would wait forever."""
 
     def __init__(self, stranded: Callable[[], Sequence[Trial]], early_stop: EarlyStop | None = None) -> None:
@@ -106,17 +106,17 @@ class AgendaScheduler(FIFOScheduler):  # type: ignore[misc]
 
     def on_trial_result(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> str:
         """Continue; a hopeless trial is ended by its supervisor, which keeps the processes and reports the outcome."""
-        if why := self._why_all_failing(trial, result.get("rows", ())):
+        if why := self._reason_to_stop(trial, result.get("rows", ())):
             trial.temporary_state.ray_actor.give_up.remote(trial.spec.trial_id, why)
         return str(super().on_trial_result(tune_controller, trial, result))
 
     def on_trial_complete(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> None:
         """Take the last rows into account: other trials are compared with them, and a short trial has no others."""
-        self._why_all_failing(trial, trial.rows)
+        self._reason_to_stop(trial, trial.rows)
         super().on_trial_complete(tune_controller, trial, result)
 
-    def _why_all_failing(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
-        return self._early_stop.why_all_failing(trial, rows) if self._early_stop else ""
+    def _reason_to_stop(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+        return self._early_stop.reason_to_stop(trial, rows) if self._early_stop else ""
 
     def choose_trial_to_run(self, tune_controller: Any) -> Trial | None:
         """The first waiting trial."""
@@ -141,7 +141,7 @@ class Experiment:
     """How trials are run."""
 
     nodes: Callable[[], Sequence[Node]]
-    conduct: RunSettings
+    settings: RunSettings
     quarantine: Quarantine
     extensions: Extensions
     demand: Demand | None
@@ -150,11 +150,11 @@ class Experiment:
 
     def run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
         """Run the agenda's trials until none is left or the listener asks to stop."""
-        extensions, rule = self.extensions, self.conduct.early_stopping
+        extensions, rule = self.extensions, self.settings.early_stopping
         stop = _Stop(guarded)
         starting = Starting(
             results_dir=results_dir.absolute(),
-            conduct=self.conduct,
+            settings=self.settings,
             quarantine=self.quarantine,
             secrets=extensions.secrets,
         )
@@ -171,7 +171,7 @@ class Experiment:
                 name=extensions.name(results_dir),
                 storage_path=extensions.storage_path or scratch,
                 search_alg=queue,
-                scheduler=AgendaScheduler(queue.stranded, early_stop),
+                scheduler=QueueScheduler(queue.stranded, early_stop),
                 stop=stop,
                 callbacks=[Relay(guarded, self.quarantine), *extensions.callbacks],
                 reuse_actors=True,

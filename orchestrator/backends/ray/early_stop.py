@@ -37,7 +37,7 @@ class EarlyStop:
         self._ladders: dict[str, _Ladder] = {}
         self._trained: set[str] = set()
 
-    def why_all_failing(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
+    def reason_to_stop(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
         """Why to stop the trial, given these new rows; empty if it may continue."""
         spec, reason = trial.spec, ""
         for row in rows if not spec.probes else ():

@@ -34,7 +34,7 @@ from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryEr
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from orchestrator.backends.backend import Limits, Overdue, RunSettings, Watch
-from orchestrator.backends.gang_outcome import RankEnd, outcome_of
+from orchestrator.backends.gang_outcome import RankExit, outcome_of
 from orchestrator.backends.ray.head import DrainNotice
 from orchestrator.backends.ray.rank import WATCH, Rank, rank_log
 from orchestrator.store.record import Cause, TrialOutcome
@@ -98,7 +98,7 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
     return error
 
 
-def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankEnd:
+def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
     """The end of this rank. Its log starts at byte `began_at`; anything before belongs to an earlier attempt.
 
     `oom_killed`: the kernel's out-of-memory killer has killed a process on this node in the meantime.
@@ -106,17 +106,17 @@ def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: 
     account = str(error)
     last = account.strip().splitlines()[-1]
     if isinstance(error, RayTaskError):
-        return RankEnd(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
+        return RankExit(rank=rank, status=Status.FAILED, cause=Cause.ERROR, note=last, trace=account)
     if isinstance(error, OutOfMemoryError):
-        return RankEnd.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
+        return RankExit.lost(rank, "the node ran out of memory", account, cause=Cause.HOST_MEMORY)
     if _is_of_the_node(account):
-        return RankEnd.lost(rank, in_short(account), account, cause=Cause.NODE)
+        return RankExit.lost(rank, in_short(account), account, cause=Cause.NODE)
     crash = _crash(log, began_at)
     if crash:
-        return RankEnd.lost(rank, crash.splitlines()[0], crash)
+        return RankExit.lost(rank, crash.splitlines()[0], crash)
     if oom_killed:
-        return RankEnd.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
-    return RankEnd.lost(rank, in_short(account), account)
+        return RankExit.lost(rank, "the node ran out of memory: killed by the kernel", account, cause=Cause.HOST_MEMORY)
+    return RankExit.lost(rank, in_short(account), account)
 
 
 def in_short(account: str) -> str:
@@ -304,14 +304,14 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "conduct": Conduct, "lost": GPUs in quarantine}. Every result
+    Its config is {"trial": TrialSpec, "trial_dir": str, "settings": Conduct, "lost": GPUs in quarantine}. Every result
     has the "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's own
     callbacks, each result contains the figures of the last row as well.
     """
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         """Start the first trial."""
-        self._workers = WorkerGroup(config["conduct"].workers)
+        self._workers = WorkerGroup(config["settings"].workers)
         self._notice = DrainNotice()
         self._reported_s = 0.0
         self._turn = 0
@@ -368,8 +368,8 @@ class Supervisor:
         self._reported_s = 0.0
         self._trial: TrialSpec = config["trial"]
         self._trial_dir = Path(config["trial_dir"])
-        self._conduct: RunSettings = config["conduct"]
-        self._ends: list[RankEnd] = []
+        self._settings: RunSettings = config["settings"]
+        self._ends: list[RankExit] = []
         self._readings: list[Readings] = []
         self._deadline = float("inf")
         self._leaving: Sequence[str] = ()
@@ -382,13 +382,13 @@ class Supervisor:
         logs = [rank_log(self._trial_dir, rank) for rank in range(self._trial.gang.ranks)]
         self._logs = [(log, log.stat().st_size if log.exists() else 0) for log in logs]
         self._ranks = self._workers.take(self._trial, config["lost"])
-        self._watch = RankWatch(self._ranks, self._turn, self._conduct.limits)
+        self._watch = RankWatch(self._ranks, self._turn, self._settings.limits)
         shared = {"gang_id": self._workers.gang_id, "trial_dir": str(self._trial_dir)}
         # The address is passed as a reference, so that only the ranks that need it wait for rank 0.
         meeting = self._ranks[0].rendezvous.remote() if len(self._ranks) > 1 else None
         self._running = {
             actor.run.options(name=f"{self._trial.label}/rank{rank}").remote(
-                self._turn, self._trial.rank_request(rank) | shared, meeting, self._conduct.sampling
+                self._turn, self._trial.rank_request(rank) | shared, meeting, self._settings.sampling
             ): rank
             for rank, actor in enumerate(self._ranks)
         }
@@ -406,7 +406,7 @@ class Supervisor:
         overdue = self._watch.overdue() if self._running and self._deadline == float("inf") else None
         if overdue is not None:
             rank = min(self._running.values()) if overdue.rank is None else overdue.rank
-            self._ends.append(RankEnd.overdue(rank, overdue, self._watch.stacks(rank)))
+            self._ends.append(RankExit.overdue(rank, overdue, self._watch.stacks(rank)))
             self._deadline = time.monotonic()
 
     def _leave(self, nodes: Collection[str]) -> None:
@@ -429,7 +429,7 @@ class Supervisor:
             except RayError as error:
                 unanswered[rank] = error
                 continue
-            self._ends.append(RankEnd.of(reply))
+            self._ends.append(RankExit.of(reply))
             self._was_told_to_stop |= reply["stopped"]
             self._readings.append(readings)
             if rank == 0:
@@ -440,7 +440,7 @@ class Supervisor:
         if any(end.status is not Status.OK for end in self._ends):
             self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
 
-    def _lost(self, errors: Mapping[int, RayError]) -> list[RankEnd]:
+    def _lost(self, errors: Mapping[int, RayError]) -> list[RankExit]:
         """The ends of ranks whose processes did not answer."""
         ends = []
         for rank, error in all_settled(errors, self._ask_again).items():
@@ -469,12 +469,12 @@ class Supervisor:
 
         wall_s = time.monotonic() - self._started
         complete = len(self._ends) == len(self._ranks)
-        if self._conduct.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
+        if self._settings.workers == "fresh" or not complete or not all(end.reusable for end in self._ends):
             self._workers.end()
         self._running = {}
         if self._leaving:
             self._workers.close()
-            self._ends = [RankEnd.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
+            self._ends = [RankExit.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
         if self._given_up and self._was_told_to_stop and outcome.status is Status.OK:
             outcome = _given_up(outcome, self._given_up)

@@ -67,7 +67,7 @@ class Starting:
 
     results_dir: Path
     """Absolute."""
-    conduct: RunSettings = field(default_factory=RunSettings)
+    settings: RunSettings = field(default_factory=RunSettings)
     quarantine: Quarantine = field(default_factory=Quarantine)
     secrets: Secrets = NO_SECRETS
 
@@ -76,7 +76,7 @@ class Starting:
         return {
             "trial": spec,
             "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
-            "conduct": self.conduct,
+            "settings": self.settings,
             "lost": sorted(self.quarantine.devices),
         }
 
@@ -225,7 +225,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
     def _bundles(self, start: Start) -> Bundles:
         """The bundles of the gang that the trial uses, which may be larger than its own."""
         own = start.trial.gang
-        place = own if self._starting.conduct.workers == "fresh" else self._trial_queue.kept_gang(start)
+        place = own if self._starting.settings.workers == "fresh" else self._trial_queue.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
         return Bundles(place, nodes if self._several else ())
 

@@ -4,20 +4,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from orchestrator.backends.gang_outcome import RankEnd, outcome_of
+from orchestrator.backends.gang_outcome import RankExit, outcome_of
 from orchestrator.store.record import Cause
 from sweeps.status import Status
 
-OOM = RankEnd(rank=3, status=Status.OOM, note="CUDA out of memory")
-LOST = RankEnd.lost(2, "killed", "everything Ray knows")
-DIVERGED = RankEnd(rank=1, status=Status.DIVERGED, note="the loss is nan")
-ERROR = RankEnd(rank=0, status=Status.FAILED, note="Connection closed by peer", trace="Traceback")
-BROKEN = RankEnd(rank=2, status=Status.FAILED, note="ValueError: no such luck")
-DIED_WITH_NODE = RankEnd.lost(1, "its node died", "", cause=Cause.NODE)
+OOM = RankExit(rank=3, status=Status.OOM, note="CUDA out of memory")
+LOST = RankExit.lost(2, "killed", "everything Ray knows")
+DIVERGED = RankExit(rank=1, status=Status.DIVERGED, note="the loss is nan")
+ERROR = RankExit(rank=0, status=Status.FAILED, note="Connection closed by peer", trace="Traceback")
+BROKEN = RankExit(rank=2, status=Status.FAILED, note="ValueError: no such luck")
+DIED_WITH_NODE = RankExit.lost(1, "its node died", "", cause=Cause.NODE)
 
 
-def ok(rank: int) -> RankEnd:
-    return RankEnd(rank=rank, status=Status.OK, metrics={"accuracy": rank}, provenance={"host": f"n{rank}"})
+def ok(rank: int) -> RankExit:
+    return RankExit(rank=rank, status=Status.OK, metrics={"accuracy": rank}, provenance={"host": f"n{rank}"})
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def ok(rank: int) -> RankEnd:
         ([ok(1), ok(0)], Status.OK, ""),
     ],
 )
-def test_the_root_cause_speaks_for_the_gang(ends: list[RankEnd], status: Status, note: str) -> None:
+def test_the_root_cause_speaks_for_the_gang(ends: list[RankExit], status: Status, note: str) -> None:
     outcome = outcome_of(ends, world_size=4, wall_s=1.5)
     assert (outcome.status, outcome.note, outcome.wall_s) == (status, note, 1.5)
 
 
 @given(st.permutations([ERROR, DIVERGED, LOST, OOM, ok(4)]))
-def test_it_does_not_matter_who_was_heard_first(ends: list[RankEnd]) -> None:
+def test_it_does_not_matter_who_was_heard_first(ends: list[RankExit]) -> None:
     assert outcome_of(ends, world_size=5, wall_s=0.0).note == "rank 3: CUDA out of memory"
 
 
@@ -50,19 +50,19 @@ def test_a_single_rank_needs_no_name() -> None:
 
 def test_figures_are_those_of_the_lowest_rank_that_answered() -> None:
     assert outcome_of([ok(1), ok(0)], world_size=2, wall_s=0.0).metrics == {"accuracy": 0}
-    lost_first = outcome_of([RankEnd.lost(0, "killed", ""), ok(1)], world_size=2, wall_s=0.0)
+    lost_first = outcome_of([RankExit.lost(0, "killed", ""), ok(1)], world_size=2, wall_s=0.0)
     assert (lost_first.metrics, lost_first.provenance) == ({"accuracy": 1}, {"host": "n1"})
     assert outcome_of([LOST], world_size=3, wall_s=0.0).metrics == {}
 
 
 def test_a_ranks_own_account_is_taken_over() -> None:
     told = {"rank": 1, "status": "ok", "note": "", "trace": "", "metrics": {"loss": 1.0}, "provenance": {}}
-    end = RankEnd.of(told | {"reusable": True, "cause": ""})
+    end = RankExit.of(told | {"reusable": True, "cause": ""})
     assert end.status is Status.OK and end.reusable and end.answered and end.metrics == {"loss": 1.0}
 
 
 def test_a_trial_that_gave_up_was_skipped_by_the_early_stop() -> None:
-    ends = [RankEnd(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
+    ends = [RankExit(rank=rank, status=Status.SKIPPED, note="early stop: …", metrics={"epochs": 2}) for rank in (0, 1)]
     outcome = outcome_of(ends, world_size=2, wall_s=1.0)
     assert (outcome.status, outcome.skipped_by, outcome.note) == (Status.SKIPPED, "early_stop", "early stop: …")
     assert outcome.metrics == {"epochs": 2}

@@ -19,7 +19,7 @@ def of_tune(name, budget, **changes):
 def judged(early_stop, climber, accuracies):
     """What was said after each epoch of a hundred samples."""
     rows = [{"epoch": n, "samples": 100 * n, "val_accuracy": each} for n, each in enumerate(accuracies, 1)]
-    return [bool(early_stop.why_all_failing(climber, [row])) for row in rows]
+    return [bool(early_stop.reason_to_stop(climber, [row])) for row in rows]
 
 
 @pytest.mark.parametrize("budget", [{"epochs": 8}, {"samples": 800}, {"steps": 100}])
@@ -29,7 +29,7 @@ def test_at_a_rung_the_one_that_is_far_behind(budget):
     assert not any(judged(early_stop, of_tune("close", budget), [0.1, 0.78, 0.88, 0.88, 0.9, 0.9, 0.9, 0.9]))
     # The rungs are at two and four epochs; in between nobody is looked at.
     assert judged(early_stop, of_tune("late", budget), [0.1, 0.8, 0.1, 0.8])[:4] == [False, False, False, True]
-    said = early_stop.why_all_failing(of_tune("bad", budget), [{"epoch": 2, "samples": 200, "val_accuracy": 0.1}])
+    said = early_stop.reason_to_stop(of_tune("bad", budget), [{"epoch": 2, "samples": 200, "val_accuracy": 0.1}])
     assert said == "sweep.early_stop: val_accuracy 0.1000 after 200 samples, where the best has 0.8000"
 
 
@@ -55,6 +55,6 @@ def test_a_training_that_is_over_is_not_ended_any_more_nor_when_it_is_repeated_f
     early_stop = EarlyStop(RULE, lambda trial: True)
     judged(early_stop, of_tune("good", budget), good)
     rows = [{"epoch": n, "samples": 100 * n, "val_accuracy": 0.1} for n in range(1, 8)]
-    assert not early_stop.why_all_failing(of_tune("heard of late", budget), rows)
+    assert not early_stop.reason_to_stop(of_tune("heard of late", budget), rows)
     assert not any(judged(early_stop, of_tune("heard of late", budget), worse))
     assert any(judged(early_stop, of_tune("bad", budget), worse))
