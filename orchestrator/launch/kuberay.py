@@ -1,4 +1,4 @@
-"""A RayJob for KubeRay: a cluster that is created for the sweep and ends with it."""
+"""Writes a RayJob for KubeRay: a cluster that is created for the sweep and ends with it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESULTS = "/results"
 
 
 def text(launch: Launch) -> str:
-    """YAML for `kubectl create -f`. The results go to a volume that outlives the cluster."""
+    """Return YAML for `kubectl create -f`. The results are on a volume that outlives the cluster."""
     workers = {
         "groupName": "gpu" if launch.gpus_per_node else "cpu",
         "replicas": launch.nodes,
@@ -22,6 +22,7 @@ def text(launch: Launch) -> str:
         "rayStartParams": {},
         "template": _worker(launch),
     }
+    driver = _pod(launch, {"cpu": "2", "memory": "8Gi"})  # runs no trials
     rayjob = {
         "apiVersion": "ray.io/v1",
         "kind": "RayJob",
@@ -33,17 +34,12 @@ def text(launch: Launch) -> str:
             "backoffLimit": 3,
             "rayClusterSpec": {
                 "rayVersion": version("ray"),
-                "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": _head(launch)},
+                "headGroupSpec": {"rayStartParams": {"num-cpus": "0"}, "template": driver},
                 "workerGroupSpecs": [workers],
             },
         },
     }
     return str(yaml.safe_dump(rayjob, sort_keys=False, width=1000))
-
-
-def _head(launch: Launch) -> dict[str, Any]:
-    """The pod of the driver; it runs no trials."""
-    return _pod(launch, {"cpu": "2", "memory": "8Gi"})
 
 
 def _worker(launch: Launch) -> dict[str, Any]:

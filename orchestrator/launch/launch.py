@@ -1,4 +1,4 @@
-"""Writes a file that starts a cluster and the sweep on it, from the same config: `mode=launch launch.target=slurm`."""
+"""mode=launch: writes a file that starts a cluster and runs the sweep there, from the same config."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from sweeps.errors import ConfigError, unknown
 TARGETS = ("slurm", "kuberay", "ray_up", "ssh")
 NO_SETUP = "# launch.setup=['source /shared/venv/bin/activate'] puts commands here"
 PORT = 6379
-"""Port of the cluster's head, if no other user shares the machine or its network namespace."""
-_OF_THIS_COMMAND = ("mode=", "launch.", "cluster.address=")
+"""The port of the cluster's head on a machine that no other user shares."""
+_NOT_FORWARDED = ("mode=", "launch.", "cluster.address=")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Launch:
-    """What to start, and on which machines."""
+    """The machines of a cluster and the sweep to start on them."""
 
     name: str
     """The sweep's name."""
     overrides: Sequence[str]
-    """The user's overrides, without those that only concern this launch."""
+    """The user's overrides, without those of this launch."""
     nodes: int
     gpus_per_node: int
     cpus_per_node: int
@@ -46,9 +46,9 @@ class Launch:
     hosts: Sequence[str]
 
     def command(self, *further: str, wait_s: int) -> str:
-        """The shell command that runs or continues the sweep. `further` overrides must be quoted already.
+        """Return the shell command that runs or continues the sweep. `further` overrides must be quoted already.
 
-        `wait_s`: how long it waits for nodes, unless the user's overrides set `cluster.wait_s`.
+        It waits `wait_s` seconds for nodes, unless the user's overrides set `cluster.wait_s`.
         """
         own = any(override.lstrip("+").startswith("cluster.wait_s=") for override in self.overrides)
         waits = () if own else (f"cluster.wait_s={wait_s}",)
@@ -56,28 +56,26 @@ class Launch:
 
 
 def text_of(config: Mapping[str, Any], name: str, arguments: Sequence[str]) -> str:
-    """The file for `launch.target`. Raises ConfigError with everything that is missing for it."""
+    """Return the file for `launch.target`. Raises ConfigError with everything that is missing for it."""
     target, section = config["launch"]["target"], config["launch"]
-    errors = [*_errors(target, section), *_labels(target, config["cluster"]["labels"])]
+    errors = [*_errors(target, section)]
+    others = [label for label in config["cluster"]["labels"] if label not in _BY_RAY]
+    if others and target in ("slurm", "ssh"):
+        errors.append(
+            f"launch.target={target} starts nodes without labels, but cluster.labels needs {', '.join(others)}"
+        )
     if errors:
         raise ConfigError(errors)
-    kept = [each for each in arguments if not each.lstrip("+").startswith(_OF_THIS_COMMAND)]
+    kept = [each for each in arguments if not each.lstrip("+").startswith(_NOT_FORWARDED)]
     types = config["cluster"]["gpu_type"]
     given = {key: value for key, value in section.items() if key != "target"}
     launch = Launch(name=name, overrides=kept, gpu_type=types if isinstance(types, str) else None, **given)
-    written: Callable[[Launch], str] = import_module(f"{__package__}.{target}").text
-    return written(launch)
+    write: Callable[[Launch], str] = import_module(f"{__package__}.{target}").text
+    return write(launch)
 
 
 _BY_RAY = ("ray.io/accelerator-type", "ray.io/node-id")
-"""Labels that Ray itself gives to all nodes."""
-
-
-def _labels(target: Any, labels: Mapping[str, str]) -> Iterator[str]:
-    others = [label for label in labels if label not in _BY_RAY]
-    if others and target in ("slurm", "ssh"):
-        yield f"launch.target={target} starts nodes without labels, and would wait for {', '.join(others)} in vain"
-
+"""Labels that Ray gives to all nodes."""
 
 _NEEDED: Mapping[str, Sequence[str]] = {
     "kuberay": ("image", "claim"),
@@ -87,6 +85,7 @@ _NEEDED: Mapping[str, Sequence[str]] = {
 
 
 def _errors(target: Any, section: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a line for each value of the section that is missing or wrong."""
     if target not in TARGETS:
         unset = f"launch.target is not set; valid: {', '.join(TARGETS)}"
         yield unset if target is None else unknown("launch.target", target, TARGETS)

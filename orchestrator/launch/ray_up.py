@@ -1,4 +1,4 @@
-"""A cluster file for `ray up`: machines in a cloud."""
+"""Writes a cluster file for `ray up`, which starts machines in a cloud."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _KEY = {"aws": "InstanceType", "gcp": "machineType"}
 
 
 def text(launch: Launch) -> str:
-    """YAML for `ray up FILE`; comments at its top say how to run the sweep. All machines must share the results."""
+    """Return YAML for `ray up FILE` with the commands at its top. All machines must share the results."""
     name = launch.name.replace("_", "-")
     provider: dict[str, Any] = {"type": launch.provider, "region": launch.region, "cache_stopped_nodes": False}
     provider["availability_zone"] = f"{launch.region}{'-a' if launch.provider == 'gcp' else 'a'}"
@@ -56,7 +56,7 @@ _HEADING = """\
 
 
 def _disk(provider: str) -> dict[str, Any]:
-    """Node settings for a disk that is large enough for PyTorch and Ray; the image is the provider's default."""
+    """Return node settings for a disk that holds PyTorch and Ray, with the provider's default image."""
     if provider == "aws":
         return {"BlockDeviceMappings": [{"DeviceName": "/dev/sda1", "Ebs": {"VolumeSize": 140, "VolumeType": "gp3"}}]}
     image = "projects/deeplearning-platform-release/global/images/family/common-cu129-ubuntu-2204-nvidia-580"

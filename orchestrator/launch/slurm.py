@@ -1,4 +1,4 @@
-"""An sbatch file: one Ray node per host, the sweep on the first; requeued if preempted or out of time."""
+"""Writes an sbatch file: one Ray node per host, the sweep on the first host. Slurm requeues it if time runs out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from orchestrator.launch.launch import NO_SETUP, Launch
 
 
 def text(launch: Launch) -> str:
-    """Script for `sbatch`. Results and the environment must be on storage that all hosts share."""
+    """Return a script for `sbatch`. Results and the environment must be on storage that all hosts share."""
     limit = f"--mem={launch.memory_gb_per_node:g}G" if launch.memory_gb_per_node else ""
     gpu = f"{launch.gpu_type.lower()}:" if launch.gpu_type else ""
     options = [
@@ -36,7 +36,7 @@ def text(launch: Launch) -> str:
 
 
 def _quoted(option: str) -> str:
-    """The option, quoted for sbatch, which cuts it off at the first space and knows no backslashes."""
+    """Return the option quoted for sbatch, which cuts it at the first space and does not know backslashes."""
     name, _, value = option.partition("=")
     return f'{name}="{value}"' if " " in value else option
 
@@ -47,8 +47,8 @@ _SCRIPT = """\
 set -uo pipefail
 {setup}
 export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"
-export RAY_worker_niceness=0  # Ray would run the trials below everything else on a node
-# Whoever knows the token may run code on the cluster; it stays in the environment of this job.
+export RAY_worker_niceness=0  # Ray would give the trials a lower priority than everything else
+# Everyone with the token can run code on the cluster; it stays in the environment of this job.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
 head="$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)"
 ip="$(srun --nodes=1 --ntasks=1 --nodelist="$head" hostname -I | awk '{{print $1}}')"
@@ -75,13 +75,13 @@ else:
 deadline = time.monotonic() + 300
 while (alive := sum(node["Alive"] for node in ray.nodes())) < nodes:
     if time.monotonic() > deadline:
-        sys.exit(f"{{alive}} of {{nodes}} nodes came")
+        sys.exit(f"{{alive}} of {{nodes}} nodes joined")
     time.sleep(1)
 END
 
 {command} &
 sweep=$!
-# Two minutes before the time is up: what has finished is kept, and the same file goes on with the rest.
+# Two minutes before the time limit: finished trials are kept, and the requeued job continues.
 trap 'kill -TERM "$sweep"; wait "$sweep"; scontrol requeue "$SLURM_JOB_ID"; exit 143' TERM
 wait "$sweep"
 exit $?

@@ -1,4 +1,4 @@
-"""A shell script that starts Ray on hosts reached by ssh, and the sweep on the host where it runs."""
+"""Writes a shell script that starts Ray on hosts by ssh, and the sweep on the host of the script."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from orchestrator.launch.launch import NO_SETUP, PORT, Launch
 
 
 def text(launch: Launch) -> str:
-    """Script for `bash` on the head. All hosts need the same folders; everything ends with the script."""
+    """Return a script for `bash` on the head. All hosts need the same folders; the cluster ends with the script."""
     node = f"--num-cpus={launch.cpus_per_node} --num-gpus={launch.gpus_per_node} --disable-usage-stats --block"
     return _SCRIPT.format(
         workdir=shlex.quote(str(launch.workdir)),
@@ -26,12 +26,12 @@ _SCRIPT = """\
 set -uo pipefail
 cd {workdir} || exit 1
 {setup}
-export RAY_worker_niceness=0  # Ray would run the trials below everything else on a node
-# Whoever knows the token may run code on the cluster; it goes to the hosts on the standard input of their shells.
+export RAY_worker_niceness=0  # Ray would give the trials a lower priority than everything else
+# Everyone with the token can run code on the cluster; the hosts get it on the standard input of their shells.
 export RAY_AUTH_MODE=token RAY_AUTH_TOKEN="$(python -c 'import secrets; print(secrets.token_hex(32))')"
 address="$(hostname -I | awk '{{print $1}}'):{port}"
 started=()
-trap '' HUP  # a closed terminal is for the sweep, which ends in order, and not for its cluster
+trap '' HUP  # a closed terminal ends the sweep in order, and then its cluster
 trap 'kill "${{started[@]}}" 2>/dev/null; wait' EXIT
 
 ray start --head --node-ip-address="${{address%:*}}" --port={port} --include-dashboard=false {node} &

@@ -1,4 +1,4 @@
-"""MLflow: one run per trial, in an experiment named after the sweep; on a server, in a database, or in files."""
+"""MLflow tracker: one run per trial, in an experiment named after the sweep."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _STATES = {"ok": "FINISHED"}
 _LONGEST_PARAM = 6000
 _MOST_PARAMS = 100
 """MLflow's limit for one call."""
-_MANNERS = {
+_ENVIRONMENT = {
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "20",
     "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
 }
-"""Defaults for MLflow's environment variables: its own retries would block the sweep for ten minutes if the server is
-gone, and it would print two lines at the end of each trial."""
+"""Environment variables unless the user sets them: MLflow's default retries block the sweep for ten minutes if the
+server does not answer, and MLflow prints two lines at the end of each trial."""
 
 
 class MLflow:
-    """Uses a client of its own, so that a run that the user's program has open is not affected."""
+    """Logs with a separate client, which does not affect a run that the user's program has open."""
 
     def __init__(self, *, sweep: str, results_dir: Path, uri: str | None = None, experiment: str | None = None) -> None:
-        """`uri`: None for MLFLOW_TRACKING_URI or MLflow's default. Raises whatever MLflow raises."""
+        """Create the experiment. `uri` is None for MLFLOW_TRACKING_URI or MLflow's default. Raises MLflow's errors."""
         if uri and (uri.startswith("file:") or "://" not in uri):
             os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 refuses files without it
-        for name, value in _MANNERS.items():
+        for name, value in _ENVIRONMENT.items():
             os.environ.setdefault(name, value)
         self._client = MlflowClient(tracking_uri=uri)
         title = experiment or sweep
@@ -73,5 +73,5 @@ class MLflow:
 
 
 def _key(name: str) -> str:
-    """A valid key: MLflow allows letters, digits, and `_-. /`."""
+    """Return a valid key: MLflow allows letters, digits, and `_-. /`."""
     return "".join(char if char.isalnum() or char in "_-. /" else "_" for char in name)

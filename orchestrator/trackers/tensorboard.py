@@ -1,4 +1,4 @@
-"""TensorBoard: one event file per trial, written without torch or TensorFlow."""
+"""TensorBoard tracker: one event file per trial, written without torch or TensorFlow."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
 from orchestrator.trackers.tracking import Run
 
-_PARTS_OF_A_NAME = 120
-"""The length to which a trial's name is cut in the name of its folder, before its id."""
+_LONGEST_NAME = 120
+"""The most characters of a trial's name in the name of its folder, where its id follows."""
 
 
 class TensorBoard:
@@ -28,8 +28,8 @@ class TensorBoard:
         self._last_step: dict[str, int] = {}
 
     def begin(self, trial_id: str, run: Run) -> None:
-        """Create a new folder for each attempt: curves in one folder would be drawn as one."""
-        name = f"{run.name.replace('/', '_')[:_PARTS_OF_A_NAME]}-{trial_id}"
+        """Create a new folder for each attempt: TensorBoard draws the curves of one folder as one curve."""
+        name = f"{run.name.replace('/', '_')[:_LONGEST_NAME]}-{trial_id}"
         attempts = itertools.chain([name], (f"{name}-{attempt}" for attempt in itertools.count(2)))
         folder = next(folder for each in attempts if not (folder := self._folder / each).exists())
         writer = self._writers[trial_id] = EventFileWriter(str(folder))

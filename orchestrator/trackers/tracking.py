@@ -1,6 +1,6 @@
-"""Trackers: every trial is a run in a tracking tool. Called by the driver only, so that workers do not need the tools.
+"""Logs each trial as a run of a tracking tool. Only the driver does so, so workers do not need the tools.
 
-A tracker receives what is already in the journal. If it fails, it is not used any more, and the sweep continues.
+A tracker receives what is already in the journal. A tracker that fails is disabled, and the sweep continues.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ KINDS: Mapping[str, str] = {
     "mlflow": "orchestrator.trackers.mlflow:MLflow",
     "wandb": "orchestrator.trackers.wandb:WandB",
 }
-"""Trackers by name: that of the config's section, of the Python package, and of the extra that installs it."""
+"""Trackers by name, which is also the name of the config section, the Python package and the extra to install."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
-    """What a tracker receives when a trial starts."""
+    """The start of a run: its name, parameters and tags."""
 
     name: str
-    """For people: the values of the axes."""
+    """The values of the axes."""
     params: Mapping[str, Any]
     """The trial's batch, learning rate and config, under dotted keys."""
     tags: Mapping[str, str]
@@ -45,7 +45,7 @@ class Run:
 
 
 class Tracker(Protocol):
-    """A tracking tool. Trials are identified by their ids, and several may run at a time."""
+    """A tracking tool. Trials are identified by their ids; several may run at the same time."""
 
     def begin(self, trial_id: str, run: Run) -> None:
         """Start a run for a new attempt at a trial."""
@@ -54,17 +54,17 @@ class Tracker(Protocol):
         """Log the figures of an epoch."""
 
     def end(self, trial_id: str, figures: Mapping[str, float], status: str, note: str) -> None:
-        """Log the figures of the whole trial and how it ended."""
+        """Log the figures of the whole trial and its status, and end the run."""
 
     def close(self) -> None:
         """End the runs that have not ended."""
 
 
 def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
-    """The run of a trial, without secrets."""
+    """Return the run of a trial, without secrets."""
     axes = {f"axes.{key}": value for key, value in secrets.value(trial.axes).items()}
     config = {key: value for key, value in flat(secrets.value(trial.config)) if value not in (None, {})}
-    numbers_of_it = {
+    trial_numbers = {
         "gpus": trial.gpus,
         "global_batch_size": trial.batch.global_batch_size,
         "device_batch_size": trial.batch.device_batch_size,
@@ -76,7 +76,7 @@ def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
     }
     return Run(
         name=secrets.text(trial.label.partition("/")[2]),
-        params={**numbers_of_it, **config, **axes},
+        params={**trial_numbers, **config, **axes},
         tags={
             "sweep": trial.sweep,
             "trial_id": trial.trial_id,
@@ -89,12 +89,12 @@ def run_of(trial: TrialSpec, secrets: Secrets = NO_SECRETS) -> Run:
 
 
 def numbers(row: Mapping[str, Any]) -> dict[str, float]:
-    """The finite numbers in a row."""
+    """Return the finite numbers of a row."""
     return {key: float(value) for key, value in row.items() if is_number(value) and math.isfinite(value)}
 
 
 def make_trackers(section: Mapping[str, Any], sweep: str, results_dir: Path) -> dict[str, Tracker]:
-    """The trackers enabled in the config's section `tracker`, by name. Raises ConfigError for one that fails."""
+    """Return the trackers that the config section `tracker` enables, by name. Raises ConfigError if one fails."""
     made: dict[str, Tracker] = {}
     for name in _enabled(section):
         options = {key: value for key, value in section[name].items() if key != "enabled"}
@@ -117,7 +117,7 @@ def _enabled(section: Mapping[str, Any]) -> list[str]:
 
 
 class TrackedListener:
-    """Forwards events to the session first, since its journal counts, then to trackers, without probes and secrets."""
+    """Forwards events to the session, which writes the journal, then to the trackers, without probes and secrets."""
 
     def __init__(self, session: Listener, trackers: Mapping[str, Tracker], secrets: Secrets = NO_SECRETS) -> None:
         self._session, self._trackers, self._secrets = session, dict(trackers), secrets
@@ -125,9 +125,8 @@ class TrackedListener:
     def started(self, trial: TrialSpec) -> None:
         """Start a run."""
         self._session.started(trial)
-        if trial.probes:
-            return
-        self._tell(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
+        if not trial.probes:
+            self._each(methodcaller("begin", trial.trial_id, run_of(trial, self._secrets)))
 
     def reported(self, trial: TrialSpec, rows: Sequence[Mapping[str, Any]]) -> None:
         """Log rows at their epochs."""
@@ -135,7 +134,7 @@ class TrackedListener:
         if trial.probes:
             return
         for row in rows:
-            self._tell(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
+            self._each(methodcaller("log", trial.trial_id, numbers(row), int(row.get("epoch", 0))))
 
     def finished(self, trial: TrialSpec, outcome: TrialOutcome) -> None:
         """End the run as the trial ended."""
@@ -143,24 +142,24 @@ class TrackedListener:
         if trial.probes:
             return
         figures = numbers({**outcome.metrics, "wall_s": outcome.wall_s})
-        self._tell(methodcaller("end", trial.trial_id, figures, outcome.status.value, self._secrets.text(outcome.note)))
+        self._each(methodcaller("end", trial.trial_id, figures, outcome.status.value, self._secrets.text(outcome.note)))
 
     def ticked(self) -> None:
-        """Forwarded to the session only."""
+        """Forward to the session; trackers need no ticks."""
         self._session.ticked()
 
     def stopping(self) -> bool:
-        """Whether the session wants to stop."""
+        """Return whether the session wants to stop."""
         return self._session.stopping()
 
     def close(self) -> None:
         """Close the trackers."""
-        self._tell(methodcaller("close"))
+        self._each(methodcaller("close"))
 
-    def _tell(self, what: Callable[[Tracker], None]) -> None:
+    def _each(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
-                what(tracker)
+                call(tracker)
             except Exception as error:  # a tracker's failure must not end the sweep
                 del self._trackers[name]
                 _log.warning("tracker %s is disabled from here on: %s: %s", name, type(error).__name__, error)

@@ -1,4 +1,4 @@
-"""Weights & Biases: one run per trial, in a project named after the sweep; offline by default."""
+"""Weights & Biases tracker: one run per trial, in a project named after the sweep; offline by default."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LONGEST_TAG = 64
 
 
 class WandB:
-    """Offline runs are stored in `<results>/wandb`, for `wandb sync`; online needs `wandb login` or WANDB_API_KEY."""
+    """Logs to `<results>/wandb` for `wandb sync`, or online after `wandb login` or with WANDB_API_KEY."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class WandB:
         self._dir = results_dir
         self._runs: dict[str, Any] = {}
         wandb.setup()
-        # These locate W&B's service process; an in-process trial resets the environment to an earlier state.
+        # These locate W&B's service process. They are kept because an in-process trial resets the environment.
         self._service = {key: value for key, value in os.environ.items() if key.startswith("WANDB_")}
 
     def begin(self, trial_id: str, run: Run) -> None:
@@ -42,14 +42,14 @@ class WandB:
             "project": self._project,
             "entity": self._entity,
             "dir": str(self._dir),
-            # W&B's own ids would repeat, because an in-process trial seeds the random numbers.
+            # W&B's random ids would repeat, because an in-process trial seeds the random numbers.
             "id": f"{trial_id}-{uuid4().hex[:8]}",
             "name": run.name,
             "group": run.tags["cell_id"],  # W&B then averages over the seeds
             "tags": [f"{key}:{value}"[:_LONGEST_TAG] for key, value in run.tags.items()],
             "config": dict(run.params),
             "reinit": "create_new",
-            # The output belongs to the driver, and the code in its folder is not to be uploaded.
+            # The output belongs to the driver, and the code in its folder must not be uploaded.
             "settings": wandb.Settings(silent=True, console="off", disable_git=True, save_code=False),
         }
         self._runs[trial_id] = wandb.init(**about)

@@ -2,7 +2,6 @@ import os
 import shlex
 import shutil
 import subprocess
-from pathlib import Path
 
 import pytest
 import yaml
@@ -11,7 +10,6 @@ from ray.autoscaler._private.util import prepare_config, validate_config
 from orchestrator.launch.launch import text_of
 from sweeps.errors import ConfigError
 
-GOLDEN = Path(__file__).parent / "golden"
 SECTION = {
     "target": None,
     "nodes": 2,
@@ -46,9 +44,9 @@ def written(target, *arguments, labels=None, **given):
 
 
 @pytest.mark.parametrize("target", CASES)
-def test_the_text_as_it_is_printed(target, monkeypatch):
+def test_golden_cluster_file(target, monkeypatch, golden):
     monkeypatch.setattr("orchestrator.launch.kuberay.version", lambda package: "2.60.0")
-    assert written(target, **CASES[target]) == (GOLDEN / f"{target}.txt").read_text()
+    golden(f"launch/{target}.txt", written(target, **CASES[target]))
 
 
 @pytest.mark.parametrize("target", ["slurm", "ssh"])
@@ -57,22 +55,22 @@ def test_bash_understands_the_scripts(target):
 
 
 @pytest.mark.parametrize("target", CASES)
-def test_how_long_nodes_are_waited_for_is_said_once_by_the_user_or_here(target):
+def test_the_command_sets_the_wait_for_nodes_once(target):
     assert written(target, **CASES[target]).count("cluster.wait_s=") == 1
     assert written(target, "cluster.wait_s=7", **CASES[target]).count("cluster.wait_s=") == 1
 
 
 @pytest.mark.parametrize("target", ["slurm", "ssh"])
-def test_labels_that_no_node_would_have_are_refused(target):
+def test_labels_of_no_node_are_refused(target):
     assert written(target, labels={"ray.io/accelerator-type": "H100"}, **CASES[target])
-    with pytest.raises(ConfigError, match=f"{target} starts nodes without labels, .* market-type in vain"):
+    with pytest.raises(ConfigError, match=f"{target} .* market-type"):
         written(target, labels={"market-type": "spot"}, **CASES[target])
     assert written("ray_up", labels={"market-type": "spot"}, **CASES["ray_up"])
 
 
 @pytest.mark.skipif(shutil.which("sbatch") is None, reason="needs Slurm")
 def test_sbatch_reads_a_folder_with_a_space(tmp_path):
-    """It tells the options that it found before it asks any controller, here one that is not there."""
+    """sbatch prints its options before it asks the controller, which does not exist here."""
     (tmp_path / "slurm.conf").write_text("ClusterName=none\nSlurmctldHost=none\n")
     told = subprocess.run(
         ["sbatch", "-vvv", "--test-only"],
@@ -86,11 +84,11 @@ def test_sbatch_reads_a_folder_with_a_space(tmp_path):
 
 
 @pytest.mark.parametrize("given", [CASES["ray_up"], GCP])
-def test_ray_takes_the_cluster_file(given):
+def test_ray_accepts_the_cluster_file(given):
     validate_config(prepare_config(yaml.safe_load(written("ray_up", **given))))
 
 
-def test_overrides_reach_the_sweep_as_they_were_given():
+def test_overrides_reach_the_sweep_unchanged():
     lines = written("slurm").splitlines()
     (command,) = (line for line in lines if line.startswith("python -m orchestrator"))
     assert shlex.split(command)[3:6] == ["sweep=batch_scaling", "sweep.axes.gpus=[1,2]", "cluster.gpu_type=H100"]
@@ -99,16 +97,16 @@ def test_overrides_reach_the_sweep_as_they_were_given():
 @pytest.mark.parametrize(
     ("target", "given", "told"),
     [
-        (None, {}, "launch.target is not set; valid: slurm, kuberay, ray_up, ssh"),
-        ("slrm", {}, "unknown launch.target 'slrm' (did you mean 'slurm'?); valid: slurm, kuberay, ray_up, ssh"),
+        (None, {}, "launch.target is not set"),
+        ("slrm", {}, "unknown launch.target 'slrm' (did you mean 'slurm'?)"),
         ("kuberay", {}, "launch.target=kuberay needs launch.image"),
         ("ssh", {}, "launch.target=ssh needs launch.hosts"),
-        ("slurm", {"nodes": 0}, "launch.nodes must be a whole number of at least 1, not 0"),
+        ("slurm", {"nodes": 0}, "launch.nodes must be"),
         ("ray_up", CASES["ray_up"] | {"provider": "gcp"}, "launch.provider=gcp needs launch.project"),
         ("ray_up", CASES["ray_up"] | {"provider": "azure"}, "unknown launch.provider 'azure'; valid: aws, gcp"),
     ],
 )
-def test_what_is_missing_is_told(target, given, told):
+def test_missing_and_wrong_values_are_errors(target, given, told):
     with pytest.raises(ConfigError) as error:
         written(target, **given)
-    assert told in error.value.errors
+    assert any(line.startswith(told) for line in error.value.errors)

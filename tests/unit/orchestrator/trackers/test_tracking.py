@@ -12,7 +12,7 @@ from tests.contract.trials import Recorder, trial
 
 
 class Notes:
-    """A tracker that writes down what it is told."""
+    """A tracker that records its calls."""
 
     def __init__(self, breaks_at=None):
         self.told, self._breaks_at = [], breaks_at
@@ -47,7 +47,7 @@ def play(*trackers):
     return session
 
 
-def test_a_tracker_is_told_what_the_session_was_told():
+def test_trackers_receive_the_events_of_the_session():
     notes = Notes()
     session = play(notes)
     assert [event for event, _ in session.events] == ["started", "reported", "finished"]
@@ -61,39 +61,40 @@ def test_a_tracker_is_told_what_the_session_was_told():
 
 
 @pytest.mark.parametrize("moment", ["begin", "log", "end", "close"])
-def test_a_tracker_that_fails_costs_neither_the_sweep_nor_the_others(moment, caplog):
+def test_a_failing_tracker_is_disabled_and_no_other(moment, caplog):
     broken, sound = Notes(breaks_at=moment), Notes()
     with caplog.at_level(logging.WARNING):
         session = play(broken, sound)
     assert session.outcomes["one"].status is Status.OK
     assert len(sound.told) == 5 and moment not in [what for what, *_ in broken.told]
-    assert caplog.messages == ["tracker tracker0 is disabled from here on: ConnectionError: no server"]
+    assert len(caplog.messages) == 1
+    assert "tracker0" in caplog.messages[0] and "ConnectionError: no server" in caplog.messages[0]
 
 
-def test_a_run_has_the_trials_numbers_its_config_and_its_tags():
+def test_a_run_has_numbers_config_and_tags():
     run = run_of(trial("one", "quick", model={"name": "mlp", "width": None}))
     assert run.params["global_batch_size"] == 8 and run.params["model.name"] == "mlp" and run.params["axes.gpus"] == 1
     assert "model.width" not in run.params
     assert run.tags["cell_id"] == "one" and run.tags["timing"] == "exclusive"
 
 
-def test_only_finite_numbers_are_drawn():
+def test_only_finite_numbers_are_logged():
     assert numbers({"a": 1, "b": True, "c": float("inf"), "d": "2", "e": None, "f": 0.5}) == {"a": 1.0, "f": 0.5}
 
 
 def test_a_tracker_without_its_package_is_an_error(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     (told,) = tracker_errors({"mlflow": {"enabled": True}, "wandb": {"enabled": False}})
-    assert told == "tracker.mlflow needs the package mlflow: pip install 'sweep-orchestrator[mlflow]'"
+    assert "tracker.mlflow" in told and "'sweep-orchestrator[mlflow]'" in told
 
 
-def test_none_is_on_by_default_and_one_that_cannot_begin_is_told(tmp_path):
+def test_a_tracker_that_cannot_start_is_an_error(tmp_path):
     assert make_trackers({"tensorboard": {"enabled": False, "dir": None}}, "s", tmp_path) == {}
     with pytest.raises(ConfigError, match="tracker.tensorboard: TypeError"):
         make_trackers({"tensorboard": {"enabled": True, "folder": "x"}}, "s", tmp_path)
 
 
-def test_no_tracker_is_told_a_secret():
+def test_runs_have_no_secrets():
     hidden = Secrets.of({}, {"trainable": {"api_key": "abcd-efgh-ijkl"}}, {})
     one = replace(trial("one", "quick"), config={"trainable": {"api_key": "abcd-efgh-ijkl", "depth": 3}})
     run = run_of(one, hidden)
