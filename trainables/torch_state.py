@@ -28,23 +28,18 @@ def _attribute(owner: Any, name: str) -> Switch:
     return Switch(read=lambda: getattr(owner, name), write=lambda value: setattr(owner, name, value))
 
 
-def _set_default_device(device: torch.device) -> None:
-    # Naming the CPU would put a mode in front of every call of torch; None is what a new process has.
-    torch.set_default_device(None if device == torch.device("cpu") else device)
-
-
 def _suppresses_compile_errors() -> bool:
     compilers = sys.modules.get("torch._dynamo")  # slow to import; a trial that has not cannot have changed it
     return compilers is not None and getattr(compilers.config, "suppress_errors", False)
 
 
-def _suppress_compile_errors(on: bool) -> None:
-    sys.modules["torch._dynamo"].config.suppress_errors = on
-
-
 SWITCHES = {
     "default_dtype": Switch(read=torch.get_default_dtype, write=torch.set_default_dtype),
-    "default_device": Switch(read=torch.get_default_device, write=_set_default_device),
+    # Naming the CPU would put a mode in front of every call of torch; None is what a new process has.
+    "default_device": Switch(
+        read=torch.get_default_device,
+        write=lambda device: torch.set_default_device(None if device == torch.device("cpu") else device),
+    ),
     "grad": Switch(read=torch.is_grad_enabled, write=torch.set_grad_enabled),
     "anomaly": Switch(read=torch.is_anomaly_enabled, write=torch.autograd.set_detect_anomaly),
     "deterministic": Switch(read=torch.get_deterministic_debug_mode, write=torch.set_deterministic_debug_mode),
@@ -56,7 +51,10 @@ SWITCHES = {
         read=lambda: torch.is_autocast_enabled("cuda"), write=lambda on: torch.set_autocast_enabled("cuda", on)
     ),
     "autocast_cache": Switch(read=torch.is_autocast_cache_enabled, write=torch.set_autocast_cache_enabled),
-    "compile_errors": Switch(read=_suppresses_compile_errors, write=_suppress_compile_errors),
+    "compile_errors": Switch(
+        read=_suppresses_compile_errors,
+        write=lambda on: setattr(sys.modules["torch._dynamo"].config, "suppress_errors", on),
+    ),
     "cudnn": _attribute(cudnn, "enabled"),
     "cudnn_benchmark": _attribute(cudnn, "benchmark"),
     "cudnn_deterministic": _attribute(cudnn, "deterministic"),

@@ -67,8 +67,21 @@ class Stopwatch:
         return Parts(data_s=self._data_s, exchange_s=self._exchange_s, step_s=self._step_s, untimed=self._untimed)
 
     def fetching(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
-        """Return the same minibatches; the time until each is there counts as data."""
-        return self._sample_fetches(batches) if self.on_gpu else self._time_fetches(batches)
+        """Yield the same minibatches; the time until each is there counts as data."""
+        while True:
+            began_s = 0.0 if self.on_gpu else self._now()
+            event = _event() if self.on_gpu and self._fetches % SAMPLED == FIRST_SAMPLED else None
+            try:
+                minibatch = next(batches)
+            except StopIteration:
+                return
+            if self.on_gpu:
+                self._fetches += 1
+                if event is not None:
+                    self._events.append((event, _event()))
+            else:
+                self._data_s += self._now() - began_s
+            yield minibatch
 
     def step(self, take: Callable[[], None]) -> None:
         """Take a step and add its time."""
@@ -81,25 +94,6 @@ class Stopwatch:
         began = self._now()
         exchange()
         self._exchange_s += self._now() - began
-
-    def _time_fetches(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
-        began = self._now()
-        for minibatch in batches:
-            self._data_s += self._now() - began
-            yield minibatch
-            began = self._now()
-
-    def _sample_fetches(self, batches: Iterator[Minibatch]) -> Iterator[Minibatch]:
-        while True:
-            began = _event() if self._fetches % SAMPLED == FIRST_SAMPLED else None
-            try:
-                minibatch = next(batches)
-            except StopIteration:
-                return
-            self._fetches += 1
-            if began is not None:
-                self._events.append((began, _event()))
-            yield minibatch
 
 
 def _event() -> torch.cuda.Event:

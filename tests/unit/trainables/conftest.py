@@ -7,7 +7,7 @@ from tests.unit.trainables.ranks import Processes
 
 @pytest.fixture(scope="session")
 def pair() -> Iterator[Processes]:
-    """Two warm processes, which serve every test that needs two ranks."""
+    """Two warm processes for every test with two ranks."""
     processes = Processes(2)
     yield processes
     processes.close()

@@ -72,7 +72,7 @@ def leave_a_child(config: object, context: Context) -> None:
 
 
 def state(config: object, context: Context) -> None:
-    """Tell everything that `change_flags` changes."""
+    """Report everything that `change_flags` changes."""
     context.report(
         {
             "dtype": str(torch.get_default_dtype()),
@@ -96,7 +96,7 @@ def state(config: object, context: Context) -> None:
 
 
 def end_what_was_left() -> None:
-    """Set the threads free, and end the children."""
+    """End the threads and the child processes."""
     for left in STARTED:
         if isinstance(left, threading.Event):
             left.set()
@@ -125,4 +125,4 @@ def report_percent(config: Mapping[str, Any], context: Context) -> None:
 
 
 def take_nothing() -> None:
-    """As no trainable is called."""
+    """A function that is not a trainable."""

@@ -37,7 +37,7 @@ def request(
     config: dict[str, Any] | None = None,
     **other: Any,
 ) -> dict[str, Any]:
-    """What a back end tells one rank; `config` replaces sections of CONFIG."""
+    """Return the request that a back end sends to one rank; `config` replaces sections of CONFIG."""
     rates = {"reference": lr, "value": lr, "warmup_from": lr / 10, "warmup_epochs": 1.0}
     return {
         "trial_id": "trial",
@@ -64,7 +64,7 @@ def request(
 
 
 def rendezvous() -> str:
-    """A free port, of those that nobody is given who asks for any."""
+    """Return the address of a free port outside of the range that systems assign."""
     while True:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 30_000)))
@@ -72,10 +72,10 @@ def rendezvous() -> str:
 
 
 class Processes:
-    """Several processes that call functions together, each with arguments of its own."""
+    """Several processes that call functions together."""
 
     def __init__(self, count: int, environments: Sequence[dict[str, str]] = ()) -> None:
-        """With `environments` each is a new process with those variables; else all come from one that has torch."""
+        """With `environments` each is a new process with those variables; else all are forked with torch imported."""
         fresh = multiprocessing.get_context("spawn" if environments else "forkserver")
         if not environments:
             slow_to_import = ["trainables.supervised.training", "trainables.inputs.loaders"]  # torch, torchvision
@@ -89,9 +89,9 @@ class Processes:
                 self._members[-1].start()
 
     def call(self, function: Callable[..., Any], *arguments: tuple[Any, ...]) -> list[Any]:
-        """`function(*arguments[i])` in process i, while those idle for which there are none.
+        """Call `function(*arguments[i])` in process i, for as many processes as there are arguments.
 
-        RuntimeError with the trace of what one of them raised.
+        Raises RuntimeError with the traces of their errors.
         """
         ends = self._ends[: len(arguments)]
         for end, own in zip(ends, arguments, strict=True):
@@ -121,7 +121,7 @@ def _environment(further: dict[str, str]) -> Iterator[None]:
 
 
 def _serve(end: Connection) -> None:
-    with suppress(EOFError):  # whoever asks is gone
+    with suppress(EOFError):  # the parent process is gone
         while (call := end.recv()) is not None:
             function, arguments = call
             try:
@@ -131,7 +131,7 @@ def _serve(end: Connection) -> None:
 
 
 def run(asked: dict[str, Any]) -> dict[str, Any]:
-    """The rank's entry; the rows it emitted stand beside its answer."""
+    """Run a rank; the rows that it has emitted are added to its answer."""
     from trainables import rank
 
     rows: list[dict[str, Any]] = []
@@ -139,7 +139,7 @@ def run(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 def without_times(answer: dict[str, Any]) -> dict[str, Any]:
-    """What of an answer is the same whenever the trial runs."""
+    """Return what does not depend on time in an answer."""
     metrics = {key: value for key, value in answer["metrics"].items() if key not in TIMES}
     rows = [{key: value for key, value in row.items() if key not in TIMES} for row in answer["rows"]]
     return {"status": answer["status"], "metrics": metrics, "rows": rows}

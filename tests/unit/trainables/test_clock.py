@@ -49,7 +49,7 @@ def warmed_up(stage: Stage, *, steps: int = 10, seconds: float = 0.4) -> float:
 
 
 @pytest.mark.parametrize(("step_s", "steps"), [(0.01, 210), (0.001, 2100), (1.0, 50), (0.05, 50)])
-def test_a_window_has_both_its_seconds_and_its_steps(step_s: float, steps: int) -> None:
+def test_window_has_its_seconds_and_its_steps(step_s: float, steps: int) -> None:
     stage = Stage(step_s)
     window = measure(stage, pace=step_s)
     assert window.steps in (steps, steps + 1) and window.seconds == pytest.approx(window.steps * step_s)
@@ -58,7 +58,7 @@ def test_a_window_has_both_its_seconds_and_its_steps(step_s: float, steps: int) 
 
 
 @pytest.mark.parametrize(("pace", "steps"), [(0.5, 210), (0.011, 210), (0.0, 210), (0.0001, 21_000)])
-def test_a_wrong_guess_is_made_good_at_once_and_by_no_more_than_is_missing(pace: float, steps: int) -> None:
+def test_wrong_pace_is_corrected_by_the_missing_steps(pace: float, steps: int) -> None:
     stage = Stage(0.01)
     window = measure(stage, pace=pace)
     assert window.seconds == pytest.approx(window.steps * 0.01) and window.steps in (steps, steps + 1)
@@ -72,7 +72,7 @@ class HalfAsFast:
         return [2 * seconds]
 
 
-def test_the_slowest_rank_is_the_one_that_is_timed() -> None:
+def test_slowest_rank_is_timed() -> None:
     stage, gang = Stage(0.01), cast(Gang, HalfAsFast())
     clock = Clock("cpu", stage.read)
     pace = warm_up(stage.step, clock=clock, gang=gang, warmup=Warmup(steps=10, seconds=0.4))
@@ -82,13 +82,13 @@ def test_the_slowest_rank_is_the_one_that_is_timed() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "least"), [(0.001, 400), (0.01, 40), (0.5, 10)])
-def test_a_steady_warm_up_has_both_its_steps_and_its_seconds_and_no_more(step_s: float, least: int) -> None:
+def test_steady_warm_up_has_its_minimal_length(step_s: float, least: int) -> None:
     stage = Stage(step_s)
     assert warmed_up(stage) == pytest.approx(step_s)
     assert least <= stage.steps <= 1.3 * least
 
 
-def test_a_warm_up_lasts_until_the_pace_has_settled() -> None:
+def test_warm_up_lasts_until_the_pace_settles() -> None:
     """Steps get shorter by a tenth every 10 until number 60, within 0.5 s; then they stay."""
     slow = [0.01 * 0.9 ** (number // 10) for number in range(61)]
     stage = Stage(*slow)
@@ -97,31 +97,31 @@ def test_a_warm_up_lasts_until_the_pace_has_settled() -> None:
     assert 0.4 < stage.now - 100 < 0.8
 
 
-def test_slow_first_steps_that_fill_the_least_warm_up_are_no_pace() -> None:
+def test_slow_first_steps_do_not_settle() -> None:
     assert warmed_up(Stage(0.3, 0.02)) == pytest.approx(0.02)
 
 
-def test_a_pace_that_never_settles_ends_the_warm_up_all_the_same() -> None:
+def test_warm_up_ends_if_the_pace_never_settles() -> None:
     stage = Stage(*[0.01 * 0.99**number for number in range(1000)])
     warmed_up(stage)
     assert 0.8 <= stage.now - 100 < 0.95
 
 
 @pytest.mark.parametrize(("asked", "taken"), [(7, 7), (0, 1)])
-def test_a_warm_up_by_steps_alone(asked: int, taken: int) -> None:
+def test_warm_up_without_seconds(asked: int, taken: int) -> None:
     stage = Stage(0.001)
     assert warmed_up(stage, steps=asked, seconds=0.0) == pytest.approx(0.001)
     assert stage.steps == taken
 
 
-def test_a_clock_too_coarse_for_the_first_steps_still_ends() -> None:
+def test_warm_up_ends_with_a_coarse_clock() -> None:
     assert warmed_up(Stage(*[0.0] * 25, 0.01)) == pytest.approx(0.01)
 
 
 LONG = [Lap(seconds=9, steps=100), Lap(seconds=4, steps=100), Lap(seconds=2, steps=100), Lap(seconds=3, steps=100)]
 
 
-def test_long_epochs_are_windows_themselves() -> None:
+def test_long_laps_are_windows() -> None:
     assert window_of_laps(LONG, least_s=2, least_steps=50) == Window(seconds=3, steps=100)
     cut_short = [*LONG, Lap(seconds=0.1, steps=7)]
     assert window_of_laps(cut_short, least_s=2, least_steps=100) == Window(seconds=3, steps=100)
@@ -132,7 +132,7 @@ CUT_SHORT = Lap(seconds=3, steps=60)
 
 
 @pytest.mark.parametrize("laps", [LONG[:1], [*LONG, Lap(seconds=1.9, steps=100)], [LONG[0], CUT_SHORT]])
-def test_short_epochs_are_not(laps: list[Lap]) -> None:
+def test_short_laps_are_no_windows(laps: list[Lap]) -> None:
     assert window_of_laps(laps, least_s=2, least_steps=50) is None
     assert window_of_laps(LONG, least_s=2, least_steps=101) is None
 
@@ -141,11 +141,11 @@ def test_short_epochs_are_not(laps: list[Lap]) -> None:
     ("laps", "settled"),
     [(LONG[:1], False), (LONG[:2], True), ([Lap(seconds=1.9, steps=100)], True), ([Lap(seconds=3, steps=49)], True)],
 )
-def test_a_second_lap_is_needed_only_where_it_may_be_a_window(laps: list[Lap], settled: bool) -> None:
+def test_second_lap_is_needed_only_if_it_may_be_a_window(laps: list[Lap], settled: bool) -> None:
     assert is_timed_by(laps, least_s=2, least_steps=50) is settled
 
 
-def test_times_count_training_alone_and_distinct_samples() -> None:
+def test_times_count_training_and_distinct_samples() -> None:
     laps = [
         Lap(seconds=5, steps=10, val_accuracy=0.2),
         Lap(seconds=1, steps=10, val_accuracy=0.8),
@@ -176,7 +176,7 @@ def test_times_count_training_alone_and_distinct_samples() -> None:
         ([(9.0, 6), (9.0, 5)], True),  # of larger batches there are fewer
     ],
 )
-def test_a_part_of_the_first_epoch_is_not_told_as_the_whole(laps: list[tuple[float, int]], told: bool) -> None:
+def test_partial_first_epoch_has_no_first_epoch_s(laps: list[tuple[float, int]], told: bool) -> None:
     taken = [Lap(seconds=seconds, steps=steps) for seconds, steps in laps]
     window = Window(seconds=2, steps=50)
     figures = timings(taken, window, steps_per_epoch=10, global_batch_size=64, target=None)
@@ -184,7 +184,7 @@ def test_a_part_of_the_first_epoch_is_not_told_as_the_whole(laps: list[tuple[flo
 
 
 @pytest.mark.gpu
-def test_a_device_pauses_while_its_host_goes_on() -> None:
+def test_gpu_pauses_while_its_host_continues() -> None:
     wait = device_pause("cuda", 0.2)
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     torch.cuda.synchronize()

@@ -93,7 +93,7 @@ def asked_of(case: dict[str, Any], **other: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
+def test_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> None:
     asked = asked_of(CASES[name])
     whole = bits(asked, None)
     assert not whole["stopped"]
@@ -106,7 +106,7 @@ def test_a_stop_within_an_epoch_changes_no_bit(name: str, tmp_path: Path) -> Non
     assert went_on["told"] == whole["told"]
 
 
-def test_a_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(checkpoints, "MAX_TIME_SHARE", float("inf"))
     asked = asked_of(CASES["momentum"])
     whole = bits(asked, None)
@@ -118,7 +118,8 @@ def test_a_crash_after_an_epoch_changes_no_bit(tmp_path: Path, monkeypatch: pyte
     answer = rank.run(asked | {"trial_dir": str(tmp_path)}, crash, lambda: False)
     assert answer["status"] == "failed"
     went_on = bits(asked, tmp_path)
-    assert went_on["remarks"] == ["continued in epoch 3, after 8 steps of an earlier attempt"]
+    [remark] = went_on["remarks"]
+    assert "epoch 3" in remark and "8 steps" in remark
     assert (went_on["weights"], went_on["told"]) == (whole["weights"], whole["told"])
 
 
@@ -143,7 +144,7 @@ PAIRS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", PAIRS)
-def test_two_ranks_go_on_together(pair: Processes, name: str, tmp_path: Path) -> None:
+def test_two_ranks_continue_together(pair: Processes, name: str, tmp_path: Path) -> None:
     asked = asked_of(PAIRS[name])
     if asked["strategy"] == "ddp_unequal":  # each training by itself would find other shares: compare the second part
         first = both(pair, asked, tmp_path, 1)
@@ -159,7 +160,7 @@ def test_two_ranks_go_on_together(pair: Processes, name: str, tmp_path: Path) ->
         assert ours["told"] == theirs["told"]
 
 
-def test_a_short_trial_pays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_short_trial_saves_no_checkpoint(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[str] = []
     monkeypatch.setattr(Context, "checkpoint", lambda self, *state: kept.append(self.trial_id))
     asked = request(trial_dir=str(tmp_path))
@@ -168,13 +169,13 @@ def test_a_short_trial_pays_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("stop", [lambda: True, lambda: False])
-def test_switched_off_nothing_is_kept(tmp_path: Path, stop: Callable[[], bool]) -> None:
+def test_checkpoints_off_writes_nothing(tmp_path: Path, stop: Callable[[], bool]) -> None:
     settings = OFTEN | {"checkpoint": "off"}
     rank.run(request(trial_dir=str(tmp_path), config={"trainable": settings}), lambda row: None, stop)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_checkpoint_is_read_without_running_code(tmp_path: Path) -> None:
+def test_checkpoint_of_a_trial_is_plain(tmp_path: Path) -> None:
     rank.run(request(trial_dir=str(tmp_path)), lambda row: None, StopAfter(1))
     [path] = (tmp_path / "checkpoint").iterdir()
     assert set(torch.load(path, weights_only=True)["state"]) == {"replica", "progress", "batch", "laps"}

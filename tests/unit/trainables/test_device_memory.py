@@ -22,28 +22,28 @@ def bounds(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return told
 
 
-def test_a_share_leaves_room_for_what_lies_beside_the_allocator(bounds: list[float]) -> None:
+def test_limit_leaves_room_for_memory_outside_the_allocator(bounds: list[float]) -> None:
     device_memory.limit("cuda:0", 0.25)
     assert bounds == [19 / 80]
     assert device_memory.taken("cuda:0") == {"reserved_memory_gb": 20.0, "device_memory_gb": 80.0}
 
 
-def test_the_next_trial_of_a_process_has_all_of_it_again(bounds: list[float]) -> None:
+def test_next_trial_has_no_limit(bounds: list[float]) -> None:
     device_memory.limit("cuda:0", None)
     assert bounds == [1.0]
 
 
-def test_a_cpu_has_no_such_bound(bounds: list[float]) -> None:
+def test_cpu_has_no_limit(bounds: list[float]) -> None:
     device_memory.limit("cpu", 0.25)
     assert not bounds and device_memory.taken("cpu") == device_memory.peak("cpu") == {}
 
 
-def test_the_peak_is_that_of_the_trials_tensors(bounds: list[float]) -> None:
+def test_peak_is_that_of_tensors(bounds: list[float]) -> None:
     assert device_memory.peak("cuda:0") == {"peak_memory_gb": 7.0}
 
 
 @pytest.mark.gpu
-def test_who_wants_more_than_its_share_ends_as_oom_and_the_next_has_all() -> None:
+def test_trial_beyond_its_share_ends_as_oom() -> None:
     asked = request("tests.unit.trainables.polluters:take_half_of_the_gpu") | {"device": "cuda", "gpus_per_rank": 0.25}
     short = run(asked | {"memory_share": 0.25})
     assert short["status"] == "oom" and short["note"].startswith("in 0.25 of the GPU's memory: ")
@@ -53,14 +53,14 @@ def test_who_wants_more_than_its_share_ends_as_oom_and_the_next_has_all() -> Non
 
 
 @pytest.mark.gpu
-def test_every_epoch_tells_its_peak() -> None:
+def test_every_epoch_reports_its_peak() -> None:
     answer = run(request(config={"budget": {"epochs": 2}}) | {"device": "cuda"})
     peaks = [row["peak_memory_gb"] for row in answer["rows"]]
     assert len(peaks) == 2 and 0 < peaks[0] <= peaks[1] <= answer["metrics"]["peak_memory_gb"]
 
 
 @pytest.mark.gpu
-def test_captured_trials_leave_no_memory_to_the_next() -> None:
+def test_captured_trials_leave_no_memory_behind() -> None:
     asked = request(config={"trainable": CONFIG["trainable"] | {"cuda_graph": "on"}}) | {"device": "cuda"}
     _, second, third, fourth = (run(asked)["metrics"]["peak_memory_gb"] for _ in range(4))
     assert second == pytest.approx(third, abs=1e-3) and third == pytest.approx(fourth, abs=1e-3)

@@ -1,7 +1,4 @@
-"""A linear model without bias has its inputs for gradients, so that every norm can be computed by hand.
-
-What is made of a gradient's noise, from figures that are chosen by hand.
-"""
+"""Gradient noise by hand: the gradients of a linear model without bias are its inputs."""
 
 from typing import Any
 
@@ -62,20 +59,20 @@ def measured(
 
 
 @pytest.mark.parametrize(("share", "accumulate"), [(4, 3), (1, 8), (5, 2)])
-def test_between_one_ranks_passes(share: int, accumulate: int) -> None:
+def test_noise_between_passes(share: int, accumulate: int) -> None:
     found = measured(0, (share,), accumulate, None)
     assert found == pytest.approx(by_hand(samples(share * accumulate), [share] * accumulate))
 
 
 @pytest.mark.parametrize(("shares", "accumulate"), [((4, 4), 1), ((5, 2), 1), ((3, 1), 2)])
-def test_between_ranks(pair: Processes, shares: tuple[int, int], accumulate: int) -> None:
+def test_noise_between_ranks(pair: Processes, shares: tuple[int, int], accumulate: int) -> None:
     meet = rendezvous()
     found = pair.call(measured, *((rank, shares, accumulate, meet) for rank in range(2)))
     sizes = [share * accumulate for share in shares]
     assert found[0] == found[1] == pytest.approx(by_hand(samples(sum(sizes)), sizes))
 
 
-def test_norms_are_not_rounded_as_gradients_are_for_their_journey(pair: Processes) -> None:
+def test_norms_are_measured_before_rounding(pair: Processes) -> None:
     """Quarters and eighths of small numbers survive it, their norms would not."""
     meet = rendezvous()
     found = pair.call(measured, *((rank, (4, 4), 1, meet, torch.bfloat16) for rank in range(2)))
@@ -91,13 +88,13 @@ def test_one_step_of_many_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
     assert taken == [4, 8, 9]  # those of the steps 1, 5 and 9: each in the next one measured, the last at the end
 
 
-def test_one_part_shows_no_noise() -> None:
+def test_single_part_is_an_error() -> None:
     context = Context.alone()
     with pytest.raises(ValueError, match="one of each"):
         GradientNoise(nn.Linear(2, 2), context.batch, process_group.join(context))
 
 
-def test_watching_changes_nothing_but_a_column() -> None:
+def test_measuring_noise_changes_only_a_column() -> None:
     watched = EXACT | {"trainable": EXACT["trainable"] | {"noise_scale": True}}
     plain, _ = trained(request(shares=(30,), grad_accum_steps=4, config=EXACT))
     ours, metrics = trained(request(shares=(30,), grad_accum_steps=4, config=watched))
@@ -105,7 +102,7 @@ def test_watching_changes_nothing_but_a_column() -> None:
     assert "noise_scale" not in trained(request(shares=(120,), config=watched))[1]
 
 
-def test_adascale_progresses_by_its_gain() -> None:
+def test_adascale_advances_by_its_gain() -> None:
     answer = run(adascale(shares=(16,), grad_accum_steps=4))
     assert answer["status"] == "ok", answer["trace"]
     gains = [row["gain"] for row in answer["rows"]]
@@ -115,14 +112,14 @@ def test_adascale_progresses_by_its_gain() -> None:
     assert answer["rows"][-1]["lr"] > 0.05
 
 
-def test_adascale_of_two_ranks_agrees_on_its_gain(pair: Processes) -> None:
+def test_adascale_ranks_agree_on_their_gain(pair: Processes) -> None:
     asked = {"shares": (32, 32), "gang_id": "adascale", "rendezvous": rendezvous()}
     answers = pair.call(run, *((adascale(rank=rank, **asked),) for rank in range(2)))
     assert answers[0]["status"] == "ok", answers[0]["trace"]
     assert answers[0]["metrics"] == answers[1]["metrics"] and 1 <= answers[0]["metrics"]["gain"] <= 4
 
 
-def test_adascale_of_one_part_keeps_the_reference_rate_and_says_so() -> None:
+def test_adascale_with_one_part_keeps_the_reference_rate() -> None:
     answer = run(adascale(shares=(64,)))
     assert answer["note"] == ALONE and answer["metrics"]["gain"] == 1
     assert answer["metrics"]["steps"] == 80
@@ -138,13 +135,13 @@ def adascale(**other: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("hidden", [{"precision": "fp16"}, {"cuda_graph": "on"}])
-def test_where_gradients_are_not_seen_is_an_error(hidden: dict[str, str]) -> None:
+def test_noise_with_fp16_or_graph_is_an_error(hidden: dict[str, str]) -> None:
     settings = CONFIG["trainable"] | {"noise_scale": True} | hidden
     assert run(request(grad_accum_steps=2, config={"trainable": settings}))["status"] == "failed"
 
 
 @pytest.mark.gpu
-def test_on_a_gpu_a_reading_is_of_its_own_moment() -> None:
+def test_gpu_readback_holds_the_values_of_its_time() -> None:
     from trainables.gradient_noise import Readback
 
     values = torch.ones(2, device="cuda")
@@ -157,14 +154,14 @@ POSITIVE = st.floats(0.01, 100)
 
 
 @given(POSITIVE, POSITIVE, st.integers(1, 100), st.integers(1, 100))
-def test_expected_norms_give_signal_and_noise_back(signal: float, noise: float, small: int, more: int) -> None:
+def test_expected_norms_give_signal_and_noise(signal: float, noise: float, small: int, more: int) -> None:
     big = small + more
     found = Estimate.of(signal + noise / small, signal + noise / big, small_batch=small, big_batch=big)
     assert found.signal == pytest.approx(signal, rel=1e-6, abs=1e-6)
     assert found.noise == pytest.approx(noise, rel=1e-6, abs=1e-6)
 
 
-def test_gaussian_gradients_have_the_noise_scale_they_were_drawn_with() -> None:
+def test_gaussian_gradients_have_their_known_noise_scale() -> None:
     """Gradients ~ N(G, σ²·1) in 1000 dimensions, |G|² = 4 and tr Σ = 1000·.09 = 90: the noise scale is 22.5."""
     source = torch.Generator().manual_seed(0)
     mean = torch.zeros(1000, dtype=torch.float64)
@@ -181,14 +178,14 @@ def test_gaussian_gradients_have_the_noise_scale_they_were_drawn_with() -> None:
     assert smoothed.noise_scale == pytest.approx(22.5, rel=0.05)
 
 
-def test_parts_of_unequal_sizes_count_by_their_harmonic_mean() -> None:
+def test_unequal_parts_count_by_their_harmonic_mean() -> None:
     sizes, signal, noise = (2, 6), 3.0, 12.0
     small = sum(signal + noise / size for size in sizes) / 2
     found = Estimate.of(small, signal + noise / 8, small_batch=2 / (1 / 2 + 1 / 6), big_batch=8)
     assert (found.signal, found.noise) == (pytest.approx(3.0), pytest.approx(12.0))
 
 
-def test_the_first_estimate_counts_whole_and_later_ones_more() -> None:
+def test_first_estimate_counts_fully_and_later_ones_more() -> None:
     smoothed = Smoothed()
     assert smoothed.estimate is None and smoothed.noise_scale is None
     first = Estimate(signal=0.5, noise=1.5)
@@ -201,13 +198,13 @@ def test_the_first_estimate_counts_whole_and_later_ones_more() -> None:
     assert smoothed.noise_scale == pytest.approx(8.0)
 
 
-def test_where_noise_hides_the_signal_there_is_no_scale() -> None:
+def test_no_noise_scale_without_signal() -> None:
     smoothed = Smoothed()
     smoothed.add(Estimate(signal=-0.1, noise=6.0))
     assert smoothed.noise_scale is None
 
 
-def test_noise_that_comes_out_below_0_is_none() -> None:
+def test_negative_noise_counts_as_zero() -> None:
     smoothed = Smoothed()
     smoothed.add(Estimate(signal=2.0, noise=-6.0))
     assert smoothed.noise_scale == 0
@@ -222,7 +219,7 @@ def watching(
     visible: bool = True,
     model: nn.Module | None = None,
 ) -> tuple[NoiseWatch, Context]:
-    """Of a step of 64 samples, in so many passes of one rank."""
+    """Watch a step of 64 samples, in so many passes of one rank."""
     batch = Batch(global_batch_size=64, grad_accum_steps=passes, shares=(64 // passes,))
     context = Context.alone(batch=batch)
     context.lr = LearningRate(rule=rule, value=0.1, warmup_from=0.1, reference_batch_size=reference_batch_size)
@@ -235,7 +232,7 @@ def of(signal: float, noise: float) -> dict[str, Any]:
     return {"steps": 10, "smoothed": [signal, noise, 1.0], "under_way": None}
 
 
-def test_whoever_asks_for_no_noise_is_not_watched_even_where_gradients_cannot_be_seen() -> None:
+def test_unwanted_noise_is_not_measured() -> None:
     watch, context = watching(visible=False)
     assert watch.gradients is None and watch.figures() == {} == watch.state() and watch.pace() == Pace()
     watch.restore(of(1.0, 64.0))  # of a trial that was asked for it: nothing is there to bring it back to
@@ -243,22 +240,22 @@ def test_whoever_asks_for_no_noise_is_not_watched_even_where_gradients_cannot_be
 
 
 @pytest.mark.parametrize(("rule", "wanted"), [("adascale", False), ("none", True)])
-def test_noise_that_cannot_be_seen_is_refused(rule: str, wanted: bool) -> None:
+def test_invisible_gradients_are_refused(rule: str, wanted: bool) -> None:
     with pytest.raises(ValueError, match=r"trainable\.cuda_graph"):
         watching(rule, wanted=wanted, visible=False)
 
 
-def test_the_noise_scale_is_noise_over_signal_and_leaves_the_pace_alone() -> None:
+def test_noise_scale_is_noise_over_signal() -> None:
     watch, _ = watching(wanted=True)
     assert watch.figures() == {}, "nothing is known yet"
     watch.restore(of(2.0, 64.0))
     assert watch.figures() == {"noise_scale": 32.0} and watch.pace() == Pace()
     assert watch.state() == of(2.0, 64.0)
     watch.restore({})
-    assert watch.state() == of(2.0, 64.0), "an earlier attempt that had not watched tells nothing"
+    assert watch.state() == of(2.0, 64.0)
 
 
-def test_the_gradients_of_an_optimizer_are_looked_at_where_they_are_watched() -> None:
+def test_only_watched_optimizers_are_measured() -> None:
     for wanted in (False, True):
         model = nn.Linear(2, 2)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -269,7 +266,7 @@ def test_the_gradients_of_an_optimizer_are_looked_at_where_they_are_watched() ->
         assert watch.state().get("steps") == (1 if wanted else None)
 
 
-def test_adascale_s_gain_by_hand() -> None:
+def test_adascale_gain_by_hand() -> None:
     """κ = 4; σ² at 16 samples is 64/16 = 4 and μ² = 2: r = (4 + 2) / (4/4 + 2) = 2, half of κ."""
     watch, _ = watching("adascale")
     assert watch.pace() == Pace(gain=1.0, advance=0.25) and watch.figures() == {"gain": 1.0}
@@ -278,13 +275,13 @@ def test_adascale_s_gain_by_hand() -> None:
     assert watch.figures() == {"noise_scale": 32.0, "gain": 2.0}
 
 
-def test_without_a_reference_batch_adascale_starts_from_the_trial_s_own() -> None:
+def test_adascale_without_reference_batch_uses_the_trials_batch() -> None:
     watch, _ = watching("adascale", reference_batch_size=None)
     watch.restore(of(2.0, 64.0))
     assert watch.pace() == Pace(gain=1.0, advance=1.0)
 
 
-def test_the_pace_waits_for_no_measurement_that_is_under_way() -> None:
+def test_pace_does_not_wait_for_a_measurement() -> None:
     watch, _ = watching("adascale")
     watch.restore(of(2.0, 64.0) | {"under_way": [1.0, 1.0]})
     assert watch.pace().gain == 2.0
@@ -299,9 +296,7 @@ def test_the_pace_waits_for_no_measurement_that_is_under_way() -> None:
         ("none", 16, True, []),
     ],
 )
-def test_a_step_of_one_part_shows_no_noise_and_adascale_says_what_that_means(
-    rule: str, reference: int, wanted: bool, remarks: list[str]
-) -> None:
+def test_adascale_with_one_part_adds_a_remark(rule: str, reference: int, wanted: bool, remarks: list[str]) -> None:
     watch, context = watching(rule, passes=1, reference_batch_size=reference, wanted=wanted)
     assert watch.gradients is None and context.remarks == remarks and "noise_scale" not in watch.figures()
 
@@ -316,28 +311,28 @@ def test_a_step_of_one_part_shows_no_noise_and_adascale_says_what_that_means(
         (0.0, 0.0, 1.0),
     ],
 )
-def test_the_gain_by_hand(signal: float, noise: float, gain: float) -> None:
+def test_gain_by_hand(signal: float, noise: float, gain: float) -> None:
     found = pace(Estimate(signal=signal, noise=noise), kappa=4, reference_batch_size=32)
     assert found.gain == pytest.approx(gain) and found.advance == pytest.approx(gain / 4)
 
 
-def test_at_or_below_the_reference_batch_it_is_the_linear_rule() -> None:
+def test_linear_rule_up_to_the_reference_batch() -> None:
     estimate = Estimate(signal=1.0, noise=32.0)
     assert pace(estimate, kappa=1, reference_batch_size=32) == Pace()
     assert pace(estimate, kappa=0.5, reference_batch_size=32) == Pace(gain=0.5)
     assert Pace() == Pace(gain=1.0, advance=1.0)
 
 
-def test_a_little_above_the_reference_batch_it_is_no_longer_the_linear_rule() -> None:
+def test_no_linear_rule_just_above_the_reference_batch() -> None:
     found = pace(Estimate(signal=1.0, noise=32.0), kappa=1.25, reference_batch_size=32)  # 2 / (1/1.25 + 1)
     assert (found.gain, found.advance) == pytest.approx((1 / 0.9, 1 / 0.9 / 1.25))
 
 
-def test_without_an_estimate_a_step_is_one_of_the_reference_batch() -> None:
+def test_without_estimate_the_gain_is_1() -> None:
     assert pace(None, kappa=4, reference_batch_size=32) == Pace(gain=1.0, advance=0.25)
 
 
 @given(st.floats(0, 1e6), st.floats(0, 1e6), st.floats(1, 1e3))
-def test_the_gain_lies_between_1_and_kappa(signal: float, noise: float, kappa: float) -> None:
+def test_gain_lies_between_1_and_kappa(signal: float, noise: float, kappa: float) -> None:
     found = pace(Estimate(signal=signal, noise=noise), kappa=kappa, reference_batch_size=32)
     assert 1 - 1e-9 <= found.gain <= kappa * (1 + 1e-9)

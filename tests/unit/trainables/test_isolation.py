@@ -26,7 +26,7 @@ def ones() -> Any:
     processes.close()
 
 
-def test_a_trial_is_bitwise_the_same_after_any_other_as_in_a_fresh_process(ones: Processes) -> None:
+def test_trial_is_bitwise_the_same_after_any_other(ones: Processes) -> None:
     [fresh] = ones.call(run, (request(),))
     [state] = ones.call(run, (request("tests.unit.trainables.polluters:state"),))
     assert fresh["status"] == "ok" and fresh["metrics"]["accuracy"] > 0.2
@@ -37,7 +37,7 @@ def test_a_trial_is_bitwise_the_same_after_any_other_as_in_a_fresh_process(ones:
         assert ones.call(run, (request("tests.unit.trainables.polluters:state"),))[0]["rows"] == state["rows"], name
 
 
-def test_the_state_is_that_of_a_new_process(ones: Processes) -> None:
+def test_state_is_that_of_a_new_process(ones: Processes) -> None:
     [answer] = ones.call(run, (request("tests.unit.trainables.polluters:state", threads=2),))
     [state] = answer["rows"]
     assert (state["dtype"], state["device"], state["grad"]) == ("torch.float32", "cpu", True)
@@ -46,9 +46,7 @@ def test_the_state_is_that_of_a_new_process(ones: Processes) -> None:
 
 
 @pytest.mark.parametrize("fullgraph", [False, True])
-def test_compilers_are_asked_to_forget_only_what_they_have_compiled(
-    fullgraph: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_compilers_are_reset_only_if_used(fullgraph: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     dynamo: Any = pytest.importorskip("torch._dynamo")
     isolation.leave()  # whatever earlier tests have compiled
     forgotten: list[None] = []
@@ -63,7 +61,7 @@ def test_compilers_are_asked_to_forget_only_what_they_have_compiled(
     assert len(forgotten) == 1
 
 
-def test_what_cannot_be_compiled_is_told_again_after_a_trial_that_passed_over_it() -> None:
+def test_suppression_of_compile_errors_is_undone() -> None:
     """Else the next one's own torch.compile would leave its model as it was, and nobody would know."""
     dynamo: Any = pytest.importorskip("torch._dynamo")
     with dynamo.config.patch(suppress_errors=False):

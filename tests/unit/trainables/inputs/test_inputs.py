@@ -15,7 +15,7 @@ EVERYTHING = Augmentation(crop_padding=2, flip=True, cutout=3)
 
 @settings(max_examples=30, deadline=None)
 @given(shares=st.lists(st.integers(1, 7), min_size=1, max_size=4), accum=st.integers(1, 3))
-def test_a_global_batch_is_the_same_for_any_ranks(shares: list[int], accum: int) -> None:
+def test_global_batch_is_the_same_for_any_ranks(shares: list[int], accum: int) -> None:
     size = sum(shares) * accum
     if size > 50:
         return
@@ -26,7 +26,7 @@ def test_a_global_batch_is_the_same_for_any_ranks(shares: list[int], accum: int)
         assert torch.equal(x, x_alone) and torch.equal(y, y_alone)
 
 
-def test_an_epoch_takes_each_sample_at_most_once_in_an_order_of_its_own() -> None:
+def test_epoch_takes_each_sample_at_most_once_in_random_order() -> None:
     inputs = source(shares=(16,))
     first, again, second = (torch.cat([y for _, y in inputs.epoch(epoch)]) for epoch in (1, 1, 2))
     assert len(first.unique()) == 48 and inputs.feed.steps_per_epoch == 3
@@ -51,12 +51,12 @@ def test_small_blocks_change_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_too_few_samples_are_an_error() -> None:
-    with pytest.raises(ValueError, match="global_batch_size=51 is more than the 50 training samples"):
+    with pytest.raises(ValueError, match="global_batch_size=51 .* 50 "):
         source(shares=(51,))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_an_epoch_begun_in_its_middle_goes_on_with_the_same_bits(dtype: torch.dtype) -> None:
+def test_epoch_continued_in_its_middle_has_the_same_bits(dtype: torch.dtype) -> None:
     given = {"augmentation": EVERYTHING, "form": form(dtype=dtype)}
     for rank in range(2):
         whole = list(source(shares=(3, 4), accum=2, rank=rank, **given).epoch(4))
@@ -67,7 +67,7 @@ def test_an_epoch_begun_in_its_middle_goes_on_with_the_same_bits(dtype: torch.dt
             assert torch.equal(x, x_whole) and torch.equal(y, y_whole)
 
 
-def test_larger_batches_go_on_in_the_same_order() -> None:
+def test_larger_batches_continue_in_the_same_order() -> None:
     inputs = source(shares=(5,), augmentation=EVERYTHING)
     images, labels = (torch.cat(each) for each in zip(*inputs.epoch(1), strict=True))
     list(inputs.epoch(1))  # which draws the next epoch, in the old batches
@@ -104,7 +104,7 @@ def test_the_held_out_part_is_disjoint_and_complete(fraction: float, held: int) 
     assert torch.equal(split.train.targets, split.train.images.flatten() % 10)
 
 
-def test_the_seed_decides() -> None:
+def test_validation_set_depends_on_the_seed() -> None:
     one, same, other = (Split.of(DATA, val_fraction=0.2, seed=seed).validation.images for seed in (1, 1, 2))
     assert torch.equal(one, same) and not torch.equal(one, other)
 
@@ -119,7 +119,7 @@ INDEX = torch.tensor([3, 3, 0, 19])
 DRAWS = torch.tensor([[0, 4, 2, 1], [4, 0, 2, 3], [0, 1, 0, 1], [0, 3, 6, 2], [4, 2, 0, 1]])
 
 
-def test_crops_and_flips_are_those_of_one_image_at_a_time() -> None:
+def test_crops_and_flips_equal_those_of_single_images() -> None:
     change = Augmentation(crop_padding=2, flip=True)
     taken = change.take(change.pad(PIXELS), INDEX, DRAWS)
     for image, index, (row, column, flip, *_) in zip(taken, INDEX, DRAWS.T.tolist(), strict=True):
@@ -134,7 +134,7 @@ def test_masks_move_with_their_images() -> None:
     assert torch.equal(moved, change.take(change.pad(PIXELS), INDEX, DRAWS)[..., 0].long())
 
 
-def test_a_cut_is_a_square_of_the_mean_colour_and_may_stand_over_the_edge() -> None:
+def test_cutout_is_a_square_of_the_mean_colour() -> None:
     images = Augmentation(cutout=3).cut(torch.ones(4, 2, 7, 5), DRAWS)
     for image, (row, column) in zip(images, DRAWS[3:].T.tolist(), strict=True):
         expected = torch.ones(2, 7, 5)
@@ -148,7 +148,7 @@ def test_draws_cover_their_ranges() -> None:
     assert not Augmentation(cutout=2).draw(100, 4, 6, torch.Generator())[:3].any()
 
 
-def test_where_nothing_changes_nothing_is_drawn() -> None:
+def test_without_augmentation_nothing_is_drawn() -> None:
     source = torch.Generator().manual_seed(0)
     before = source.get_state()
     assert Augmentation().draw(3, 8, 8, source).shape == (0, 3) and torch.equal(source.get_state(), before)

@@ -35,8 +35,8 @@ def test_shares_by_hand(total: int, speeds: list[float], shares: tuple[int, ...]
     assert proportional(total, speeds) == shares
 
 
-def test_too_few_samples() -> None:
-    with pytest.raises(ValueError, match="2 samples are too few for 3 ranks"):
+def test_more_ranks_than_samples_is_an_error() -> None:
+    with pytest.raises(ValueError, match="^2 samples .* 3 ranks"):
         proportional(2, [1, 1, 1])
 
 
@@ -53,7 +53,7 @@ def test_shares_are_complete_and_follow_speed(speeds: list[float], extra: int) -
 
 
 @given(st.lists(st.integers(1, 50), min_size=1, max_size=8), st.integers(1, 20))
-def test_shares_that_come_to_whole_numbers_are_exact(speeds: list[int], times: int) -> None:
+def test_whole_numbered_shares_are_exact(speeds: list[int], times: int) -> None:
     assert proportional(times * sum(speeds), speeds) == tuple(times * speed for speed in speeds)
 
 
@@ -66,7 +66,7 @@ class WithAFasterRank:
         return (speed, 3 * speed)
 
 
-def test_a_rank_that_passes_faster_takes_more_of_the_same_batch() -> None:
+def test_faster_rank_gets_a_larger_share() -> None:
     half = Batch(global_batch_size=96, grad_accum_steps=2, shares=(24, 24))
     context = Context.alone(world_size=2, batch=half)
     whole = Batch(global_batch_size=96, shares=(48, 48))
@@ -122,17 +122,17 @@ def test_smaller_passes_make_the_same_update(accum: int) -> None:
     assert same["loss"] == pytest.approx(metrics["loss"], abs=1e-10)
 
 
-def test_what_is_evaluated_need_not_fit_at_once_either() -> None:
+def test_evaluation_batch_shrinks_to_fit_memory() -> None:
     parts, whole = run(asked(30, "auto"))["metrics"], run(asked(10**9, "auto"))["metrics"]
     assert (parts["accuracy"], parts["val_accuracy"]) == (whole["accuracy"], whole["val_accuracy"])
     assert parts["val_loss"] == pytest.approx(whole["val_loss"], abs=1e-10)
 
 
-def test_what_fits_stays_whole() -> None:
+def test_batch_that_fits_is_one_pass() -> None:
     assert run(asked(96, "auto"))["metrics"]["micro_batch_size"] == 96
 
 
-def test_oom_stays_the_answer_when_off_or_with_single_samples() -> None:
+def test_oom_when_off_or_with_single_samples() -> None:
     assert run(asked(30, "off"))["status"] == "oom"
     assert run(asked(0, "auto"))["status"] == "oom"
 
@@ -140,7 +140,7 @@ def test_oom_stays_the_answer_when_off_or_with_single_samples() -> None:
 @pytest.mark.parametrize(
     ("shares", "most", "passes"), [((8, 8), 8, 1), ((8, 8), 7, 2), ((12, 6), 4, 3), ((15, 45), 8, 3), ((15, 45), 2, 15)]
 )
-def test_ranks_agree_on_the_smallest_need(shares: tuple[int, ...], most: int, passes: int) -> None:
+def test_number_of_passes_is_the_fewest_that_fit(shares: tuple[int, ...], most: int, passes: int) -> None:
     def take_pass(samples: int) -> None:
         if samples > most:
             raise MemoryError
@@ -162,7 +162,7 @@ def test_ranks_agree_on_the_smallest_need(shares: tuple[int, ...], most: int, pa
         ((3, 5), 1, 4, (1, 1)),
     ],
 )
-def test_shares_without_a_common_divisor_are_divided_nearly(
+def test_shares_without_common_divisor_keep_their_proportions(
     shares: tuple[int, ...], most: int, passes: int, smaller: tuple[int, ...] | None
 ) -> None:
     def take_pass(samples: int) -> None:
@@ -184,7 +184,7 @@ def weights(request: dict[str, Any]) -> tuple[list[float], int]:
     return torch.cat([each.detach().flatten() for each in parameters]).tolist(), metrics["micro_batch_size"]
 
 
-def test_unequal_ranks_that_share_anew_make_the_update_of_one(pair: Processes) -> None:
+def test_unequal_ranks_with_new_shares_match_one(pair: Processes) -> None:
     gang = {"shares": (29, 31), "rendezvous": rendezvous(), "gang_id": "shared anew"}
     config = asked(20, "auto")["config"]
     ranks = pair.call(weights, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
@@ -203,7 +203,7 @@ def shares_told(request: dict[str, Any]) -> list[int]:
     return shares
 
 
-def test_shares_that_follow_speed_are_fitted_before_and_after_and_told_as_taken(pair: Processes) -> None:
+def test_shares_by_speed_are_fitted_to_memory_before_and_after(pair: Processes) -> None:
     gang = {"shares": (30, 30), "strategy": "ddp_unequal", "rendezvous": rendezvous(), "gang_id": "told"}
     config = asked(20, "auto")["config"]
     asks = [request(config=config, rank=rank, **gang) for rank in (0, 1)]
@@ -211,7 +211,7 @@ def test_shares_that_follow_speed_are_fitted_before_and_after_and_told_as_taken(
     assert told == same == [15, 45]  # three passes of 5 and 15, where equal shares were halved
 
 
-def test_another_ranks_need_counts_and_other_errors_pass() -> None:
+def test_another_ranks_memory_counts_and_other_errors_raise() -> None:
     class Pair(Gang):
         def largest(self, *values: float) -> tuple[float, ...]:
             return (float(bool(needs.pop())),)
@@ -247,16 +247,16 @@ def torn(*, input_shape: tuple[int, int, int], num_classes: int) -> nn.Module:
     return Torn(input_shape[1] * input_shape[2], num_classes, 10**9)
 
 
-def test_what_breaks_one_ranks_pass_ends_the_other_at_once(pair: Processes) -> None:
+def test_error_in_one_ranks_pass_ends_the_other(pair: Processes) -> None:
     config = asked(20, "auto")["config"] | {"model": {"name": f"{__name__}:torn"}}
     gang = {"shares": (30, 30), "rendezvous": rendezvous(), "gang_id": "torn"}
     waits, broke = pair.call(run, *((request(config=config, rank=rank, **gang),) for rank in (0, 1)))
     assert (waits["status"], broke["status"]) == ("failed", "failed")
     assert "something else" in broke["note"]
-    assert waits["note"].startswith("ConnectionAbortedError: connection closed: another rank failed")
+    assert waits["note"].startswith("ConnectionAbortedError: ")
 
 
-def test_the_first_of_two_independent_models_is_the_one_that_trains_alone(pair: Processes) -> None:
+def test_first_independent_model_equals_a_single_trial(pair: Processes) -> None:
     sections = {"budget": {"epochs": 2}, "data": {"name": "digits", "augment": {"flip": True}}}
     alone = run(request(shares=(64,), config=sections))["metrics"]
     asked: dict[str, Any] = {"shares": (64, 64), "strategy": "independent", "config": sections}
@@ -270,11 +270,11 @@ def test_the_first_of_two_independent_models_is_the_one_that_trains_alone(pair: 
     assert metrics["samples_per_s"] == pytest.approx(128 * metrics["window_steps"] / metrics["window_s"])
     first, second = metrics["replica_accuracies"]
     assert first == alone["accuracy"] and second != first
-    assert "2 independent models, of which the first is reported" in answers[0]["note"]
+    assert answers[0]["note"].startswith("2 independent models") and f"{second:.4f}" in answers[0]["note"]
     assert answers[1]["metrics"]["val_loss"] != metrics["val_loss"] and answers[1]["rows"] == []
 
 
-def test_one_rank_alone_is_a_single_process() -> None:
+def test_independent_with_one_rank_is_single() -> None:
     settings = CONFIG | {"budget": {"steps": 5}}
     answers = [run(request(strategy=strategy, config=settings)) for strategy in ("single", "independent")]
     assert answers[0]["metrics"]["loss"] == answers[1]["metrics"]["loss"] and answers[1]["note"] == ""
@@ -285,4 +285,4 @@ def test_independent_models_share_no_batch_norm(pair: Processes) -> None:
     place = {"gang_id": "independent sync", "rendezvous": rendezvous(), "strategy": "independent"}
     asked = [request(rank=rank, shares=(8, 8), config=sections, **place) for rank in range(2)]
     notes = [answer["note"] for answer in pair.call(run, *((each,) for each in asked))]
-    assert all("strategy=independent trains one on each" in note for note in notes), notes
+    assert all("batch_norm=sync" in note and "strategy=independent" in note for note in notes), notes

@@ -22,7 +22,7 @@ class Stage:
             yield torch.zeros(1), torch.zeros(1)
 
 
-def test_the_parts_of_steps_with_two_passes() -> None:
+def test_parts_of_steps_with_two_passes() -> None:
     stage = Stage()
     watch = Stopwatch("cpu", lambda: stage.now_s)
     batches = watch.fetching(stage.batches(8))
@@ -63,9 +63,7 @@ def on_gpu(monkeypatch: pytest.MonkeyPatch) -> tuple[Stage, Stopwatch]:
 
 
 @pytest.mark.parametrize("fetches", [9, 16, 25, 30, 40, 100])
-def test_a_device_that_waits_for_each_minibatch_has_waited_for_all(
-    fetches: int, on_gpu: tuple[Stage, Stopwatch]
-) -> None:
+def test_sampled_fetches_are_extrapolated_to_all(fetches: int, on_gpu: tuple[Stage, Stopwatch]) -> None:
     stage, watch = on_gpu
     batches = watch.fetching(stage.batches(200))
     for _ in range(2):  # the second reading begins anew
@@ -76,9 +74,7 @@ def test_a_device_that_waits_for_each_minibatch_has_waited_for_all(
 
 
 @pytest.mark.parametrize("block", [2, 8, 16, 32])
-def test_minibatches_that_are_made_in_blocks_are_met_at_every_place(
-    block: int, on_gpu: tuple[Stage, Stopwatch]
-) -> None:
+def test_sampling_meets_every_place_of_a_block(block: int, on_gpu: tuple[Stage, Stopwatch]) -> None:
     stage, watch = on_gpu
 
     def blocks() -> Iterator[Minibatch]:
@@ -92,9 +88,7 @@ def test_minibatches_that_are_made_in_blocks_are_met_at_every_place(
 
 
 @pytest.mark.parametrize("fetches", range(1, 20))
-def test_no_fetch_is_timed_that_comes_first_after_a_wait_and_too_few_are_told(
-    fetches: int, on_gpu: tuple[Stage, Stopwatch]
-) -> None:
+def test_first_fetches_are_not_sampled_and_too_few_are_untimed(fetches: int, on_gpu: tuple[Stage, Stopwatch]) -> None:
     stage, watch = on_gpu
 
     def epochs() -> Iterator[Minibatch]:

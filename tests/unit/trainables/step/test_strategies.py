@@ -49,7 +49,7 @@ def test_gradients_are_averaged_from_rank_0s_start(pair: Processes, wire: torch.
         assert averaged == pytest.approx(parameter.grad.flatten().tolist(), abs=tolerance * scale)
 
 
-def test_a_trial_whose_gradients_are_rounded_for_the_journey_learns_the_same(pair: Processes) -> None:
+def test_bf16_exchange_learns_nearly_the_same(pair: Processes) -> None:
     losses = {}
     for exchange in ("full", "bf16"):
         meet, config = rendezvous(), {"trainable": CONFIG["trainable"] | {"exchange": exchange}}
@@ -72,11 +72,11 @@ class Spare(nn.Linear):
         return super().forward(images.flatten(1))
 
 
-def test_a_parameter_that_takes_no_part_is_told_in_a_line(pair: Processes) -> None:
+def test_unused_parameter_is_an_error(pair: Processes) -> None:
     meet, config = rendezvous(), {"model": {"name": f"{__name__}:Spare"}}
     asked = [request(rank=rank, shares=(32, 32), rendezvous=meet, gang_id=meet, config=config) for rank in range(2)]
     notes = [answer["note"] for answer in pair.call(run, *[(each,) for each in asked])]
-    assert all("1 of the model's parameters take no part in its forward pass" in note for note in notes), notes
+    assert all("strategy=ddp: 1 " in note for note in notes), notes
 
 
 def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> tuple[list[float], list[float]]:
@@ -94,9 +94,7 @@ def exchanged(rank: int, meet: str, wire: torch.dtype | None, watched: bool) -> 
 
 @pytest.mark.parametrize("wire", [None, torch.bfloat16])
 @pytest.mark.parametrize("watched", [False, True])
-def test_it_sees_the_ranks_own_gradients_and_changes_none(
-    pair: Processes, wire: torch.dtype | None, watched: bool
-) -> None:
+def test_hook_sees_own_gradients_and_averages_all(pair: Processes, wire: torch.dtype | None, watched: bool) -> None:
     meet = rendezvous()
     found = pair.call(exchanged, (0, meet, wire, watched), (1, meet, wire, watched))
     assert found == [([own] * 3 if watched else [], [1.5] * 3) for own in (1.0, 2.0)]

@@ -17,7 +17,7 @@ def minibatches() -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
 
 @pytest.mark.parametrize("accum", [1, 2])
 @pytest.mark.parametrize("scale", [1 / 4, 1 / 8, 1 / 12])
-def test_a_step_descends_the_gradient_of_the_scaled_sum(accum: int, scale: float) -> None:
+def test_step_descends_the_gradient_of_the_scaled_sum(accum: int, scale: float) -> None:
     torch.manual_seed(0)
     module, oracle = nn.Linear(3, 2), nn.Linear(3, 2)
     oracle.load_state_dict(module.state_dict())
@@ -45,7 +45,7 @@ def test_a_step_descends_the_gradient_of_the_scaled_sum(accum: int, scale: float
     assert step.loss.item() == pytest.approx(total, rel=1e-6)
 
 
-def test_a_rate_that_is_a_tensor_keeps_its_place() -> None:
+def test_learning_rate_tensor_is_updated_in_place() -> None:
     module = nn.Linear(2, 2)
     optimizer = optimizers.build(module, {"name": "lars"}, lr=1.0)
     rate = torch.tensor(1.0)
@@ -72,7 +72,7 @@ def test_smoothed_targets_are_spread_over_the_classes() -> None:
 
 
 @pytest.mark.parametrize("shape", [(4, 10), (4, 12), (4, 10, 2, 3)])
-def test_logits_of_as_many_classes_or_more_fit(shape: tuple[int, ...]) -> None:
+def test_logits_for_as_many_classes_or_more_fit(shape: tuple[int, ...]) -> None:
     targets = torch.zeros(4, *shape[2:], dtype=torch.long)
     Objective(num_classes=10).require_fit(torch.zeros(shape), targets)
 
@@ -81,6 +81,6 @@ def test_logits_of_as_many_classes_or_more_fit(shape: tuple[int, ...]) -> None:
     ("shape", "told"),
     [((), "a single number"), ((4,), "4"), ((4, 9), "4×9"), ((10, 4), "10×4"), ((4, 10, 1), "4×10×1")],
 )
-def test_what_fits_no_label_is_told_with_its_shape(shape: tuple[int, ...], told: str) -> None:
+def test_outputs_that_do_not_fit_are_named_with_their_shape(shape: tuple[int, ...], told: str) -> None:
     with pytest.raises(ValueError, match=f"^the model's outputs are {told}, and 10 classes .* need 4×10$"):
         Objective(num_classes=10).require_fit(torch.zeros(shape), torch.zeros(4, dtype=torch.long))

@@ -35,7 +35,7 @@ def score(rank: int, world_size: int, meet: str | None, count: int, dense: bool)
 
 @pytest.mark.parametrize("dense", [False, True])
 @pytest.mark.parametrize("count", [1, 7, 13])
-def test_every_sample_counts_once_whatever_the_ranks(pair: Processes, count: int, dense: bool) -> None:
+def test_every_sample_counts_once_for_any_ranks(pair: Processes, count: int, dense: bool) -> None:
     model, images, targets = material(count, dense=dense)
     outputs = model((images.double() / 255 - 0.5) / 0.5)
     accuracy = (outputs.argmax(1) == targets).double().mean().item()
@@ -48,7 +48,7 @@ def test_every_sample_counts_once_whatever_the_ranks(pair: Processes, count: int
         assert each.loss == pytest.approx(loss, abs=1e-10)
 
 
-def test_a_model_is_left_in_training_mode() -> None:
+def test_model_is_left_in_training_mode() -> None:
     model, images, targets = material(3, dense=False)
     gang = process_group.join(Context.alone())
     Evaluation(
@@ -57,7 +57,7 @@ def test_a_model_is_left_in_training_mode() -> None:
     assert model.training
 
 
-def test_a_models_own_hooks_are_called() -> None:
+def test_hooks_of_a_model_are_called() -> None:
     model, images, targets = material(5, dense=False)
     seen: list[int] = []
     model.register_forward_pre_hook(lambda module, given: seen.append(len(given[0])))
@@ -69,7 +69,7 @@ def test_a_models_own_hooks_are_called() -> None:
 
 
 @pytest.mark.parametrize("dense", [False, True])
-def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
+def test_mirrored_evaluation_averages_both_views(dense: bool) -> None:
     model, images, targets = material(9, dense=dense)
     gang, precision = process_group.join(Context.alone()), PRECISIONS["fp64"]
     evaluation = Evaluation(
@@ -80,7 +80,7 @@ def test_mirrored_an_image_is_judged_by_both_views(dense: bool) -> None:
     assert evaluation.score(model).loss == pytest.approx(F.cross_entropy(outputs, targets).item(), abs=1e-10)
 
 
-def test_what_does_not_fit_is_halved_from_what_there_is_and_stays_so() -> None:
+def test_batch_is_halved_until_it_fits_and_stays_so() -> None:
     model, images, targets = material(5, dense=False)
     tried: list[int] = []
 
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_halved_from_what_there_is_and_stays_so() -> None:
     assert tried[4:] == [2, 2, 1] and model.training
 
 
-def test_where_not_even_one_fits_or_it_is_not_to_shrink_memory_is_out() -> None:
+def test_oom_if_one_sample_does_not_fit_or_without_shrinking() -> None:
     model, images, targets = material(5, dense=False)
     tried: list[int] = []
 

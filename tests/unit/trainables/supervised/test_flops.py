@@ -11,20 +11,20 @@ from trainables.supervised import flops
 from trainables.supervised.flops import flops_per_sample, matrix_flops_per_s
 
 
-def test_a_counted_perceptron() -> None:
+def test_flops_of_a_perceptron_by_hand() -> None:
     """Forward 2·in·out a layer, backward twice that, but for the first layer's inputs, which need no gradient."""
     model = {"name": "mlp", "hidden": [16]}
     first, second = 2 * 64 * 16, 2 * 16 * 10
     assert flops_per_sample(model, input_shape=(1, 8, 8), num_classes=10) == 2 * first + 3 * second
 
 
-def test_resnet18_is_about_what_papers_say() -> None:
+def test_flops_of_resnet18_match_papers() -> None:
     """0.56 GMAC a forward pass at 32×32."""
     found = flops_per_sample({"name": "resnet18"}, input_shape=(3, 32, 32), num_classes=10)
     assert found == pytest.approx(3 * 2 * 0.556e9, rel=0.02)
 
 
-def test_a_model_that_cannot_be_counted_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_uncountable_model_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level(logging.WARNING):
         assert flops_per_sample({"name": f"{__name__}:hostile"}, input_shape=(1, 8, 8), num_classes=2) is None
     assert "mfu stays empty" in caplog.text
@@ -34,7 +34,7 @@ def hostile(**config: object) -> torch.nn.Module:
     raise RuntimeError("no")
 
 
-def test_smaller_matrices_do_where_the_training_left_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_smaller_matrices_are_used_without_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     def rate(size: int, device: str, dtype: torch.dtype) -> float:
         if size > 2048:
             raise torch.OutOfMemoryError("CUDA out of memory")
@@ -44,7 +44,7 @@ def test_smaller_matrices_do_where_the_training_left_no_memory(monkeypatch: pyte
     assert flops._measure_rate.__wrapped__("cuda:0", torch.float32, False, 1, 1) == 2048
 
 
-def test_the_rate_is_measured_once() -> None:
+def test_matrix_rate_is_measured_once() -> None:
     rate = matrix_flops_per_s("cpu", Precision(), ranks=1)
     assert 1e8 < rate < 1e15 and matrix_flops_per_s("cpu", Precision(), ranks=1) == rate
 
@@ -54,7 +54,7 @@ def count(rank: int, meet: str) -> float | None:
     return flops_per_sample({"name": "cnn10", "batch_norm": "sync"}, input_shape=(3, 8, 8), num_classes=10)
 
 
-def test_synchronised_batch_norm_is_counted_without_the_other_ranks(pair: Processes) -> None:
+def test_synchronised_batch_norm_is_counted_without_other_ranks(pair: Processes) -> None:
     meet = rendezvous()
     plain = flops_per_sample({"name": "cnn10"}, input_shape=(3, 8, 8), num_classes=10)
     assert pair.call(count, (0, meet), (1, meet)) == [plain, plain]

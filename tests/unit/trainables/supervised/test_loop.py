@@ -1,4 +1,4 @@
-"""What a loop counts and times, by a clock that only goes on when steps are taken, or evaluations."""
+"""Steps and times that a loop counts, by a clock that only advances with steps and evaluations."""
 
 import math
 from collections.abc import Iterator
@@ -102,7 +102,7 @@ def trained(stage: Stage, running: Loop) -> list[Epoch]:
 
 
 @pytest.mark.parametrize("gang", [ALONE, TwoAlike(rank=0, world_size=2, device="cpu", gang_id="two")])
-def test_epochs_have_their_own_steps_seconds_and_mean_loss(gang: Gang) -> None:
+def test_epochs_have_steps_seconds_and_mean_loss(gang: Gang) -> None:
     stage = Stage()
     running = loop(stage, steps=13, gang=gang)
     epochs = trained(stage, running)
@@ -118,7 +118,7 @@ def test_epochs_have_their_own_steps_seconds_and_mean_loss(gang: Gang) -> None:
 
 
 @pytest.mark.parametrize("after_s", [0.5, 1.5, 2.0, 3.0, 6.0])
-def test_what_is_stopped_within_an_epoch_goes_on_as_if_nothing_had_been(after_s: float) -> None:
+def test_stop_within_an_epoch_changes_no_later_epoch(after_s: float) -> None:
     whole, first = Stage(), Stage()
     wanted = trained(whole, loop(whole))
     running = loop(first, stop_requested=lambda: first.now_s >= 100 + after_s)
@@ -134,7 +134,7 @@ def test_what_is_stopped_within_an_epoch_goes_on_as_if_nothing_had_been(after_s:
     assert later.at.train_s == 7.5
 
 
-def test_a_step_that_counts_for_a_part_of_one_makes_the_training_longer() -> None:
+def test_steps_that_advance_less_make_training_longer() -> None:
     stage = Stage(advance=0.25)
     running = loop(stage, steps=2)
     assert [epoch.steps for epoch in trained(stage, running)] == [5, 3] and running.at.position == 2.0
@@ -151,7 +151,7 @@ class Growing(Stage):
         self.inputs.epoch = lambda number, start=0: iter([(number, at) for at in range(start, samples, size)])
 
 
-def test_steps_of_larger_batches_count_for_as_many_of_the_first() -> None:
+def test_larger_batches_advance_by_their_multiple() -> None:
     stage = Growing(steps=40)
     running = loop(stage, steps=20, growth=Growth(milestones=(0.5,), factor=2))
     (epoch,) = trained(stage, running)
@@ -174,14 +174,14 @@ class Diverging(Stage):
 
 
 @pytest.mark.parametrize("loss", [float("nan"), float("inf")])
-def test_a_loss_that_is_no_number_ends_the_training(loss: float) -> None:
+def test_non_finite_loss_ends_the_training(loss: float) -> None:
     stage = Diverging(loss)
-    with pytest.raises(DivergedError, match="after 6 steps, at learning rate 0.1"):
+    with pytest.raises(DivergedError, match="6 steps.* 0.1$"):
         trained(stage, loop(stage))
 
 
 @pytest.mark.parametrize(("step_s", "apart"), [(3.0, 1), (0.3, 2), (0.0001, LOOK_EVERY_STEPS)])
-def test_the_host_looks_about_once_a_second_and_seldom_at_short_steps(step_s: float, apart: int) -> None:
+def test_host_looks_about_once_a_second(step_s: float, apart: int) -> None:
     stage, looks = Stage(step_s, steps=5000), [0]
 
     def look() -> bool:
@@ -194,7 +194,7 @@ def test_the_host_looks_about_once_a_second_and_seldom_at_short_steps(step_s: fl
     assert max(later / earlier for earlier, later in pairwise(between)) <= 2
 
 
-def test_where_steps_get_slow_the_host_soon_looks_after_each() -> None:
+def test_host_soon_looks_after_each_slow_step() -> None:
     stage, looks = Stage(0.0001, steps=5000), [0]
 
     def look() -> bool:
@@ -223,21 +223,19 @@ def budget(**config: float | None) -> Budget:
         ({"steps": 7}, 7),
     ],
 )
-def test_every_kind_is_a_number_of_steps(config: dict[str, float | None], steps: int) -> None:
+def test_every_kind_of_budget_is_a_number_of_steps(config: dict[str, float | None], steps: int) -> None:
     assert budget(**config).steps == steps
     assert (budget(**config).room(3, 1.0), budget(**config).length(3, 1.0)) == (steps - 3, steps)
 
 
 @pytest.mark.parametrize("config", [{}, {"epochs": None}, {"epochs": 1, "seconds": 2}, {"steps": 0}, {"seconds": -1}])
-def test_anything_but_one_positive_number_is_an_error(config: dict[str, float | None]) -> None:
+def test_budget_must_be_one_positive_number(config: dict[str, float | None]) -> None:
     with pytest.raises(ValueError, match="budget"):
         budget(**config)
 
 
 @given(step_s=st.floats(1e-4, 10), first_s=st.floats(0, 100), seconds=st.floats(0.1, 50))
-def test_seconds_end_within_a_step_and_with_few_looks_at_the_clock(
-    step_s: float, first_s: float, seconds: float
-) -> None:
+def test_budget_in_seconds_ends_within_a_step(step_s: float, first_s: float, seconds: float) -> None:
     length, steps, train_s, looks = budget(seconds=seconds), 0, 0.0, 0
     while room := length.room(steps, train_s):
         train_s += room * step_s + (first_s if steps == 0 else 0)
@@ -247,7 +245,7 @@ def test_seconds_end_within_a_step_and_with_few_looks_at_the_clock(
     assert looks <= 2 * math.log2(2 + seconds / step_s) + 2 + (first_s / step_s if first_s else 0)
 
 
-def test_steps_that_get_slower_up_to_twice_as_slow_end_in_time_too() -> None:
+def test_budget_in_seconds_holds_if_steps_slow_down() -> None:
     length, steps, train_s = budget(seconds=10.0), 0, 0.0
     while room := length.room(steps, train_s):
         train_s += sum(0.01 if step < 200 else 0.02 for step in range(steps, steps + room))
@@ -255,11 +253,11 @@ def test_steps_that_get_slower_up_to_twice_as_slow_end_in_time_too() -> None:
     assert 10.0 <= train_s <= 10.0 + 0.02 * (1 + 1e-9)
 
 
-def test_the_length_is_foretold_from_the_time_used() -> None:
+def test_length_of_seconds_is_predicted_from_speed() -> None:
     assert budget(seconds=10).length(0, 0.0) == math.inf
     assert budget(seconds=10).length(50, 2.0) == 250
 
 
-def test_parts_of_steps_that_sum_up_to_nearly_all_are_all() -> None:
+def test_rounding_of_partial_steps_adds_no_step() -> None:
     ten = Budget(steps=10)
     assert ten.room(10 - 1e-9, 1.0) == 0 and ten.room(9.5, 1.0) == 1

@@ -144,7 +144,7 @@ def plain(weights: list[Tensor], images: Tensor, targets: Tensor, optimizer: str
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_the_weights_are_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
+def test_weights_equal_those_of_a_plain_loop(optimizer: str, schedule: str) -> None:
     asked = {"optimizer": {"name": optimizer} | OPTIMIZERS[optimizer]}
     before, after, shown, rows = trained(asked | {"schedule": {"name": schedule} | SCHEDULES[schedule][0]})
     weights = [each.requires_grad_() for each in before]
@@ -154,7 +154,7 @@ def test_the_weights_are_those_of_a_plain_loop(optimizer: str, schedule: str) ->
     assert [row["loss"] for row in rows] == pytest.approx(losses, abs=1e-9)
 
 
-def test_adascale_is_that_of_a_plain_loop() -> None:
+def test_adascale_equals_that_of_a_plain_loop() -> None:
     """Four passes of 5 samples, each the reference batch; a measurement counts from the next one, or an epoch's end."""
     passes, reference, decay, least = 4, 5, 0.95, 1e-6
     rates = {"rule": "adascale", "reference_batch_size": reference, "multiplier": 1.0, "optimizer": {}}

@@ -21,7 +21,7 @@ WORKLOAD: Any = SimpleNamespace(
 )
 
 
-def test_a_pass_is_timed_by_the_fastest_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fastest_pass_counts_and_leaves_no_trace(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(replica, "MIN_S", 0.0)
     model = nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(144, 50)).double()
     seen: list[int] = []

@@ -1,7 +1,4 @@
-"""Which steps of a trial its throughput is measured over.
-
-Delays of known length, put into one place of the step of two real ranks, are found in that place.
-"""
+"""The window of throughput, and the split of a step: delays put into one part of real steps are found there."""
 
 import time
 from collections.abc import Callable
@@ -29,7 +26,7 @@ ALONE = Gang(rank=0, world_size=1, device="cpu", gang_id="")
 
 
 def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
-    """Of a trial of three epochs with 20 steps each."""
+    """Run a trial of three epochs with 20 steps each."""
     seen: list[str] = []
     config = {"trainable": CONFIG["trainable"] | settings, "budget": {"epochs": 3}}
     answer = rank.run(request(config=config), lambda row: None, lambda: False, seen.append)
@@ -37,20 +34,20 @@ def phases_and_figures(**settings: Any) -> tuple[list[str], dict[str, Any]]:
     return seen, answer["metrics"]
 
 
-def test_an_epoch_that_is_long_enough_is_the_window_and_no_step_is_taken_for_it() -> None:
+def test_long_epoch_is_the_window() -> None:
     phases, figures = phases_and_figures(window_s=0.0, window_steps=20)
     assert not {"warmup", "window"} & set(phases) and figures["window_steps"] == 20
     assert figures["window_s"] == pytest.approx(figures["epoch_s"])
 
 
-def test_where_epochs_are_too_short_further_steps_make_a_window() -> None:
+def test_short_epochs_need_further_steps_for_a_window() -> None:
     phases, figures = phases_and_figures(window_s=0.0, window_steps=21)
     assert phases.index("warmup") < phases.index("window") and figures["window_steps"] == 21
     assert figures["epoch_s"] == pytest.approx(figures["window_s"] / 21 * 20)
 
 
 @pytest.mark.parametrize(("window_steps", "window_s", "epochs"), [(20, 0.0, 2), (21, 0.0, 1), (20, 60.0, 1)])
-def test_a_repetition_trains_as_far_as_its_window_and_looks_at_nothing_else(
+def test_repetition_trains_until_its_window_without_evaluation(
     monkeypatch: pytest.MonkeyPatch, window_steps: int, window_s: float, epochs: int
 ) -> None:
     if window_s:  # a second epoch of 60 s there is not; a window of so many would take as long
@@ -61,7 +58,7 @@ def test_a_repetition_trains_as_far_as_its_window_and_looks_at_nothing_else(
     assert "accuracy" not in figures
 
 
-def test_where_batches_grow_a_repetition_trains_to_the_end() -> None:
+def test_repetition_with_growing_batches_trains_to_the_end() -> None:
     grows = {"name": "increase_batch", "milestones": [0.5], "gamma": 0.5}
     settings = CONFIG["trainable"] | {"only_timed": True}
     answer = run(request(config={"trainable": settings, "budget": {"epochs": 3}, "schedule": grows}))
@@ -73,7 +70,7 @@ def test_where_batches_grow_a_repetition_trains_to_the_end() -> None:
     [([(9.0, 10, 640)], 640 / 9, 9.0), ([(9.0, 10, 640), (4.0, 5, 640), (6.0, 4, 512)], 1152 / 10, 5.0)],
 )
 @pytest.mark.parametrize("models", [1, 3])
-def test_where_batches_grew_all_epochs_but_the_first_count(
+def test_growing_batches_are_timed_over_later_epochs(
     epochs: list[tuple[float, int, int]], samples_per_s: float, epoch_s: float, models: int
 ) -> None:
     feed = SimpleNamespace(steps_per_epoch=10, batch=SimpleNamespace(global_batch_size=64))
@@ -138,7 +135,7 @@ def undelayed(pair: Processes) -> dict[str, float]:
 
 
 @pytest.mark.parametrize("place", PARTS)
-def test_a_delay_lands_in_its_part(pair: Processes, undelayed: dict[str, float], place: str) -> None:
+def test_delay_is_found_in_its_part(pair: Processes, undelayed: dict[str, float], place: str) -> None:
     found = of_two(pair, place)
     grew = {part: found[f"step_{part}_s"] - undelayed[f"step_{part}_s"] for part in PARTS}
     assert found[f"step_{place}_s"] >= 0.8 * DELAY_S and max(grew, key=lambda part: grew[part]) == place, grew
@@ -147,14 +144,14 @@ def test_a_delay_lands_in_its_part(pair: Processes, undelayed: dict[str, float],
     assert abs(rest) <= 0.1 * found["step_s"], (found, rest)
 
 
-def test_a_single_rank_has_no_exchange() -> None:
+def test_single_rank_has_no_communication() -> None:
     metrics = delayed(request(config=TIMED), "host")
     assert metrics["step_host_s"] >= DELAY_S and metrics["step_communication_s"] == 0
     parts = sum(metrics[f"step_{part}_s"] for part in PARTS)
     assert parts == pytest.approx(metrics["step_s"], rel=0.02)
 
 
-def test_an_epochs_seconds_are_all_accounted_for() -> None:
+def test_parts_of_an_epoch_sum_up() -> None:
     (*_, row) = run(request(config=TIMED | {"budget": {"epochs": 2}}))["rows"]
     told = [row[name] for name in ("data_s", "compute_s", "communication_s", "rest_s")]
     assert sum(told) == pytest.approx(row["epoch_s"]) and min(told[:2]) > 0 and told[2] == 0
@@ -201,7 +198,7 @@ class Steps:
         return StepSplit(self.take, self, clock=self, gang=gang)  # type: ignore[arg-type]
 
 
-def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> None:
+def test_captured_steps_show_only_the_wait_for_data() -> None:
     gang = Ranks((0.03, 0.01, 0.02, 0.04))
     split = StepSplit(pytest.fail, Stopwatch("cpu"), clock=Clock("cpu"), gang=gang)  # type: ignore[arg-type]
     parts = Parts(data_s=1.0, exchange_s=0.0, step_s=2.0)
@@ -211,7 +208,7 @@ def test_captured_steps_tell_how_long_they_wait_for_data_and_nothing_else() -> N
     assert five.captured(Window(seconds=5.0, steps=50), parts)["step_data_s"] == 0.03
 
 
-def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behind() -> None:
+def test_split_of_four_ranks_by_hand() -> None:
     """By pace the ranks are the first, the third, the second and the fourth; each step of the window takes .25 s."""
     gang = Ranks((0.10, 0.12, 0.11, 0.20), (0.02, 0.05, 0.03, 0.02), (0.01, 0.01, 0.02, 0.04))
     steps = Steps(0.10, data_s=0.02, host_s=0.01)
@@ -222,28 +219,28 @@ def test_of_four_ranks_the_lower_median_is_told_and_how_far_the_slowest_is_behin
     assert gang.own_s == pytest.approx([0.10, 0.02, 0.01])  # without the first two, nor what was before
 
 
-def test_of_five_ranks_the_one_in_the_middle_is_told() -> None:
+def test_split_of_five_ranks_shows_the_median() -> None:
     paces = (0.14, 0.10, 0.12, 0.11, 0.13)
     found = Steps(0.1).split(Ranks(paces, paces, (0.0,) * 5)).several(Window(seconds=1.5, steps=10), nullcontext())
     assert found["step_data_s"] == pytest.approx(0.12) and found["step_imbalance_s"] == pytest.approx(0.02)
     assert found["slowest_rank"] == 0
 
 
-def test_steps_without_exchange_that_take_longer_than_the_window_s_show_no_exchange() -> None:
+def test_slower_steps_without_exchange_show_no_communication() -> None:
     gang = Ranks((0.10, 0.12), (0.09, 0.01), (0.03, 0.01))
     found = Steps(0.1).split(gang).several(Window(seconds=1.1, steps=10), nullcontext())
     assert found["step_communication_s"] == 0 and found["step_imbalance_s"] == pytest.approx(0.02)
-    assert found["step_compute_s"] == 0, "nor do parts that were timed apart come to less than nothing"
+    assert found["step_compute_s"] == 0, "never negative"
 
 
 @pytest.mark.parametrize(("step_s", "taken"), [(0.25, 10), (0.025, 12), (0.005, 60), (0.0005, 300)])
-def test_a_split_takes_ten_steps_or_a_third_of_a_second_but_no_more_than_300_steps(step_s: float, taken: int) -> None:
+def test_number_of_steps_in_a_split(step_s: float, taken: int) -> None:
     steps = Steps(step_s)
     steps.split(Ranks(*[(step_s, step_s)] * 3)).several(Window(seconds=100 * step_s, steps=100), nullcontext())
     assert steps.taken == 2 + taken
 
 
-def test_a_single_rank_s_window_is_split_by_hand() -> None:
+def test_split_of_a_single_rank_by_hand() -> None:
     steps = Steps(0.1)
     window, parts = Window(seconds=5.0, steps=50), Parts(data_s=1.0, step_s=4.0)
     expected = {"step_s": 0.1, "step_data_s": 0.02, "step_host_s": 0.02, "step_compute_s": 0.06}
@@ -256,7 +253,7 @@ def test_a_single_rank_s_window_is_split_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("step_s", "waits_s"), [(0.05, 0.1), (0.5, 0.2)])
-def test_a_gpu_waits_for_launches_as_long_as_its_step_takes_longer_than_one_launched_ahead(
+def test_gpu_host_time_is_measured_by_a_step_launched_ahead(
     monkeypatch: pytest.MonkeyPatch, step_s: float, waits_s: float
 ) -> None:
     """The device's own .03 s are seen in the third of the tries; .01 s of data and what is left are the host's."""
@@ -270,7 +267,7 @@ def test_a_gpu_waits_for_launches_as_long_as_its_step_takes_longer_than_one_laun
             self.taken = steps.taken
 
         def elapsed_time(self, end: "Event") -> float:
-            assert end.taken == self.taken + 1, "one step, and without the pause before it"
+            assert end.taken == self.taken + 1, "one step, without the pause"
             return 1e3 * next(kernels_s)
 
     def pause(device: str, seconds: float) -> Callable[[], None]:
@@ -287,7 +284,7 @@ def test_a_gpu_waits_for_launches_as_long_as_its_step_takes_longer_than_one_laun
     assert paused == pytest.approx([waits_s] * 5)
 
 
-def test_a_gpu_whose_launched_step_takes_longer_waits_for_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_gpu_host_time_is_never_negative(monkeypatch: pytest.MonkeyPatch) -> None:
     steps = Steps(0.1)
     monkeypatch.setattr(steps, "on_gpu", True)
     split = steps.split(Ranks())
@@ -299,18 +296,18 @@ def epoch(parts: Parts, steps: int = 10) -> Epoch:
     return Epoch(number=1, seconds=4.0, steps=steps, samples=80, loss=1.0, lr=0.1, parts=parts)
 
 
-def test_an_epochs_seconds_by_what_they_went_into() -> None:
+def test_epoch_split_by_hand() -> None:
     parts = Parts(data_s=0.5, exchange_s=0.25, step_s=3.0)
     found = epoch_split(epoch(parts), on_gpu=False)
     assert found == {"data_s": 0.5, "compute_s": 2.25, "communication_s": 0.25, "rest_s": 1.0}
     assert epoch_split(epoch(parts), on_gpu=True) == {"data_s": 0.5, "rest_s": 3.5}
 
 
-def test_what_a_gpu_waited_for_in_an_epoch_of_a_step_or_two_is_not_known() -> None:
+def test_epoch_split_is_empty_for_too_few_steps() -> None:
     assert epoch_split(epoch(Parts(untimed=2)), on_gpu=True) == {}
 
 
-def test_the_mean_parts_of_steps_weigh_epochs_by_their_steps() -> None:
+def test_mean_parts_weigh_epochs_by_steps() -> None:
     epochs = [epoch(Parts(data_s=1.0, exchange_s=2.0, step_s=10.0)), epoch(Parts(data_s=5.0, step_s=20.0), steps=20)]
     assert mean_parts(epochs, 15) == Parts(data_s=3.0, exchange_s=1.0, step_s=15.0)
     assert mean_parts([], 15) == Parts()

@@ -54,10 +54,9 @@ def test_accumulation_in_one_rank_matches_one_pass(alone: tuple[Any, Any]) -> No
         assert other == pytest.approx(one, abs=1e-10, rel=0)
 
 
-def test_a_gang_reports_one_trial(pair: Processes) -> None:
-    asked = [
-        request(rank=rank, shares=(32, 32), gang_id="whole", rendezvous=rendezvous_of_this_test()) for rank in range(2)
-    ]
+def test_two_ranks_report_one_trial(pair: Processes) -> None:
+    meet = rendezvous()
+    asked = [request(rank=rank, shares=(32, 32), gang_id="whole", rendezvous=meet) for rank in range(2)]
     answers = pair.call(run, *((each,) for each in asked))
     assert [answer["status"] for answer in answers] == ["ok", "ok"], answers[0]["trace"] + answers[1]["trace"]
     assert answers[0]["metrics"] == answers[1]["metrics"]
@@ -67,16 +66,7 @@ def test_a_gang_reports_one_trial(pair: Processes) -> None:
 def test_batch_norm_over_ranks_needs_gpus(pair: Processes) -> None:
     asked = {"shares": (8, 8), "config": {"model": {"name": "cnn10", "batch_norm": "sync"}}, "rendezvous": rendezvous()}
     for answer in pair.call(run, *((request(rank=each, gang_id="sync", **asked),) for each in range(2))):
-        assert answer["status"] == "failed" and "batch_norm=sync joins ranks on GPUs only" in answer["note"]
-
-
-_MEETING: list[str] = []
-
-
-def rendezvous_of_this_test() -> str:
-    if not _MEETING:
-        _MEETING.append(rendezvous())
-    return _MEETING[0]
+        assert answer["status"] == "failed" and "batch_norm=sync" in answer["note"]
 
 
 @pytest.mark.parametrize("precision", ["bf16", "fp16", "fp64"])
@@ -113,7 +103,7 @@ def of_tokens(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 class Brittle(nn.Linear):
     def forward(self, images: torch.Tensor) -> torch.Tensor:
         if torch.is_grad_enabled():
-            raise RuntimeError("the fan is on fire")
+            raise RuntimeError("on fire")
         return super().forward(images.flatten(1))
 
 
@@ -124,41 +114,25 @@ def brittle(*, input_shape: tuple[int, ...], num_classes: int) -> nn.Module:
 @pytest.mark.parametrize(
     ("section", "values", "note"),
     [
-        ("trainable", {"precision": "fp8"}, "precision='fp8' is not one of fp32, tf32"),
-        ("trainable", {"precision": "tf32"}, "format of GPUs"),
-        ("trainable", {"compile": "fast"}, "trainable.compile='fast' is not one of off"),
+        ("trainable", {"precision": "fp8"}, "trainable.precision='fp8'"),
+        ("trainable", {"precision": "tf32"}, "precision=tf32"),
+        ("trainable", {"compile": "fast"}, "trainable.compile='fast'"),
         ("trainable", {"val_fraction": 1.5}, "val_fraction=1.5"),
-        ("trainable", {"window_steps": 0}, "trainable.window_steps=0 is not at least 1"),
+        ("trainable", {"window_steps": 0}, "trainable.window_steps=0"),
         ("budget", {"epochs": 1, "steps": 3}, "exactly one of"),
         ("budget", {"steps": 0}, "budget.steps=0"),
-        (
-            "data",
-            {"name": "digits", "augment": {"crop_padding": -1}},
-            "data.augment.crop_padding=-1 is not a number of",
-        ),
-        ("data", {"name": "digits", "augment": {"cutout": 2.5}}, "data.augment.cutout=2.5 is not a number of pixels"),
-        (
-            "data",
-            {"name": "digits", "augment": {"rotate": 5}},
-            "data.augment has no key rotate; its keys are: crop_padding",
-        ),
-        (
-            "model",
-            {"name": "unet", "depth": 1, "width": 2},
-            "outputs are 64×10×8×8, and 10 classes with a label for each",
-        ),
-        ("model", {"name": f"{__name__}:with_five_outputs"}, "the model's outputs are 64×5, and 10 classes"),
-        (
-            "model",
-            {"name": f"{__name__}:of_colours"},
-            f"model '{__name__}:of_colours' does not take the data's images, N×C×H×W = N×1×8×8 of floats: build it",
-        ),
-        ("model", {"name": f"{__name__}:of_tokens"}, "choose other data (RuntimeError: Expected tensor for argument"),
-        ("model", {"name": f"{__name__}:brittle"}, "RuntimeError: the fan is on fire"),
-        ("model", {"name": f"{__name__}:with_two_results"}, "the model returns a tuple, not a tensor of logits"),
+        ("data", {"name": "digits", "augment": {"crop_padding": -1}}, "data.augment.crop_padding=-1"),
+        ("data", {"name": "digits", "augment": {"cutout": 2.5}}, "data.augment.cutout=2.5"),
+        ("data", {"name": "digits", "augment": {"rotate": 5}}, "data.augment has no key rotate"),
+        ("model", {"name": "unet", "depth": 1, "width": 2}, "outputs are 64×10×8×8"),
+        ("model", {"name": f"{__name__}:with_five_outputs"}, "outputs are 64×5"),
+        ("model", {"name": f"{__name__}:of_colours"}, "N×1×8×8"),
+        ("model", {"name": f"{__name__}:of_tokens"}, "(RuntimeError: Expected tensor"),
+        ("model", {"name": f"{__name__}:brittle"}, "RuntimeError: on fire"),
+        ("model", {"name": f"{__name__}:with_two_results"}, "returns a tuple"),
     ],
 )
-def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any], note: str) -> None:
+def test_wrong_config_is_named(section: str, values: dict[str, Any], note: str) -> None:
     answer = run(request(config={section: values}))
     assert answer["status"] == "failed" and note in answer["note"]
 
@@ -166,22 +140,22 @@ def test_a_wrong_config_fails_with_one_line(section: str, values: dict[str, Any]
 @pytest.mark.parametrize(
     ("model", "note"),
     [
-        ("with_five_outputs", "the model's outputs are 64×5, and 10 classes"),
-        ("of_colours", "does not take the data's images, N×C×H×W = N×1×8×8 of floats: build it"),
+        ("with_five_outputs", "outputs are 64×5"),
+        ("of_colours", "N×1×8×8"),
     ],
 )
-def test_so_it_does_where_passes_are_taken_before_the_training(model: str, note: str) -> None:
+def test_shape_mismatch_in_passes_before_training_is_named(model: str, note: str) -> None:
     config = {"model": {"name": f"{__name__}:{model}"}, "trainable": CONFIG["trainable"] | {"micro_batch": "auto"}}
     answer = run(request(config=config))
     assert answer["status"] == "failed" and note in answer["note"]
 
 
-def test_a_batch_larger_than_the_data_fails() -> None:
+def test_batch_larger_than_the_data_fails() -> None:
     note = run(request(shares=(2000,)))["note"]
-    assert "global_batch_size=2000 is more than the 1293 training samples" in note
+    assert "global_batch_size=2000" in note and "1293" in note
 
 
-def test_being_asked_to_stop_ends_early_with_what_there_is() -> None:
+def test_stop_request_ends_early_with_results() -> None:
     rows: list[dict[str, Any]] = []
     answer = rank.run(request(), rows.append, lambda: True)
     assert answer["status"] == "ok" and answer["metrics"]["steps"] == 1 and "samples_per_s" not in answer["metrics"]
@@ -192,7 +166,7 @@ def test_timing_changes_no_result() -> None:
     assert without_times(run(request())) == without_times(run(request(config={"trainable": longer})))
 
 
-def test_a_target_is_timed_by_training_alone() -> None:
+def test_time_to_target_excludes_evaluation() -> None:
     settings = CONFIG["trainable"] | {"target_accuracy": 0.05}
     metrics = run(request(config={"trainable": settings}))["metrics"]
     assert metrics["time_to_target_s"] == metrics["first_epoch_s"]
@@ -200,7 +174,7 @@ def test_a_target_is_timed_by_training_alone() -> None:
 
 
 @pytest.mark.parametrize(("bound", "status"), [(0.999, "skipped"), (0.0, "ok")])
-def test_a_trial_that_comes_to_too_little_is_not_timed(bound: float, status: str) -> None:
+def test_poor_trial_is_given_up_before_timing(bound: float, status: str) -> None:
     settings = CONFIG["trainable"] | {"give_up_below": bound}
     answer = run(request(config={"trainable": settings}))
     assert answer["status"] == status and answer["reusable"], answer["trace"]
