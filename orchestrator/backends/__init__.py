@@ -1,1 +1,1 @@
-"""Where trials run: what every back end offers, how attempts are conducted, and the one without Ray."""
+"""Back ends: they run trials on nodes. One uses Ray, one this process."""

@@ -1,10 +1,6 @@
-"""The interface of back ends: the nodes they have, and trials run on them. The contract suite tests each one.
+"""The interface of back ends, and what all of them share: settings, time limits, and the protected listener.
 
-Decides when a running trial is overdue: out of time, or too long without progress. Uses monotonic seconds.
-
-How attempts are run, independent of the trial.
-
-A listener that is called from within code that catches what it raises.
+The contract suite (`tests/contract`) tests every back end. Seconds are monotonic.
 """
 
 from __future__ import annotations
@@ -25,7 +21,7 @@ if TYPE_CHECKING:
     from orchestrator.schedule.queue import TrialQueue
 
 RANK_ENTRY = "trainables.rank:run"
-"""The function every rank's process calls: `(request, emit, should_stop, observe) -> outcome`, plain values all."""
+"""The function that every rank's process calls: `(request, emit, should_stop, observe) -> exit`, plain values only."""
 
 
 class NotStartedError(RuntimeError):
@@ -33,23 +29,23 @@ class NotStartedError(RuntimeError):
 
 
 class Backend(Protocol):
-    """Where trials run."""
+    """A place where trials run."""
 
     @property
     def dashboard_url(self) -> str:
         """URL of a dashboard; empty if there is none."""
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes available now."""
+        """Return the nodes available now."""
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
         """Ask an autoscaler for nodes for these gangs, until others are asked for or `run` ends."""
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
-        """Run the trials as the agenda says, and tell the listener; trials without an agenda make one of their own.
+        """Run the trials in the order of the queue, and report to the listener; a plain sequence makes its own queue.
 
-        `results_dir/trials/<trial_id>/` is where the ranks write their logs. Returns when every trial was reported as
-        finished, or when the listener asked to stop and nothing runs any more; a trial given up so is not finished.
+        The ranks write their logs to `results_dir/trials/<trial_id>/`. Returns when the queue is over, or when the
+        listener asked to stop and nothing runs any more. A trial that is abandoned then is not reported as finished.
         """
 
     def close(self) -> None:
@@ -67,7 +63,7 @@ class Limits:
 NO_LIMITS = Limits()
 
 START_S = 120.0
-"""What a rank may take until its first move, where `hang_s` is shorter: its imports alone take seconds."""
+"""The least time that a rank has for its first step, since its imports alone take seconds."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,11 +73,11 @@ class Overdue:
     cause: Cause
     note: str
     rank: int | None = None
-    """The one that stands still; None where no single one does."""
+    """The rank that hangs; None for a time limit."""
 
 
 class Watch:
-    """What is known of one attempt's ranks: how often each has moved, and when it was first seen to."""
+    """The progress of one attempt's ranks; a rank *moves* when it takes a step or reports a row."""
 
     def __init__(self, limits: Limits, *, ranks: int, now: float) -> None:
         self._limits = limits
@@ -91,25 +87,25 @@ class Watch:
         self._heard = dict.fromkeys(range(ranks), now)
 
     def heard(self, moves: Mapping[int, int], now: float) -> None:
-        """Ranks answered how often they have moved."""
+        """Record how often these ranks have moved in total."""
         for rank, count in moves.items():
             self._heard[rank] = now
             if count != self._moves[rank]:
                 self._moves[rank], self._moved[rank] = count, now
 
     def ended(self, rank: int) -> None:
-        """A rank is done, and need not move any more."""
+        """Stop expecting a rank to move: it has ended."""
         self._moved.pop(rank, None)
 
     def look_again_s(self) -> float | None:
-        """How often the ranks are to be asked; None: never."""
+        """Return how often to ask the ranks; None: never."""
         return None if self._limits.hang_s is None else max(0.25, min(10.0, self._limits.hang_s / 10))
 
     def overdue(self, now: float) -> Overdue | None:
-        """Why the trial is to end now, if it is.
+        """Return why the trial must end now, if it must.
 
-        Of ranks that wait for one another all stand still: the root is the one that does not even answer, or else that
-        stood still first.
+        If one rank hangs, all ranks that wait for it stop moving. The root is a rank that does not even answer, or
+        else the one that stopped first.
         """
         limit_s, hang_s = self._limits.time_limit_s, self._limits.hang_s
         if limit_s is not None and now - self._started >= limit_s:
@@ -119,7 +115,7 @@ class Watch:
         silent_s = max(2.0, 3 * (self.look_again_s() or 0))
         mute = [rank for rank in self._moved if now - self._heard[rank] > silent_s]
         root = min(mute or self._moved, key=lambda rank: (self._moved[rank], rank))
-        what = "does not answer" if mute else "stands still"
+        what = "does not answer" if mute else "hangs"
         return Overdue(cause=Cause.HANG, note=f"{what}: no step and no row for hang_s={hang_s:g}", rank=root)
 
     def _patience_s(self, rank: int, hang_s: float) -> float:
@@ -127,17 +123,17 @@ class Watch:
 
 
 BEHIND = 3
-"""A trial that, within its training, falls short by so many margins of the best one that is as fast ends there."""
+"""A trial is stopped early if it is worse by this multiple of the margin than the best trial of equal speed."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EarlyStopping:
-    """Which trials are stopped early as hopeless."""
+    """The rule by which bad trials are stopped early."""
 
     after: float
-    """Share of its budget that every trial gets."""
+    """The share of its budget that every trial gets."""
     behind: float
-    """By how much its validation accuracy has to fall short of the best one's that is as fast."""
+    """A trial is stopped only if the best validation accuracy at equal speed exceeds its own by more than this."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,7 +141,7 @@ class RunSettings:
     """Settings of a back end for all attempts."""
 
     workers: str = "per_seed"
-    """Which trials a gang's processes serve, one after another. per_seed: those of one seed; warm: all; fresh: one."""
+    """The trials that a gang's processes serve in turn. per_seed: the trials of one seed; warm: all; fresh: one."""
     limits: Limits = NO_LIMITS
     sampling: Sampling = field(default_factory=Sampling)
     early_stopping: EarlyStopping | None = None
@@ -172,19 +168,19 @@ class ClusterSpec:
 
 
 class GuardedListener:
-    """Keeps what the listener raised on its way through Tune or a trainable, so that it can be raised again."""
+    """Keeps an exception of the listener, which Tune or a trainable may catch, so that it can be raised again."""
 
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self._error: BaseException | None = None
 
     def __getstate__(self) -> dict[str, object]:
-        """Tune writes a copy of whatever it is given into a state that nobody reads; no listener goes there."""
+        """Return nothing: Tune copies its arguments into a state that is never read."""
         return {}
 
     @contextmanager
     def listening(self) -> Iterator[Listener]:
-        """The listener; whatever is raised in the block is kept."""
+        """Return the listener; an exception raised in the block is kept."""
         try:
             yield self._listener
         except BaseException as error:
@@ -192,6 +188,6 @@ class GuardedListener:
             raise
 
     def reraise(self) -> None:
-        """Raise what was kept, if anything was."""
+        """Raise the kept exception, if any."""
         if self._error is not None:
             raise self._error

@@ -1,4 +1,4 @@
-"""The choice of a back end."""
+"""Chooses and starts the back end that a request names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from orchestrator.telemetry.sampler import Sampling
 from sweeps.errors import ConfigError
 
 REACH_S = 10.0
-"""How long a cluster's head may take to accept a connection: Ray itself would try for a quarter of an hour."""
+"""Seconds that a cluster's head may take to accept a connection; Ray itself would try for a quarter of an hour."""
 
 
 def check_extensions(request: Request) -> None:
@@ -34,14 +34,14 @@ def check_extensions(request: Request) -> None:
 def check_reachable(request: Request) -> None:
     """Raise ConfigError if the address is not a cluster head's or nothing listens there; Ray resolves `auto` itself.
 
-    Also if this program is already connected to Ray: a process can have one connection only, and that one is not ours.
+    Raise it also if this program is already connected to Ray, because a process can have only one connection.
     """
     if request.cluster.backend != "ray":
         return
     ray = sys.modules.get("ray")  # a program that has not imported it is not connected
     if ray is not None and ray.is_initialized():
         reason = "this program is already connected to Ray, and a process can have only one connection"
-        raise ConfigError([f"{reason}: call ray.shutdown() first, or run the sweep in a process of its own"])
+        raise ConfigError([f"{reason}: call ray.shutdown() first, or run the sweep in another process"])
     key, address = _address(request)
     if "://" in address:  # Ray's client, or where jobs are submitted, which RAY_ADDRESS may name for `ray job`
         reason = "not the address of a cluster's head: give HOST:6379, or auto on the head; `ray job submit` needs none"
@@ -56,7 +56,7 @@ def check_reachable(request: Request) -> None:
 
 
 def known_nodes(request: Request) -> tuple[Node, ...] | None:
-    """The nodes, if they are known without starting anything; None if a cluster has to be asked."""
+    """Return the nodes if they are known without starting anything; None if only a cluster knows them."""
     if request.cluster.backend == "inprocess":
         return make_backend(request).nodes()
     return None if _address(request)[1] else (this_machine(),)
@@ -65,7 +65,7 @@ def known_nodes(request: Request) -> tuple[Node, ...] | None:
 def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     """Start the chosen back end. Raises ConfigError if no cluster answers at the given address.
 
-    `secrets` are kept from whatever looks on.
+    `secrets` are hidden from callbacks and from Tune's copy of the results.
     """
     settings = _settings(request)
     if request.cluster.backend == "inprocess":
@@ -83,20 +83,14 @@ def make_backend(request: Request, secrets: Secrets = NO_SECRETS) -> Backend:
     try:
         return RayBackend(_cluster(request), settings=settings, extensions=Extensions.of(request.tune, secrets))
     except ConnectionError as error:
-        raise ConfigError([f"{key}: {error}{_of_another(str(error))}"]) from error
+        hint = f"; if the cluster demands another token: RAY_AUTH_TOKEN, or {token_file()}"
+        raise ConfigError([f"{key}: {error}{hint if 'Failed to connect' in str(error) else ''}"]) from error
 
 
 def _address(request: Request) -> tuple[str, str]:
-    """The name under which a cluster's address was given, and the address; empty if Ray is to be started here."""
+    """Return the setting that has a cluster's address, and the address; empty if Ray is to be started here."""
     own, environment = request.cluster.address, os.environ.get("RAY_ADDRESS")
     return ("RAY_ADDRESS", environment) if environment and not own else ("cluster.address", own or "")
-
-
-def _of_another(message: str) -> str:
-    """A hint on what may be wrong if something answers but Ray cannot connect to it."""
-    if "Failed to connect" not in message:
-        return ""
-    return f"; if it asks for a token that is not yours, as another user's does: RAY_AUTH_TOKEN, or {token_file()}"
 
 
 def _settings(request: Request) -> RunSettings:

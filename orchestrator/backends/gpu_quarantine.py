@@ -1,7 +1,6 @@
-"""GPUs that failed and are no longer used by this driver.
+"""Keeps this driver from using GPUs that have failed.
 
-The next driver tries them once more: a GPU that was reset works again, and one that was not costs an attempt that
-nobody is charged with.
+The next driver tries them again: a GPU that was reset works again, and one that was not costs an uncharged attempt.
 """
 
 from __future__ import annotations
@@ -16,46 +15,45 @@ from pathlib import Path
 from orchestrator.schedule.cluster import Node
 
 WAIT_S = 60.0
-"""How long a process that held a GPU before may take to be gone: many seconds on a busy machine, and the lost one that
-a rank has instead only fails its trial."""
+"""Seconds to wait for a process that still holds a GPU: it takes long to end on a busy machine."""
 
 _held: list[int] = []
-"""Files that say which GPUs this process has; the kernel closes them with the process."""
+"""Open locked files, one for each GPU of this process; the kernel closes them with the process."""
 
 
 class Quarantine:
-    """Devices as `<node id>/<what Ray calls the GPU>`."""
+    """The lost devices, each as `<node id>/<Ray's name of the GPU>`."""
 
     def __init__(self) -> None:
         self.devices: set[str] = set()
 
     def add(self, devices: Iterable[str]) -> None:
-        """They are lost."""
+        """Add lost devices."""
         self.devices |= set(devices)
 
     @property
     def node_ids(self) -> set[str]:
-        """The nodes that have such devices."""
+        """The ids of nodes that have lost devices."""
         return {device.partition("/")[0] for device in self.devices}
 
     def without(self, nodes: Sequence[Node]) -> tuple[Node, ...]:
-        """The nodes with as many GPUs as can be used."""
+        """Return the nodes with the number of GPUs that can be used."""
         return tuple(
             replace(node, gpus=max(0.0, node.gpus - len(of_node(self.devices, node.node_id)))) for node in nodes
         )
 
 
 def of_node(devices: Iterable[str], node_id: str) -> set[str]:
-    """The devices of one node, by their own names."""
+    """Return the devices of one node, by Ray's names."""
     return {name for owner, _, name in (device.partition("/") for device in devices) if owner == node_id}
 
 
 def take(given: Sequence[str], lost: Collection[str], count: int, folder: Path) -> list[str]:
-    """The GPUs that this process is to use instead of those that Ray gave it: the same, but for lost ones.
+    """Return the GPUs that this process uses: those that Ray assigned, with lost ones replaced.
 
-    Ray cannot be told to leave a GPU out. So a rank that is given a lost one takes another of the node's `count`, of
-    which fewer are asked for than there are, and a rank whose own was taken in this way does the same. Who has which is
-    said by locked files in `folder`. As given where there are no others.
+    Ray cannot be told to leave a GPU out. So a rank with a lost GPU takes another of the node's `count` GPUs, of which
+    fewer are requested than exist, and a rank whose own GPU was taken in this way does the same. A locked file in
+    `folder` marks each GPU in use. If there are no spare GPUs, the assigned ones are returned.
     """
     folder.mkdir(mode=0o700, exist_ok=True)
     healthy = [name for name in given if name not in lost]

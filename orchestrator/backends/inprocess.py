@@ -1,7 +1,4 @@
-"""Runs trials one after another in the driver's own process: no Ray, one rank, and easy to debug.
-
-Ends a trial that runs in this process and has exceeded its time.
-"""
+"""Runs trials one after another in the driver's process: no Ray, one rank, and easy to debug."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ _AGAIN_S = 0.05
 
 
 class OverdueError(BaseException):
-    """Raised inside the trial, wherever it is; not an Exception, so that the trial's own handlers do not catch it."""
+    """Raised inside a trial that exceeded its time; not an Exception, so that the trial's handlers do not catch it."""
 
     def __init__(self, overdue: Overdue) -> None:
         self.overdue = overdue
@@ -43,18 +40,18 @@ class OverdueError(BaseException):
 class Alarm:
     """Context manager that raises OverdueError in the main thread once the limits are exceeded.
 
-    Python code and waiting calls of the operating system are interrupted; C code that computes is when it returns.
-    Without limits, and outside the main thread, nothing is watched.
+    Python code and blocking system calls are interrupted at once, C code when it returns. Without limits, and outside
+    the main thread, nothing is watched.
     """
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._moves = 0
         self.held = False
-        """True while the driver's own code runs, which must not be interrupted: the alarm waits until it is done."""
+        """True while the driver's code runs, which must not be interrupted: the alarm waits until it is done."""
 
     def moved(self) -> None:
-        """The trial took a step or reported a row."""
+        """Note that the trial took a step or reported a row."""
         self._moves += 1
 
     def __enter__(self) -> Alarm:
@@ -87,14 +84,14 @@ class Alarm:
 
 
 FORGET = "trainables.isolation:forget"
-"""The program may have changed its folder and its environment since its last sweep, and is not to be taken back."""
+"""Called once per back end: the program may have changed its folder and environment since its last sweep."""
 
 
 class InProcessBackend:
     """A back end with a single slot: one core, no GPU. A trial of several ranks is infeasible here.
 
-    Trials share the process whatever became of the one before. Output stays on the terminal; the rank's log holds only
-    the trace of a failure. The listener hears nothing while a trial neither reports nor asks whether to stop.
+    All trials share the process, even after a failure. Output stays on the terminal; the rank's log holds only the
+    trace of a failure. The listener is not called while a trial neither reports nor asks whether to stop.
     """
 
     dashboard_url = ""
@@ -105,14 +102,14 @@ class InProcessBackend:
         resolve_name(FORGET)()
 
     def nodes(self) -> tuple[Node, ...]:
-        """The one slot."""
+        """Return the one slot."""
         return (Node(name=socket.gethostname(), cpus=1, gpus=0),)
 
     def ask_for(self, shapes: Sequence[Shape]) -> None:
-        """Nobody can: there is the one slot."""
+        """Do nothing: there is only one slot."""
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
-        """Run the trials as `Backend` says; what the listener raises ends them."""
+        """Run the trials; see `Backend`. An exception from the listener ends the run."""
         trial_queue = trials if isinstance(trials, TrialQueue) else TrialQueue(trials)
         trial_queue.set_nodes(self.nodes(), time.monotonic())
         while not (listener.stopping() or trial_queue.over):
@@ -126,10 +123,10 @@ class InProcessBackend:
                 return
 
     def close(self) -> None:
-        """Nothing is left to give back."""
+        """Do nothing: there is nothing to release."""
 
     def _run(self, trial: TrialSpec, trial_dir: Path, listener: Listener) -> TrialOutcome | None:
-        """How it ended; None if it was abandoned."""
+        """Run one trial. Return how it ended; None if it was abandoned."""
         trial_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = {"rendezvous": None, "gang_id": self._gang_id, "trial_dir": str(trial_dir)}
         alarm = Alarm(self._settings.limits)
@@ -156,14 +153,14 @@ class InProcessBackend:
 
 
 class _Rank:
-    """What the running trial calls: each call is also a moment for the listener's clock."""
+    """The functions that the running trial calls; each call also ticks the listener."""
 
     def __init__(self, trial: TrialSpec, guarded: GuardedListener, alarm: Alarm) -> None:
         self._trial = trial
         self._alarm = alarm
         self.guarded = guarded
         self.given_up = False
-        """Whether the trial was told to stop, so that its end is not its own."""
+        """Whether the trial was asked to stop, so that its end does not count."""
 
     def emit(self, row: dict[str, Any]) -> None:
         with self._listening() as listener:

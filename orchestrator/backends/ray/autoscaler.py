@@ -2,7 +2,7 @@
 
 Ray's autoscaler adds nodes for pending groups by itself, for each group as a whole or not at all, and the groups end
 with their driver, however it ends. (`request_resources` does neither: if one of several bundles is unavailable, none
-is provided, and the request stays, and is paid for, if its driver is killed.)
+is provided, and if its driver is killed, the request stays and costs money.)
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ class Demand:
 def room(
     shape: Shape, nodes: Sequence[Node], labels: Mapping[str, str], ailing: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The arguments of the placement group for a gang of this shape.
+    """Return the arguments of the placement group for a gang of this shape.
 
     A gang that fits the existing nodes asks for other nodes: for a single one if one of the existing nodes could hold
     it, and for such a whole node if it is exclusive. One that does not fit may also use what is free on existing nodes,
-    except on `ailing` ones: Ray would count their lost GPUs as well, and hold the node in vain.
+    except on `ailing` ones: Ray would count their lost GPUs, too, and hold a node that is too small.
     """
     gang = shape.gang
     each = [_bundle(part.cpus_per_rank, part) for part in gang.parts() for _ in range(part.ranks)]
@@ -83,6 +83,6 @@ def _outside(node_ids: Collection[str], labels: Mapping[str, str]) -> dict[str, 
 
 
 def _bundle(cpus: float, gang: Gang) -> dict[str, float]:
-    """The bundle of one rank of a gang with at most one GPU type."""
+    """Return the bundle of one rank of a gang with at most one GPU type."""
     types = {f"{_GPU_TYPE}{gpu_type}": _SOME for gpu_type in gang.gpu_types}
     return {name: amount for name, amount in {"CPU": cpus, "GPU": gang.gpus_per_rank, **types}.items() if amount}

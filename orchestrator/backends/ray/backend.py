@@ -1,8 +1,6 @@
-"""The back end that runs trials on a Ray cluster.
+"""The back end that runs trials on a Ray cluster, as one Tune experiment.
 
-Tune's trial scheduler: the queue's order, except for stranded trials and hopeless ones.
-
-A Tune experiment: each Tune trial is one attempt at one of our trials, with its gang in one placement group.
+Each Tune trial is one attempt at one of our trials, with its gang in one placement group.
 """
 
 from __future__ import annotations
@@ -68,8 +66,6 @@ class RayBackend:
 
     def run(self, trials: Sequence[TrialSpec] | TrialQueue, results_dir: Path, listener: Listener) -> None:
         """Run the trials; see `Backend`. An exception from the listener is raised here, after everything has ended."""
-        # Imports Tune, which takes most of a second; meanwhile Ray starts its first processes.
-
         guarded = GuardedListener(listener)
         experiment = Experiment(
             nodes=self.nodes,
@@ -92,7 +88,7 @@ class RayBackend:
 
 
 class QueueScheduler(FIFOScheduler):  # type: ignore[misc]
-    """First come, first served; takes back trials whose promised node was lost, which would wait forever."""
+    """Tune's scheduler: first come, first served; it takes back trials that would wait for a lost node forever."""
 
     def __init__(self, stranded: Callable[[], Sequence[Trial]], early_stop: EarlyStop | None = None) -> None:
         """`stranded` returns those trials and queues them again."""
@@ -105,7 +101,7 @@ class QueueScheduler(FIFOScheduler):  # type: ignore[misc]
         return {}
 
     def on_trial_result(self, tune_controller: Any, trial: Attempt, result: dict[str, Any]) -> str:
-        """Continue; a hopeless trial is ended by its supervisor, which keeps the processes and reports the outcome."""
+        """Continue; the supervisor stops a trial early, because it keeps the processes and reports the outcome."""
         if why := self._reason_to_stop(trial, result.get("rows", ())):
             trial.temporary_state.ray_actor.give_up.remote(trial.spec.trial_id, why)
         return str(super().on_trial_result(tune_controller, trial, result))
@@ -138,18 +134,18 @@ _TUNE = {
 
 @dataclass(frozen=True, kw_only=True)
 class Experiment:
-    """How trials are run."""
+    """One run of `tune.run`."""
 
     nodes: Callable[[], Sequence[Node]]
     settings: RunSettings
     quarantine: Quarantine
     extensions: Extensions
     demand: Demand | None
-    """Asks for further nodes; None if there are none to be had."""
+    """Asks for further nodes; None if the cluster has no others."""
     verbose: bool
 
     def run(self, trial_queue: TrialQueue, results_dir: Path, guarded: GuardedListener) -> None:
-        """Run the agenda's trials until none is left or the listener asks to stop."""
+        """Run the queue's trials until it is over or the listener asks to stop."""
         extensions, rule = self.extensions, self.settings.early_stopping
         stop = _Stop(guarded)
         starting = Starting(
@@ -207,7 +203,7 @@ def _plain_tune(*, verbose: bool) -> Iterator[None]:
 
 @contextmanager
 def _quiet(quiet: bool) -> Iterator[None]:
-    """Silence Tune's logger temporarily: the listener hears of every end anyway."""
+    """Silence Tune's logger temporarily: the listener learns of every end anyway."""
     logger = logging.getLogger("ray.tune")
     level = logger.level
     logger.setLevel(logging.CRITICAL if quiet else level)

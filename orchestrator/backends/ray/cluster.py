@@ -1,10 +1,6 @@
 """Connects to a Ray cluster: an existing one, or one that is started here and ended afterwards.
 
-Settings of the Ray cluster to use. Does not import ray.
-
-The code shipped to the nodes of an existing cluster, so that none of it has to be installed there.
-
-Context managers for temporary changes: environment variables, attributes of a module, handling of signals.
+An existing cluster gets the code with the connection, so that none of it has to be installed on the nodes.
 """
 
 from __future__ import annotations
@@ -85,8 +81,8 @@ def handler_kept(number: int) -> Iterator[None]:
 
 
 @contextmanager
-def deaf_children(number: int) -> Iterator[None]:
-    """Processes started meanwhile by this thread never receive this signal; this process does, in another thread."""
+def blocked_in_children(number: int) -> Iterator[None]:
+    """Block this signal in processes that this thread starts; this process still receives it, in another thread."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
     try:
         yield
@@ -132,7 +128,7 @@ class Cluster:
         self._started = set() if address else set(psutil.Process().children()) - before
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are alive, are not about to be removed and have the requested labels, with all resources."""
+        """Return the live nodes with the requested labels that are not about to be removed, with all resources."""
         under_notice = private.draining_nodes()
         return tuple(
             Node(
@@ -150,7 +146,7 @@ class Cluster:
 
     def close(self) -> None:
         """Leave the cluster; if it was started here, end all its processes."""
-        ours = _families(self._started)
+        ours = _trees(self._started)
         ray.shutdown()
         _, alive = psutil.wait_procs(ours, timeout=_END_S)
         _kill(alive)
@@ -172,12 +168,12 @@ def _start(options: Mapping[str, Any]) -> Any:
             with (
                 environment(_LOCAL),
                 private.fewer_processes(log_monitor=bool(options.get("log_to_driver"))),
-                deaf_children(signal.SIGHUP),  # a terminal that closes tells them, too; Ray sees to Ctrl-C by itself
+                blocked_in_children(signal.SIGHUP),  # a closed terminal sends it to all; Ray handles Ctrl-C itself
             ):
                 return ray.init(address="local", dashboard_host="127.0.0.1", job_config=imports, **options)
         except Exception as error:  # Ray has no narrower class for a node that takes too long
             ray.shutdown()
-            _kill(_families(set(psutil.Process().children()) - before))
+            _kill(_trees(set(psutil.Process().children()) - before))
             failure = error
             if _TOO_LATE not in str(error):
                 break
@@ -188,7 +184,7 @@ def _start(options: Mapping[str, Any]) -> Any:
 
 
 def _own_folders() -> list[str]:
-    """Folders from which the driver imports code that is not installed, such as the folder of a script.
+    """Return the folders from which the driver imports code that is not installed, such as the folder of a script.
 
     In reverse order, because workers insert one after the other at the front of their path.
     """
@@ -205,12 +201,12 @@ def _gpu_type(resources: Mapping[str, float]) -> str:
     return next((name.removeprefix(_ACCELERATOR) for name in resources if name.startswith(_ACCELERATOR)), "")
 
 
-def _families(started: Iterable[psutil.Process]) -> list[psutil.Process]:
-    """These processes and all their descendants."""
-    return [each for process in started for each in _family(process)]
+def _trees(started: Iterable[psutil.Process]) -> list[psutil.Process]:
+    """Return these processes and all their descendants."""
+    return [each for process in started for each in _tree(process)]
 
 
-def _family(process: psutil.Process) -> list[psutil.Process]:
+def _tree(process: psutil.Process) -> list[psutil.Process]:
     try:
         return [process, *process.children(recursive=True)]
     except psutil.NoSuchProcess:

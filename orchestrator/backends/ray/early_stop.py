@@ -1,4 +1,4 @@
-"""Decides which trials to stop early as hopeless: Tune's ASHA, with rungs at numbers of samples."""
+"""Decides which trials to stop early: Tune's ASHA, with rungs at numbers of samples, and a margin."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class EarlyStop:
         self._trained: set[str] = set()
 
     def reason_to_stop(self, trial: Attempt, rows: Sequence[Mapping[str, Any]]) -> str:
-        """Why to stop the trial, given these new rows; empty if it may continue."""
+        """Return why to stop the trial, given these new rows; empty if it may continue."""
         spec, reason = trial.spec, ""
         for row in rows if not spec.probes else ():
             samples, accuracy = row.get(SAMPLES), row.get(ACCURACY)
@@ -47,7 +47,7 @@ class EarlyStop:
             alike = speed(spec.axes)
             if alike not in self._ladders:
                 self._ladders[alike] = _Ladder(total, self._rule)
-            reason = self._ladders[alike].climbed(trial, samples, accuracy) or reason
+            reason = self._ladders[alike].reached(trial, samples, accuracy) or reason
             if samples >= total * _END:
                 self._trained.add(spec.trial_id)
         return reason if reason and not self._is_needed(spec) else ""
@@ -62,7 +62,7 @@ class _Ladder:
 
     def __init__(self, total: float, rule: EarlyStopping) -> None:
         self._rule = rule
-        self._climbers: set[str] = set()
+        self._known: set[str] = set()
         self._seen: list[tuple[float, float]] = []
         self._asha = ASHAScheduler(
             time_attr=SAMPLES,
@@ -74,10 +74,10 @@ class _Ladder:
             stop_last_trials=False,
         )
 
-    def climbed(self, trial: Attempt, samples: float, accuracy: float) -> str:
-        """Why the trial is hopeless with this accuracy after these samples; empty if it is not."""
-        if trial.trial_id not in self._climbers:
-            self._climbers.add(trial.trial_id)
+    def reached(self, trial: Attempt, samples: float, accuracy: float) -> str:
+        """Return why to stop a trial with this accuracy after these samples; empty if it may continue."""
+        if trial.trial_id not in self._known:
+            self._known.add(trial.trial_id)
             self._asha.on_trial_add(None, trial)
         verdict = self._asha.on_trial_result(None, trial, {SAMPLES: samples, ACCURACY: accuracy})
         best = max((each for seen, each in self._seen if seen <= samples), default=accuracy)
@@ -90,7 +90,7 @@ class _Ladder:
 
 
 def _budget(spec: TrialSpec, row: Mapping[str, Any]) -> float | None:
-    """The trial's budget in samples; None if unknown, as for a budget in seconds."""
+    """Return the trial's budget in samples; None if unknown, as for a budget in seconds."""
     budget: Mapping[str, Any] = spec.config.get("budget") or {}
     if budget.get("samples") is not None:
         return float(budget["samples"])

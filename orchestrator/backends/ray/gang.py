@@ -1,17 +1,8 @@
 """A gang: a supervisor without resources, and a rank actor in every bundle of its placement group.
 
-To Tune the supervisor is a trial's actor. It does not import Tune, which would double the time that a gang takes to
-start.
-
-What Tune's callbacks and its copy of the results see of a trial. Does not import Tune.
-
-How a rank ended whose process did not answer, according to Ray, the kernel and the rank's own log.
-
-Asks the ranks of a running gang whether they make progress, without waiting for their answers.
-
-The processes in the bundles of a placement group; each starts when first needed and runs one trial after another.
-
-A trial uses as many of them as it has ranks, from the first on; the others are idle meanwhile.
+To Tune the supervisor is a trial's actor. This module does not import Tune, which would double the time that a gang
+takes to start. `WorkerGroup` has the ranks' processes, `RankWatch` their progress, `exit_by` explains a rank whose
+process died, and `Supervisor` runs trials on them.
 """
 
 from __future__ import annotations
@@ -49,12 +40,12 @@ RESERVED = ("rows", "outcome", "done", "config")
 
 
 def plain_config(trial: TrialSpec, secrets: Secrets) -> dict[str, Any]:
-    """The trial's parameters for Tune's loggers and frames."""
+    """Return the trial's parameters for Tune's loggers and frames."""
     return {"params": dict(run_of(trial, secrets).params)}
 
 
 def plain_result(last_row: Mapping[str, Any], metrics: Mapping[str, Any]) -> dict[str, float]:
-    """The figures of the last row and of the whole trial as {name: number}, as Tune's callbacks expect."""
+    """Return the figures of the last row and of the whole trial as {name: number}, as Tune's callbacks expect."""
     figures = {**numbers(last_row), **numbers(metrics)}
     return {name: value for name, value in figures.items() if name not in RESERVED}
 
@@ -71,7 +62,7 @@ _COUNTS = (Path("/sys/fs/cgroup/memory.events"), Path("/proc/vmstat"))
 
 
 def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], object]) -> dict[int, RayError]:
-    """`settled` for several ranks at the same time, so that all are known within NODE_S.
+    """Call `settled` for several ranks at the same time, so that all are known within NODE_S.
 
     `ask(rank, timeout_s)` calls a rank once more.
     """
@@ -83,7 +74,7 @@ def all_settled(errors: Mapping[int, RayError], ask: Callable[[int, float], obje
 
 
 def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
-    """Ray's final error for a rank that it could not reach at first; `ask(timeout_s)` calls the rank once more."""
+    """Return Ray's final error for a rank that it could not reach at first; `ask(timeout_s)` calls the rank again."""
     until = time.monotonic() + NODE_S
     while isinstance(error, ActorUnavailableError) and (left_s := until - time.monotonic()) > 0:
         try:
@@ -98,8 +89,8 @@ def settled(error: RayError, ask: Callable[[float], object]) -> RayError:
     return error
 
 
-def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
-    """The end of this rank. Its log starts at byte `began_at`; anything before belongs to an earlier attempt.
+def exit_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: bool) -> RankExit:
+    """Return the exit of this rank. Its log starts at byte `began_at`; anything before belongs to an earlier attempt.
 
     `oom_killed`: the kernel's out-of-memory killer has killed a process on this node in the meantime.
     """
@@ -120,7 +111,7 @@ def end_by(error: RayError, rank: int, log: Path, *, began_at: int, oom_killed: 
 
 
 def in_short(account: str) -> str:
-    """Ray's message about a lost process in one line, without its list of possible reasons."""
+    """Return Ray's message about a lost process in one line, without its list of possible reasons."""
     if _is_of_the_node(account):
         return "its node was lost"
     last = account.strip().splitlines()[-1] if account.strip() else "no reason known"
@@ -134,7 +125,7 @@ def _is_of_the_node(account: str) -> bool:
 
 
 def _crash(log: Path, began_at: int) -> str:
-    """Python's report of a fatal signal at the end of the log; empty if there is none."""
+    """Return Python's report of a fatal signal at the end of the log; empty if there is none."""
     if not log.exists():
         return ""
     with log.open("rb") as file:
@@ -145,7 +136,7 @@ def _crash(log: Path, began_at: int) -> str:
 
 
 def oom_kills() -> int:
-    """How many processes the kernel's out-of-memory killer has ended on this node; 0 if unknown."""
+    """Return how many processes the kernel's out-of-memory killer has ended on this node; 0 if unknown."""
     return sum(map(_count, _COUNTS))
 
 
@@ -176,7 +167,7 @@ class RankWatch:
         self._watch.ended(rank)
 
     def overdue(self) -> Overdue | None:
-        """Why to end the trial now; None if it may continue."""
+        """Return why to end the trial now; None if it may continue."""
         now, every_s = time.monotonic(), self._watch.look_again_s()
         if every_s is not None and now >= self._ask_at:
             self._ask_at = now + every_s
@@ -186,15 +177,15 @@ class RankWatch:
         return self._watch.overdue(now)
 
     def stacks(self, rank: int) -> str:
-        """The stacks of a rank's threads, if it still answers."""
+        """Return the stacks of a rank's threads, if it still answers."""
         try:
             asked = self._ranks[rank].stacks.options(concurrency_group=WATCH).remote()
             return str(ray.get(asked, timeout=STACKS_S))
         except RayError as error:
-            return f"rank {rank} does not say where it is: {type(error).__name__}\n"
+            return f"rank {rank} did not return its stacks: {type(error).__name__}\n"
 
     def _answers(self) -> dict[int, int]:
-        """The answers received since the last call: how often each rank has moved."""
+        """Return the answers received since the last call: how often each rank has moved."""
         if not self._asked:
             return {}
         ready, _ = ray.wait(list(self._asked.values()), num_returns=len(self._asked), timeout=0)
@@ -207,7 +198,7 @@ class RankWatch:
         return found
 
 
-PART_S = 10.0
+LEAVE_S = 10.0
 """How long processes may take to leave their process group before they are replaced."""
 
 
@@ -215,7 +206,7 @@ class WorkerGroup:
     """Rank actors, rank i in bundle i: the supervisor's empty bundle is not part of the placement group."""
 
     def __init__(self, workers: str) -> None:
-        """`workers`: see `Conduct.workers`."""
+        """`workers`: see `RunSettings.workers`."""
         self._workers = workers
         self._seed: int | None = None
         self._actors: dict[int, Any] = {}
@@ -226,13 +217,13 @@ class WorkerGroup:
         """The node id of each bundle when the gang started; bundles of a lost node move."""
 
     def take(self, trial: TrialSpec, lost: Collection[str] = ()) -> list[Any]:
-        """The trial's ranks, connected to one another only; they use no GPU that is `lost`."""
+        """Return the trial's ranks, connected to one another only; they use no GPU that is `lost`."""
         if self._workers == "per_seed" and trial.seed != self._seed:
             self.close()
         self._seed = trial.seed
         ranks = range(trial.gang.ranks)
         if len(ranks) != self._connected:
-            self._part()
+            self._disconnect()
             self._connected, self.gang_id = len(ranks), uuid4().hex
         if not self._actors:
             self.nodes = _nodes_of_bundles()
@@ -254,15 +245,15 @@ class WorkerGroup:
         self._actors, self._connected = {}, 0
 
     def _name(self, trial: TrialSpec, rank: int) -> str:
-        """The actor's name in Ray's dashboard; each call of it shows its own trial's name."""
+        """Return the actor's name in Ray's dashboard; each call of it shows its own trial's name."""
         return f"{trial.label}{'' if self._workers == 'fresh' else ' and following'}/rank{rank}/{uuid4().hex[:6]}"
 
-    def _part(self) -> None:
+    def _disconnect(self) -> None:
         """Disconnect all ranks at the same time: if one left alone, the others would wait for it."""
-        leaving = {self._actors[rank].part.remote(): rank for rank in range(self._connected)}
+        leaving = {self._actors[rank].disconnect.remote(): rank for rank in range(self._connected)}
         if not leaving:
             return
-        left, late = ray.wait(list(leaving), num_returns=len(leaving), timeout=PART_S)
+        left, late = ray.wait(list(leaving), num_returns=len(leaving), timeout=LEAVE_S)
         for answer in [*late, *(each for each in left if not _answered(each))]:
             ray.kill(self._actors.pop(leaving[answer]))
 
@@ -293,7 +284,7 @@ def _nodes_of_bundles() -> list[str]:
 
 POLL_S = 0.5
 """How often to ask a running gang for rows; its end is noticed at once."""
-LAST_WORDS_S = 2.0
+REPORT_S = 2.0
 """How long the other ranks may continue after one has failed, to report what they saw, before they are killed."""
 NOTICE_S = 15.0
 """How long ranks may take for a checkpoint once their node is about to be removed."""
@@ -304,8 +295,8 @@ STOP_S = 2.0
 class Supervisor:
     """Runs one trial after another on its gang of ranks; it never imports what they compute with.
 
-    Its config is {"trial": TrialSpec, "trial_dir": str, "settings": Conduct, "lost": GPUs in quarantine}. Every result
-    has the "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's own
+    Its config is {"trial": TrialSpec, "trial_dir": str, "settings": RunSettings, "lost": GPUs in quarantine}. Every
+    result has the "rows" reported since the previous one, and the last result also the trial's "outcome". For Tune's
     callbacks, each result contains the figures of the last row as well.
     """
 
@@ -346,7 +337,7 @@ class Supervisor:
     def step(self) -> dict[str, Any]:
         """Wait until all ranks have ended, or for POLL_S; returns what is new."""
         ended, _ = ray.wait(list(self._running), num_returns=len(self._running), timeout=POLL_S)
-        self._hear({self._running.pop(answer): answer for answer in ended})
+        self._record({self._running.pop(answer): answer for answer in ended})
         self._look_after_ranks()
         if not self._running or time.monotonic() > self._deadline:
             rows, outcome = self._new_rows(), self._finish()
@@ -374,7 +365,7 @@ class Supervisor:
         self._deadline = float("inf")
         self._leaving: Sequence[str] = ()
         self._given_up = ""
-        self._was_told_to_stop = False
+        self._has_stopped = False
         self._rows: list[dict[str, Any]] | None = None
         self._seen = 0
         self._last_row: Mapping[str, Any] = {}
@@ -420,7 +411,7 @@ class Supervisor:
         for rank in self._ranks:
             rank.stop.options(concurrency_group=WATCH).remote(self._turn)
 
-    def _hear(self, answers: Mapping[int, Any]) -> None:
+    def _record(self, answers: Mapping[int, Any]) -> None:
         """Record how these ranks ended; the first failure sets a deadline for the others."""
         unanswered: dict[int, RayError] = {}
         for rank, answer in answers.items():
@@ -430,7 +421,7 @@ class Supervisor:
                 unanswered[rank] = error
                 continue
             self._ends.append(RankExit.of(reply))
-            self._was_told_to_stop |= reply["stopped"]
+            self._has_stopped |= reply["stopped"]
             self._readings.append(readings)
             if rank == 0:
                 self._rows = rows
@@ -438,14 +429,14 @@ class Supervisor:
         for rank in answers:
             self._watch.ended(rank)
         if any(end.status is not Status.OK for end in self._ends):
-            self._deadline = min(self._deadline, time.monotonic() + LAST_WORDS_S)
+            self._deadline = min(self._deadline, time.monotonic() + REPORT_S)
 
     def _lost(self, errors: Mapping[int, RayError]) -> list[RankExit]:
-        """The ends of ranks whose processes did not answer."""
+        """Return the exits of ranks whose processes did not answer."""
         ends = []
         for rank, error in all_settled(errors, self._ask_again).items():
             log, began_at = self._logs[rank]
-            ends.append(end_by(error, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills))
+            ends.append(exit_by(error, rank, log, began_at=began_at, oom_killed=oom_kills() > self._oom_kills))
         return ends
 
     def _ask_again(self, rank: int, timeout_s: float) -> None:
@@ -474,14 +465,14 @@ class Supervisor:
         self._running = {}
         if self._leaving:
             self._workers.close()
-            self._ends = [RankExit.moved(0, f"node {self._leaving[0][:8]} is about to be taken away")]
+            self._ends = [RankExit.moved(0, f"node {self._leaving[0][:8]} is about to be removed")]
         outcome = outcome_of(self._ends, world_size=self._trial.gang.ranks, wall_s=wall_s)
-        if self._given_up and self._was_told_to_stop and outcome.status is Status.OK:
+        if self._given_up and self._has_stopped and outcome.status is Status.OK:
             outcome = _given_up(outcome, self._given_up)
         return with_telemetry(outcome, self._readings, self._trial, self._trial_dir)
 
 
 def _given_up(outcome: TrialOutcome, why: str) -> TrialOutcome:
-    """The outcome of a trial stopped early, without test accuracy, which means nothing for half a training."""
+    """Return the outcome of a trial stopped early, without test accuracy, which means nothing for half a training."""
     metrics = {name: value for name, value in outcome.metrics.items() if name != "accuracy"}
     return replace(outcome, status=Status.SKIPPED, note=why, skipped_by="early_stop", metrics=metrics)

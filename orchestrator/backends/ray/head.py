@@ -1,9 +1,7 @@
-"""The head of a Ray cluster: whether one answers at an address, before Ray connects, and whether it still does later.
+"""Checks that the head of a Ray cluster answers, before Ray connects and afterwards, and which nodes are being drained.
 
-Where something else listens, or what `auto` finds has ended since, `ray.init` would print a warning every few seconds
-for a quarter of an hour. Without the head, calls of Ray wait forever: a thread of its own watches it.
-
-Nodes that are about to be removed: spot instances under notice, and nodes being drained.
+If no head answers, `ray.init` would print a warning every few seconds for a quarter of an hour, and later calls of Ray
+would wait forever.
 """
 
 from __future__ import annotations
@@ -20,13 +18,13 @@ from orchestrator.backends.ray.private import Answer
 from orchestrator.exit import leave, to_stderr
 
 ANSWER_S = 30.0
-"""How long a busy head may take, asked before Ray connects."""
+"""Seconds that a busy head may take to answer, before Ray connects."""
 
 LOOK_EVERY_S = 2.0
 REACH_S = 5.0
-"""How often it is watched, and how long one look may take."""
+"""How often the head is checked, and how long one check may take."""
 PATIENCE_S = 30.0
-"""A head that restarts within this time and has kept its state was merely busy."""
+"""A head may restart within this time without the driver ending."""
 
 
 def check_head(address: str) -> None:
@@ -45,8 +43,8 @@ def check_head(address: str) -> None:
 class HeadWatch:
     """Context manager that ends this process if the cluster's head is lost, because it could not end by itself.
 
-    This is as safe as any other death of a driver: the journal holds what was acknowledged, the driver's watcher ends
-    the processes it started, and the attempt does not count against the trials that were running.
+    This is as safe as any other death of a driver: the journal holds what was acknowledged, the watcher ends the
+    driver's processes, and the attempt is not charged to the running trials.
     """
 
     def __init__(self) -> None:
@@ -86,13 +84,13 @@ class HeadWatch:
 
 
 class DrainNotice:
-    """Asks which nodes are under notice, at most once every LOOK_EVERY_S."""
+    """Asks which nodes are about to be removed, at most once every LOOK_EVERY_S: drained ones and spot instances."""
 
     def __init__(self) -> None:
         self._ask_at = 0.0
 
     def of(self, nodes: Collection[str]) -> frozenset[str]:
-        """Which of these nodes are under notice; empty if it is not time to ask again."""
+        """Return those of these nodes that are about to be removed; empty if it is not time to ask again."""
         if time.monotonic() < self._ask_at:
             return frozenset()
         self._ask_at = time.monotonic() + LOOK_EVERY_S

@@ -55,11 +55,11 @@ class Rank:
         self._turn = 0
         self._rows: list[dict[str, Any]] = []
         self._stopping = threading.Event()
-        self._was_told_to_stop = False
+        self._has_stopped = False
         self._moves = 0
 
     def rendezvous(self) -> str:
-        """`tcp://host:port` with a free port of this rank's node."""
+        """Return `tcp://host:port` with a free port of this rank's node."""
         host = ray.util.get_node_ip_address()
         return f"tcp://{host}:{_free_port(host)}"
 
@@ -68,10 +68,10 @@ class Rank:
     ) -> tuple[dict[str, Any], list[dict[str, Any]], Readings]:
         """Run one trial; returns the rank's outcome, all its rows, and the telemetry readings.
 
-        Output goes to the log in the trial's folder. In the outcome, `stopped` says whether the trainable asked whether
-        to stop, and was told to. Raises what RANK_ENTRY raises; what the trainable raises is part of the outcome.
+        Output goes to the log in the trial's folder. In the outcome, `stopped` is whether the trainable asked whether
+        to stop and got yes. Raises what RANK_ENTRY raises; what the trainable raises is part of the outcome.
         """
-        self._rows, self._moves, self._stopping, self._was_told_to_stop = [], 0, threading.Event(), False
+        self._rows, self._moves, self._stopping, self._has_stopped = [], 0, threading.Event(), False
         self._turn = turn  # last: from here on, calls about this turn are answered
         with _output_to(rank_log(Path(request["trial_dir"]), request["rank"])):
             entry = resolve_name(RANK_ENTRY)
@@ -79,7 +79,7 @@ class Rank:
             with Sampler.on(sampling, request) as sampler:
                 outcome = entry(asked, self._emit, self._should_stop, sampler.observe)
             sys.stderr.write(outcome["trace"])
-            outcome["stopped"] = self._was_told_to_stop
+            outcome["stopped"] = self._has_stopped
             if outcome["cause"] == Cause.DEVICE:
                 outcome["devices"] = [f"{_node_id()}/{name}" for name in self._gpus]
             readings = sampler.readings()
@@ -91,27 +91,27 @@ class Rank:
 
     def _should_stop(self) -> bool:
         self._moves += 1
-        self._was_told_to_stop = self._stopping.is_set()
-        return self._was_told_to_stop
+        self._has_stopped = self._stopping.is_set()
+        return self._has_stopped
 
-    def part(self) -> None:
+    def disconnect(self) -> None:
         """Leave the last trial's process group: the next trial has another."""
         if PROCESS_GROUP in sys.modules:
             sys.modules[PROCESS_GROUP].leave()
 
     def moves(self, turn: int) -> int:
-        """How often this trial took a step or reported; a trial that hangs does not increase it."""
+        """Return how often this trial took a step or reported; a trial that hangs does not increase it."""
         return self._moves if turn == self._turn else 0
 
     def stacks(self) -> str:
-        """The stacks of all threads of this process."""
+        """Return the stacks of all threads of this process."""
         with tempfile.TemporaryFile("w+") as file:
             faulthandler.dump_traceback(file)
             file.seek(0)
             return file.read()
 
     def rows(self, turn: int, since: int) -> list[dict[str, Any]]:
-        """The rows of this trial from index `since` on."""
+        """Return the rows of this trial from index `since` on."""
         return self._rows[since:] if turn == self._turn else []
 
     def stop(self, turn: int) -> None:
@@ -121,7 +121,7 @@ class Rank:
 
 
 def rank_log(trial_dir: Path, rank: int) -> Path:
-    """The file with a rank's output in all attempts at the trial."""
+    """Return the file with a rank's output in all attempts at the trial."""
     return trial_dir / f"rank{rank}.log"
 
 
@@ -146,7 +146,7 @@ def _take_gpus(lost: Collection[str]) -> list[str]:
 
 
 def _free_port(host: str) -> int:
-    """A port on which nothing listens. Raises OSError if a hundred tries find none."""
+    """Return a port on which nothing listens. Raises OSError if a hundred tries find none."""
     for port in random.SystemRandom().sample(_RENDEZVOUS_PORTS, 100):
         with socket.socket() as probe:
             if probe.connect_ex((host, port)) != 0:

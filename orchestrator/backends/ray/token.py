@@ -11,12 +11,12 @@ from sweeps.errors import ConfigError
 
 
 def token_file() -> Path:
-    """The file in which Ray keeps the token."""
+    """Return the file in which Ray keeps the token."""
     return Path(os.environ.get("RAY_AUTH_TOKEN_PATH") or Path.home() / ".ray" / "auth_token")
 
 
 def token_place() -> str:
-    """Where to find the token of a cluster that was started here, in words."""
+    """Describe the place of the token of a cluster that was started here."""
     return "the environment of this sweep, RAY_AUTH_TOKEN" if _in_environment() else str(token_file())
 
 
@@ -34,7 +34,7 @@ def require_token() -> None:
     mode = os.environ.setdefault("RAY_AUTH_MODE", "token")
     if mode != "token":
         raise ConfigError(
-            [f"RAY_AUTH_MODE={mode}: whoever reaches a Ray cluster without a token can run code on it; unset it"]
+            [f"RAY_AUTH_MODE={mode}: without a token, anyone who reaches the Ray cluster can run code on it; unset it"]
         )
 
 
@@ -64,10 +64,10 @@ def keep_token_private(path: Path) -> None:
 
 
 def _in_environment() -> bool:
-    """Whether the environment has the token; Ray treats an empty one as none."""
+    """Return whether the environment has the token; Ray treats an empty one as none."""
     return bool(os.environ.get("RAY_AUTH_TOKEN"))
 
 
 def _is_there(path: Path) -> bool:
-    """Whether the file exists and is visible: Ray cannot use one in another user's home either."""
+    """Return whether the file exists and is visible: Ray cannot use one in another user's home either."""
     return os.path.exists(path)

@@ -1,16 +1,6 @@
-"""Tune's controller with our gangs instead of Tune's trainables, which take twice as long to start.
+"""Connects the trial queue with Tune: `QueueSearch` hands trials to Tune, `Relay` passes Tune's events to the listener.
 
-One attempt at a trial, which to Tune is a trial: the bundles it needs, and what Tune may know of it.
-
-Hands the agenda's trials to Tune one by one, each when and where it may start.
-
-A sweep's metrics in Ray's metrics service, for Prometheus and Ray's dashboard.
-
-- `orchestrator_trials`, by `sweep` and `state`: attempts that are running, or have ended with a status.
-- `orchestrator_samples_per_s`, by `sweep` and `trial`: throughput of the last timed attempt.
-- `orchestrator_gpu_hours`, by `sweep`: GPU-hours of all ended attempts; worker-hours without GPUs.
-
-Passes Tune's events on to the listener and to Ray's metrics.
+An `Attempt` at a trial is a trial to Tune; `Bundles` are its resources.
 """
 
 from __future__ import annotations
@@ -56,14 +46,14 @@ class Bundles(PlacementGroupFactory):  # type: ignore[misc]
         self._node_ids = frozenset(node.node_id for node in nodes)
 
     def may_hold(self, other: Bundles) -> bool:
-        """Whether this gang might occupy a node that the other one needs."""
+        """Return whether this gang might occupy a node that the other one needs."""
         mine, others = self._node_ids, other._node_ids
         return not mine or not others or not mine.isdisjoint(others)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Starting:
-    """What all attempts of one run have in common."""
+    """The settings that all attempts of one run have in common."""
 
     results_dir: Path
     """Absolute."""
@@ -72,7 +62,7 @@ class Starting:
     secrets: Secrets = NO_SECRETS
 
     def given(self, spec: TrialSpec) -> dict[str, Any]:
-        """The supervisor's config for an attempt at this trial."""
+        """Return the supervisor's config for an attempt at this trial."""
         return {
             "trial": spec,
             "trial_dir": str(self.results_dir / "trials" / spec.trial_id),
@@ -118,9 +108,9 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
     """Tune's source of trials.
 
     Tune starts trials in whatever order resources become free, and keeps idle actors only for trials it already knows.
-    Therefore it gets each trial only when the trial can start: the agenda decides on order and waiting, and an idle
-    gang is either used by the next trial of its shape or ends for one of another shape. If there are several nodes,
-    each gang names its nodes, because the agenda relies on them.
+    Therefore it gets each trial only when the trial can start: the queue decides on order and waiting, and an idle
+    gang is either used by the next trial of its shape or ends for a gang of another shape. If there are several nodes,
+    each gang names its nodes, because the queue relies on them.
     """
 
     def __init__(
@@ -133,7 +123,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
     ) -> None:
         """`stopping`: whether the sweep is to end; while it waits for its first trial, Tune asks only this queue.
 
-        `demand` asks for further nodes; None if there are none to be had.
+        `demand` asks for further nodes; None if the cluster has no others.
         """
         self._stopping = stopping
         self._demand = demand
@@ -146,7 +136,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         self._several = False
         self._alive: Sequence[Node] = ()
         self._asked = False
-        self._tell_nodes()
+        self._set_nodes()
 
     def __getstate__(self) -> dict[str, object]:
         """Nothing: Tune saves its arguments as part of a state that is never read."""
@@ -162,7 +152,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         self._experiment = experiments[0]
 
     def next_trial(self) -> Attempt | None:
-        """The next trial, if it may start now."""
+        """Return the next trial, if one may start now."""
         now_s = time.monotonic()
         for trial, start in [each for each in self._given if each[0].is_finished()]:
             self._given.remove((trial, start))
@@ -170,7 +160,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         if self._stopping():
             return None
         if now_s - self._looked_s > NODES_EVERY_S:
-            self._tell_nodes()
+            self._set_nodes()
         next_start = self._trial_queue.next(now_s)
         if next_start is None:
             self._ask(now_s)
@@ -181,7 +171,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         return trial
 
     def stranded(self) -> list[Trial]:
-        """Trials that have not started and were promised a node that is gone; they are queued again."""
+        """Return trials that have not started and whose node is gone; they are queued again."""
         alive = {node.node_id for node in self._alive}
         found = [
             trial
@@ -192,7 +182,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         return found
 
     def is_finished(self) -> bool:
-        """Whether no further trial will come."""
+        """Return whether no further trial will come."""
         return self._finished or self._trial_queue.over or self._stopping()
 
     def _ended(self, trial: Attempt, spec: TrialSpec, now_s: float) -> None:
@@ -204,7 +194,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
             self._looked_s = -math.inf  # look again, so that the next attempt avoids a lost node
 
     def gangs_needed(self) -> bool:
-        """Whether to keep idle gangs for other trials; on an autoscaled cluster, only if a trial could use one."""
+        """Return whether to keep idle gangs; on an autoscaled cluster, only if a trial could use one."""
         return self._demand is None or self._trial_queue.needs_gangs
 
     def _ask(self, now_s: float) -> None:
@@ -213,7 +203,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
             self._demand.settle(self._trial_queue.wanted(now_s), self._alive)
             self._asked = True
 
-    def _tell_nodes(self) -> None:
+    def _set_nodes(self) -> None:
         self._looked_s, self._asked = time.monotonic(), False
         before, self._alive = self._alive, self._nodes()
         if self._demand is not None and before != self._alive:
@@ -223,7 +213,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
         self._trial_queue.set_nodes(self._alive, self._looked_s)
 
     def _bundles(self, start: Start) -> Bundles:
-        """The bundles of the gang that the trial uses, which may be larger than its own."""
+        """Return the bundles of the gang that the trial uses, which may be larger than its own."""
         own = start.trial.gang
         place = own if self._starting.settings.workers == "fresh" else self._trial_queue.kept_gang(start)
         nodes = start.nodes[:1] * place.ranks if place != own else start.nodes
@@ -235,7 +225,7 @@ class QueueSearch(SearchAlgorithm):  # type: ignore[misc]
             spec,
             given=self._starting.given(spec),
             shown=plain_config(spec, self._starting.secrets),
-            trial_id=f"{spec.trial_id}-{self._count}",  # each attempt is a trial of its own to Tune
+            trial_id=f"{spec.trial_id}-{self._count}",  # to Tune, each attempt is a separate trial
             storage=self._experiment.storage,
             placement_group_factory=asked,
         )
@@ -249,7 +239,12 @@ RUNNING = "running"
 
 
 class Metrics:
-    """The metrics of one run of a back end."""
+    """The metrics of one run in Ray's metrics service, for Prometheus and Ray's dashboard.
+
+    - `orchestrator_trials`, by `sweep` and `state`: attempts that are running, or have ended with a status.
+    - `orchestrator_samples_per_s`, by `sweep` and `trial`: throughput of the last timed attempt.
+    - `orchestrator_gpu_hours`, by `sweep`: GPU-hours of all ended attempts; worker-hours without GPUs.
+    """
 
     def __init__(self) -> None:
         self._states: Count[tuple[str, str]] = Count()
@@ -276,7 +271,7 @@ class Metrics:
         self._trials.set(self._states[sweep, state], {"sweep": sweep, "state": state})
 
 
-_UNHEARD = "The actor never ran"
+_UNREACHED = "The actor never ran"
 """Ray's message for every actor if the cluster's head cannot connect to the driver."""
 
 SILENT_S = 120.0
@@ -344,7 +339,7 @@ class Relay(Callback):  # type: ignore[misc]
 
 
 def _with_quarantine(outcome: TrialOutcome) -> TrialOutcome:
-    """The outcome, with the quarantined GPUs added to its note."""
+    """Return the outcome with the quarantined GPUs in its note."""
     lost = [
         f"GPU {name} of node {node[:8]}" for node, _, name in (each.partition("/") for each in outcome.lost_devices)
     ]
@@ -353,7 +348,7 @@ def _with_quarantine(outcome: TrialOutcome) -> TrialOutcome:
 
 def _broken(error_file: str | None, wall_s: float) -> TrialOutcome:
     trace = Path(error_file).read_text() if error_file else ""
-    hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNHEARD in trace else ""
+    hint = " If the cluster was started without a token, set RAY_AUTH_MODE=disabled" if _UNREACHED in trace else ""
     # The supervisor computes nothing: only its node or Ray can have ended it.
     return TrialOutcome(
         status=Status.FAILED,

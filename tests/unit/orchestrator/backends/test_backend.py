@@ -29,7 +29,7 @@ def test_the_rank_that_stopped_first_is_at_the_root() -> None:
         assert hung.overdue(now) is None
     hung.heard({0: 2, 1: 1}, 111)
     found = hung.overdue(111)
-    assert found and (found.cause, found.rank) == (Cause.HANG, 1) and found.note.startswith("stands still")
+    assert found and (found.cause, found.rank) == (Cause.HANG, 1) and found.note.startswith("hangs")
 
 
 def test_a_rank_that_does_not_answer_is_at_the_root() -> None:

@@ -7,7 +7,7 @@ import pytest
 from ray.exceptions import ActorUnavailableError, GetTimeoutError, OutOfMemoryError, RayActorError, RayError
 
 from orchestrator.backends.ray import gang
-from orchestrator.backends.ray.gang import all_settled, end_by, settled
+from orchestrator.backends.ray.gang import all_settled, exit_by, settled
 from orchestrator.store.record import Cause
 from sweeps.status import Status
 
@@ -31,7 +31,7 @@ def test_the_end_says_what_was_at_its_root(
 ) -> None:
     file = tmp_path / "rank1.log"
     file.write_text(log)
-    end = end_by(error, 1, file, began_at=0, oom_killed=oom_killed)
+    end = exit_by(error, 1, file, began_at=0, oom_killed=oom_killed)
     assert (end.rank, end.status, end.cause, end.answered) == (1, Status(status), Cause(cause), False)
     assert note in end.note
 
@@ -42,11 +42,11 @@ def test_how_an_earlier_attempt_crashed_says_nothing_of_this_one(tmp_path: Path)
     began_at = log.stat().st_size
     with log.open("a") as further:
         further.write("this is rank 1 once more\n")
-    assert end_by(GONE, 1, log, began_at=began_at, oom_killed=True).cause is Cause.HOST_MEMORY
+    assert exit_by(GONE, 1, log, began_at=began_at, oom_killed=True).cause is Cause.HOST_MEMORY
     with log.open("a") as further:
         further.write("Fatal Python error: Bus error\n")
-    assert "Bus error" in end_by(GONE, 1, log, began_at=began_at, oom_killed=True).note
-    absent = end_by(GONE, 1, tmp_path / "rank2.log", began_at=0, oom_killed=False)
+    assert "Bus error" in exit_by(GONE, 1, log, began_at=began_at, oom_killed=True).note
+    absent = exit_by(GONE, 1, tmp_path / "rank2.log", began_at=0, oom_killed=False)
     assert "killed from outside" in absent.note
 
 
@@ -54,9 +54,9 @@ def test_of_a_long_log_the_end_alone_is_read(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(gang, "REPORT_BYTES", 100)
     log = tmp_path / "rank1.log"
     log.write_text(f"{CRASHED}{'x' * 100}")
-    assert "killed from outside" in end_by(GONE, 1, log, began_at=0, oom_killed=False).note
+    assert "killed from outside" in exit_by(GONE, 1, log, began_at=0, oom_killed=False).note
     log.write_text(f"{'x' * 100}Fatal Python error: Bus error\n")
-    assert "Bus error" in end_by(GONE, 1, log, began_at=0, oom_killed=False).note
+    assert "Bus error" in exit_by(GONE, 1, log, began_at=0, oom_killed=False).note
 
 
 def test_what_cannot_be_reached_is_asked_until_ray_knows(monkeypatch: pytest.MonkeyPatch) -> None:
