@@ -81,7 +81,7 @@ def append_ratio(folder: Path) -> Append:
         acts = [lambda: (os.write(bare, line), os.fsync(bare)), lambda: journal.append(Kind.FINISHED, value)]
         spent, cpu = list[list[float]]([[], []]), list[list[float]]([[], []])
         for number in range(BLOCKS * ROUNDS):
-            for which in (0, 1) if number % 2 else (1, 0):  # whoever comes second finds the disk as the other left it
+            for which in (0, 1) if number % 2 else (1, 0):  # the second one finds the disk as the other left it
                 before = time.thread_time()
                 spent[which].append(seconds(acts[which]))
                 cpu[which].append(time.thread_time() - before)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-if "CI" not in os.environ:  # where Hypothesis has such a profile of its own
+if "CI" not in os.environ:  # Hypothesis has such a profile for CI
     settings.load_profile("any machine")
 
 

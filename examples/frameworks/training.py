@@ -129,7 +129,7 @@ def train(model, config, context, *, optimizer=None, backward=torch.Tensor.backw
 
 
 def sum_of(model):
-    """Of all weights: but for rounding the same for any number of ranks, where the global batch is the same."""
+    """Sum all weights: equal for any number of ranks at the same global batch, except for rounding."""
     return sum(
         (each.full_tensor() if hasattr(each, "full_tensor") else each).sum().item() for each in model.parameters()
     )

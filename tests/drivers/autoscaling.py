@@ -1,4 +1,4 @@
-"""A Ray cluster whose nodes come and go: Ray's own autoscaler, with processes on this machine for nodes.
+"""A Ray cluster whose nodes come and go: Ray's autoscaler, with processes on this machine as nodes.
 
 Ray's `AutoscalingCluster` is not used: it ends every other Ray of the machine first, and reads a file that Ray's wheel
 does not have.
@@ -28,7 +28,7 @@ PLAIN = {"RAY_AUTH_MODE": "disabled", "RAY_USAGE_STATS_ENABLED": "0", "RAY_worke
 
 
 def node_type(most: int, labels: Mapping[str, str] | None = None, **resources: float) -> dict[str, Any]:
-    """Nodes with these resources, of which there can be so many."""
+    """Return a type of nodes with these resources and a maximum number."""
     return {"resources": resources, "node_config": {}, "min_workers": 0, "max_workers": most, "labels": labels or {}}
 
 
@@ -36,7 +36,7 @@ def node_type(most: int, labels: Mapping[str, str] | None = None, **resources: f
 def autoscaling(
     folder: Path, *, cpus: int = 0, idle_s: float = 6.0, most: int = 8, **types: Mapping[str, Any]
 ) -> Iterator[str]:
-    """For a while; its address. The head has so many CPUs, and `most` others there can be of all types."""
+    """Run a cluster for the block; yield its address. The head has this number of CPUs; `most` limits the other nodes."""
     port = free_port()
     config = {
         "cluster_name": "autoscaling",

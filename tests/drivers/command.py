@@ -1,4 +1,4 @@
-"""The command as users start it, in a process and a folder of its own."""
+"""The command as users start it, in its own process and folder."""
 
 import os
 import subprocess
@@ -11,7 +11,7 @@ from tests.drivers.forked import ROOT
 def orchestrate(
     folder: Path, *arguments: str, timeout_s: float = 240.0, **environment: str
 ) -> "subprocess.CompletedProcess[str]":
-    """What came of it; modules in the folder are found."""
+    """Run the command and return its result; modules in the folder can be imported."""
     return subprocess.run(
         [sys.executable, "-m", "orchestrator", *arguments],
         cwd=folder,

@@ -16,12 +16,12 @@ LOOK_EVERY_S = 0.01
 
 
 class Forked:
-    """A driver that was started as `python -m orchestrator …` is, from a process that has done its imports."""
+    """A driver started as `python -m orchestrator …`, from a process that has already done its imports."""
 
     def __init__(
         self, arguments: Sequence[str], folder: Path, environment: Mapping[str, str], results: Path | None = None
     ) -> None:
-        """With `results` the config is composed once for all drivers of the same arguments, which begin at once."""
+        """Start the driver. With `results` the config is composed once for all drivers with the same arguments."""
         self._scratch = Path(tempfile.mkdtemp(dir=_scratch()))
         self.args = ["orchestrator", *arguments]
         self.returncode: int | None = None
@@ -54,7 +54,7 @@ class Forked:
         return self.out(), self.err()
 
     def out(self) -> str:
-        """What it has printed so far."""
+        """Return the output so far."""
         return (self._scratch / "out").read_text(errors="replace")
 
     def err(self) -> str:
@@ -70,7 +70,7 @@ class Forked:
 
 @cache
 def _zygote() -> "subprocess.Popen[bytes]":
-    """One for this process; it ends with it, because its standard input does."""
+    """Start one for this process; it ends with it, because its standard input does."""
     return subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("zygote.py"))],
         stdin=subprocess.PIPE,

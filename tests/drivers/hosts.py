@@ -1,4 +1,4 @@
-"""Two hosts on a network of their own, as network namespaces of this machine: each has its address, and a cable."""
+"""Two hosts on their own network, as network namespaces of this machine: each has an address and a cable."""
 
 import os
 import shutil
@@ -13,22 +13,22 @@ INTERFACE = "cable"
 
 @dataclass(frozen=True)
 class Host:
-    """One of them."""
+    """One of the hosts."""
 
     namespace: str
     address: str
 
     def command(self, *words: str) -> list[str]:
-        """The command, to be run there."""
+        """Return the command that runs this command there."""
         return ["nsenter", f"--net=/run/netns/{self.namespace}", *words]
 
     def unplug(self) -> None:
-        """Nothing reaches it any more, and nobody is told."""
+        """Cut its network without notice."""
         _ip("-n", self.namespace, "link", "set", INTERFACE, "down")
 
 
 def can_be_made() -> bool:
-    """Whether this user may make network namespaces here."""
+    """Return whether this user may make network namespaces here."""
     if os.geteuid() or not all(map(shutil.which, ("ip", "nsenter"))):
         return False
     name = f"try-{os.getpid()}"
@@ -38,7 +38,7 @@ def can_be_made() -> bool:
 
 @contextmanager
 def two_hosts() -> Iterator[Sequence[Host]]:
-    """For a while; whatever runs on them has to be ended before."""
+    """Provide both for the block; their processes must have ended before its end."""
     hosts = [Host(f"host{number}-{os.getpid()}", f"10.99.7.{number}") for number in (1, 2)]
     try:
         for host in hosts:

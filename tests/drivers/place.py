@@ -1,4 +1,4 @@
-"""A folder of a user's own, with code and configs of the user's own, in which the orchestrator is started."""
+"""A user's folder with code and configs, in which the orchestrator is started."""
 
 import json
 import os
@@ -76,7 +76,7 @@ Started = Forked | subprocess.Popen[str]
 
 
 class Place:
-    """`always` are arguments of every command."""
+    """A folder; `always` are arguments of every command."""
 
     def __init__(self, folder: Path, *always: str) -> None:
         self.folder = folder
@@ -92,11 +92,11 @@ class Place:
             path.write_text(text)
 
     def start(self, *arguments: str, **environment: str) -> Forked:
-        """Start a driver; one that uses Ray needs a process of its own (`start_afresh`)."""
+        """Start a driver; one that uses Ray needs a separate process (`start_afresh`)."""
         return Forked(self.command(arguments), self.folder, self.environment(environment))
 
     def start_afresh(self, *arguments: str, **environment: str) -> "subprocess.Popen[str]":
-        """As from a shell."""
+        """Start a driver as from a shell."""
         return subprocess.Popen(
             [sys.executable, "-m", "orchestrator", *self.command(arguments)],
             cwd=self.folder,
@@ -107,7 +107,7 @@ class Place:
         )
 
     def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
-        """Exit status, and what was printed and complained of."""
+        """Return exit status, stdout and stderr."""
         process = self.start(*arguments, **environment)
         out, err = process.communicate(timeout=180)
         assert process.returncode is not None
@@ -122,7 +122,7 @@ class Place:
         return os.environ | {"PYTHONPATH": f"{ROOT}:{self.folder}", "EXECUTIONS": str(self.executions)} | further
 
     def ran(self, what: str = "began") -> list[str]:
-        """Trial ids in the order in which they began, or were done."""
+        """Return trial ids in the order in which they began, or were done."""
         lines = self.executions.read_text().splitlines() if self.executions.exists() else []
         return [line.split()[1] for line in lines if line.startswith(what + " ")]
 
@@ -131,18 +131,18 @@ class Place:
         return self.folder / "results" / "traced"
 
     def journal(self) -> list[dict[str, Any]]:
-        """The records, from the journal's bytes and not through the product's own reader."""
+        """Return the records, from the journal's bytes and not through the product's reader."""
         path = self.results / "journal.jsonl"
         lines = path.read_bytes().split(b"\n")[:-1] if path.exists() else []
         return [json.loads(line) for line in lines]
 
     def finished(self) -> list[str]:
-        """Trials with an acknowledged end."""
+        """Return the trials with an acknowledged end."""
         return [each["value"]["trial_id"] for each in self.journal() if each["kind"] == "finished"]
 
 
 class Prepared(Place):
-    """Further results of the same folder's code and config, whose drivers begin to work at once."""
+    """More results of the same code and config, whose drivers start at once."""
 
     def __init__(self, code: Place, folder: Path) -> None:
         self.folder, self._code = folder, code
@@ -155,7 +155,7 @@ class Prepared(Place):
 
 
 def wait_for(condition: Callable[[], object], process: Started, at_most_s: float = 120.0) -> None:
-    """While the process lives."""
+    """Wait while the process lives."""
     until = time.monotonic() + at_most_s
     while not condition():
         assert process.poll() is None, process.communicate()

@@ -1,4 +1,4 @@
-"""A node of a Ray cluster, the head mostly, started as users start it, and ended by its processes' numbers."""
+"""A node of a Ray cluster, usually the head, started as users start it, and ended by its process ids."""
 
 import os
 import random
@@ -17,7 +17,7 @@ START_S = 120
 
 
 def free_port() -> int:
-    """One that is free, and that neither the kernel nor Ray gives out by itself."""
+    """Return a free port that neither the kernel nor Ray assigns by itself."""
     while True:
         with socket.socket() as free, suppress(OSError):
             free.bind(("127.0.0.1", random.SystemRandom().randrange(20_000, 30_000)))
@@ -25,9 +25,9 @@ def free_port() -> int:
 
 
 class RayHead:
-    """Of 2 CPUs, or so many, and no GPU; it can be killed, and started again at the same address.
+    """A head with 2 CPUs, or this number, and no GPU; it can be killed, and started again at the same address.
 
-    On a `host` it is the head where the options say so, and another node where they have an `--address`.
+    On a `host` it is the head if the options say so, and another node if they have an `--address`.
     """
 
     def __init__(self, *options: str, host: Host | None = None, cpus: int = 2, **environment: str) -> None:
@@ -40,7 +40,7 @@ class RayHead:
         self._environment = os.environ | {"RAY_USAGE_STATS_ENABLED": "0"} | patient | environment
 
     def start(self) -> None:
-        """It answers when this returns."""
+        """Start it; it answers when this returns."""
         self._process = subprocess.Popen(
             self._command,
             env=self._environment,
@@ -55,14 +55,14 @@ class RayHead:
             assert time.monotonic() < deadline and self._process.poll() is None
 
     def end(self) -> None:
-        """As Ctrl-C does."""
+        """End it as Ctrl-C does."""
         children = self.processes()
         self._process.terminate()
         self._process.communicate()
         psutil.wait_procs(children, timeout=30)
 
     def kill(self) -> None:
-        """It and all below it, at once, as if the machine had gone."""
+        """Kill it and its children at once, as if the machine had gone."""
         children = self.processes()
         for process in [*children, self._process]:
             process.kill()
@@ -70,13 +70,13 @@ class RayHead:
         psutil.wait_procs(children, timeout=30)
 
     def processes(self) -> list[psutil.Process]:
-        """All below it."""
+        """Return its child processes."""
         return psutil.Process(self._process.pid).children(recursive=True)
 
 
 @contextmanager
 def ray_head(*options: str, **environment: str) -> Iterator[None]:
-    """For a while."""
+    """Run a head for the block."""
     head = RayHead(*options, **environment)
     head.start()
     try:

@@ -1,4 +1,4 @@
-"""A Slurm cluster of one host: its real daemons with files and ports of their own, and no accounts."""
+"""A Slurm cluster of one host: real daemons with their own files and ports, and no accounts."""
 
 import os
 import shutil
@@ -38,12 +38,12 @@ PartitionName=all Nodes=ALL Default=YES State=UP MaxTime=INFINITE
 
 
 def can_be_started() -> bool:
-    """Whether Slurm is installed, and this user may play its part."""
+    """Return whether Slurm is installed and this user may run it."""
     return not os.geteuid() and all(map(shutil.which, PROGRAMS))
 
 
 class Slurm:
-    """Started as it is made; `end` it."""
+    """A cluster that starts when it is made; `end` it."""
 
     def __init__(self, folder: Path, cpus: int = 2) -> None:
         folder.mkdir()
@@ -59,23 +59,23 @@ class Slurm:
         self._wait_for_node()
 
     def tell(self, *words: str, given: str | None = None) -> str:
-        """What one of Slurm's commands answers."""
+        """Return the output of one of Slurm's commands."""
         done = subprocess.run(
             words, env=self.environment, input=given, capture_output=True, text=True, timeout=60, check=True
         )
         return done.stdout
 
     def submit(self, script: str) -> str:
-        """The number under which the script will run."""
+        """Submit a script; return its job number."""
         return self.tell("sbatch", "--parsable", given=script).strip()
 
     def field(self, number: str, name: str) -> str:
-        """What Slurm knows of it: JobState, Restarts."""
+        """Return a field of Slurm's job record: JobState, Restarts."""
         told = dict(each.partition("=")[::2] for each in self.tell("scontrol", "show", "job", number).split())
         return told[name]
 
     def end(self) -> None:
-        """What was submitted, and the daemons."""
+        """End the submitted jobs and the daemons."""
         self.tell("scancel", "--full", "--user=root")
         deadline = time.monotonic() + 30
         while self.tell("squeue", "--noheader", "--states=running,completing") and time.monotonic() < deadline:

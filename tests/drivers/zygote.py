@@ -1,8 +1,8 @@
-"""Forks drivers from one process that has imported what they import, which takes longer than most of what they do.
+"""Forks drivers from one process that has done their imports, which take longer than most drivers.
 
-A program of its own: it reads a request a line, `{arguments, folder, environment, results, out, err, status}`, and
-answers with the process' number; when that process ends its wait status goes to the file `status`. Ends with its
-standard input. Linux only (pidfd).
+A separate program: it reads one request per line, `{arguments, folder, environment, results, out, err, status}`, and
+answers with the process id. When that process ends, its wait status goes to the file `status`. Ends with its standard
+input. Linux only (pidfd).
 """
 
 import contextlib
@@ -64,7 +64,7 @@ def main() -> None:
 
 
 def compose_once() -> None:
-    """The grammar of overrides is fast from the second time on."""
+    """Compose once: the grammar of overrides is fast from the second time on."""
     from orchestrator.cli.app import main as orchestrator
 
     with contextlib.redirect_stdout(io.StringIO()):
@@ -78,7 +78,7 @@ def tell(path: Path, status: int) -> None:
 
 
 def prepared(request: dict[str, Any]) -> Any:
-    """The sweep of these arguments, composed once, with other results."""
+    """Return the sweep of these arguments, composed once, with other results."""
     from orchestrator.cli.request_checks import checked
     from orchestrator.config.compose import Composition, rewritten
     from orchestrator.config.search_path import initialised
@@ -100,7 +100,7 @@ def paths(environment: dict[str, str]) -> list[str]:
 
 
 def drive(request: dict[str, Any], configured: Any) -> None:
-    """What `python -m orchestrator` does, as if it had just been started; what is `configured` is composed already."""
+    """Run `python -m orchestrator` as if it had just been started; a `configured` sweep is composed already."""
     for number, name in ((0, os.devnull), (1, request["out"]), (2, request["err"])):
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         os.dup2(file, number)

@@ -1,9 +1,9 @@
 """Runs every simulation in full and writes docs/results/statistics.{json,md}: python -m tests.simulation.report
 
-python -m tests.simulation.report 10000 1000 recommendation rules     # so many simulations, of these parts again
+python -m tests.simulation.report 10000 1000 recommendation rules     # these numbers of simulations, only these parts
 
-It says what it has done, and in how many seconds. What chance leaves is in the tables: ± is two standard errors, of a
-share of N simulations at most 1/√N.
+Prints each part with its seconds. The tables have the Monte Carlo error: ± is two standard errors, for a share of N
+simulations at most 1/√N.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ MARGIN = 0.03
 
 
 def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
-    """By name what each part simulates: `sims` times the cheap estimators, `few` times the dear ones."""
+    """Return the simulations by part: `sims` for the cheap estimators, `few` for the expensive ones."""
     noises = {"clean": CLEAN, **CONTAMINATED}
     two = {"clean": CLEAN, "heavy tails": next(iter(CONTAMINATED.values()))}
 
@@ -72,7 +72,7 @@ def parts(sims: int, few: int) -> dict[str, Callable[[Generator], dict]]:
 
 
 def said(what: str, rate: Callable, *given: object) -> object:
-    """What the call gives, once it has been said how long that took."""
+    """Return the result of the call, and print how long it took."""
     began = time.perf_counter()
     found = rate(*given)
     print(f"  {what}: {time.perf_counter() - began:.1f} s", flush=True)
@@ -80,7 +80,7 @@ def said(what: str, rate: Callable, *given: object) -> object:
 
 
 def by_rule(found: dict) -> dict:
-    """From {n: {rule: rates}} to {rule: {n: rates}}."""
+    """Turn {n: {rule: rates}} into {rule: {n: rates}}."""
     return {rule: {n: rates[rule] for n, rates in found.items()} for rule in next(iter(found.values()))}
 
 
@@ -92,7 +92,7 @@ def table(head: list[str], rows: list[list]) -> str:
 
 
 def rows(found: dict) -> list[list]:
-    """A row for each noise and number of seeds."""
+    """Return one row for each noise and number of seeds."""
     return [[told, n, *rates.values()] for told, by_n in found.items() for n, rates in by_n.items()]
 
 
@@ -112,7 +112,7 @@ def section(title: str, about: str, found: dict, first: str = "noise") -> list[s
 
 
 def counts(sims: int, few: int) -> dict[str, int]:
-    """By name how often each part simulates."""
+    """Return the number of simulations by part."""
     return dict.fromkeys(parts(sims, few), few) | {
         "interval coverage": sims,
         "coverage by process": sims,
@@ -122,7 +122,7 @@ def counts(sims: int, few: int) -> dict[str, int]:
 
 
 def by_chance(rate: float, simulations: int) -> str:
-    """Two standard errors of a share."""
+    """Return two standard errors of a share."""
     return f"± {2 * (rate * (1 - rate) / simulations) ** 0.5:.1%} by chance"
 
 

@@ -1,6 +1,6 @@
-"""A sample of the simulations, on every test run; `python -m tests.simulation.report` runs them in full.
+"""A sample of the simulations on every test run; `python -m tests.simulation.report` runs them in full.
 
-Bounds leave three standard errors to chance; the generator is explicit, so that they hold on every run or on none.
+Bounds allow three standard errors; the generator is seeded, so that they hold on every run or on none.
 """
 
 import ast
@@ -32,7 +32,7 @@ SWEEPS, SPEEDUP, ACCURACY, LOST = 400, 1.7, 0.9, 0.004
 
 
 def records(noise, seeds, generator):
-    """Of many sweeps, each with a cell on one GPU at the reference batch, and one on two."""
+    """Return the records of many sweeps, each with a cell on one GPU at the reference batch, and one on two."""
     logs, accuracies = (noise.draw(generator, SWEEPS, 2, seeds) for _ in range(2))
     for sweep, two, seed in np.ndindex(logs.shape):
         speed = 1000 * SPEEDUP**two * np.exp(logs[sweep, two, seed])
@@ -63,7 +63,7 @@ def records(noise, seeds, generator):
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
 def test_intervals_in_summary_csv_cover_the_truth(seeds, generator):
-    """From the journal's records to the table's columns; three standard errors of 400 sweeps are 3.3%."""
+    """Tests from the journal's records to the table's columns; three standard errors of 400 sweeps are 3.3%."""
     cells = collect(list(records(CLEAN, seeds, generator)), scaling="weak", reference_batch_size=32)[1]
     cells = cells[cells["gpus"] == 2]
     truth = {"speedup": SPEEDUP, "efficiency": SPEEDUP / 2, "accuracy": ACCURACY - LOST, "accuracy_difference": -LOST}
@@ -72,8 +72,8 @@ def test_intervals_in_summary_csv_cover_the_truth(seeds, generator):
         assert len(cells) == SWEEPS and 0.915 <= covered <= 0.985, (column, covered)
 
 
-def test_of_a_process_that_times_all_seeds_no_interval_knows_the_luck(generator):
-    """As docs/numbers.md says; with a process for each seed it is a part of what seeds vary by."""
+def test_one_process_for_all_seeds_narrows_intervals(generator):
+    """As docs/numbers.md says; with one process per seed the difference is part of the variation of seeds."""
     kept, fresh = (Noise(process=0.1, kept=kept) for kept in (True, False))
     assert yardstick.interval_coverage(kept, 3, 4000, generator)["paired ratio"] < 0.4
     assert 0.93 <= yardstick.interval_coverage(fresh, 3, 4000, generator)["paired ratio"] <= 0.97
@@ -95,7 +95,7 @@ def test_shrunken_variances_cover_too(seeds, generator):
     assert 0.92 <= yardstick.shrunken_coverage(CLEAN, seeds, 25, generator) <= 0.98
 
 
-def test_unreached_targets_do_not_disturb_the_median(generator):
+def test_unreached_targets_do_not_bias_the_median(generator):
     found = yardstick.median_coverage(0.2, 5, 60, generator)
     assert found["coverage"] >= 0.9 and found["has an interval"] > 0.9
 
@@ -105,7 +105,7 @@ def test_false_equivalence_is_rare(seeds, generator):
     assert yardstick.false_equivalence(CLEAN, seeds, 4000, generator, 0.03) <= 0.05 + 3 * (0.05 * 0.95 / 4000) ** 0.5
 
 
-def test_the_recommendation_regrets_little_and_knows_how_sure_it_is(generator):
+def test_the_recommendation_is_good_and_calibrated(generator):
     found = yardstick.recommendations(CLEAN, 3, 12, generator)
     assert found["median regret"] <= 0.02
     assert abs(found["probability of within, as told"] - found["truly within the margin"]) < 0.3

@@ -1,8 +1,8 @@
-"""Simulated sweeps whose truth is known. Shares no code with the estimators: numpy, and nothing of the project.
+"""Simulated sweeps whose truth is known. Shares no code with the estimators: only numpy, nothing of the project.
 
-A value is exp(truth + seed + own): `seed` is what a seed does to all cells alike, `own` is what is left. Contaminations
-change `own`: heavy tails, drift over the order in which trials ran (AR(1); repeats are interleaved A B A' B'), and
-stragglers. All have median 0 in the logarithm, so that the truth of a ratio stays what it was.
+A value is exp(truth + seed + own): `seed` affects all cells alike, `own` is the rest. Contaminations change `own`:
+heavy tails, drift over the order in which trials ran (AR(1); repeats are interleaved A B A' B'), and stragglers. All
+have median 0 in the logarithm, so they do not change the truth of a ratio.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 
 @dataclass(frozen=True, kw_only=True)
 class Noise:
-    """Of the logarithm of a time or rate, or of an accuracy."""
+    """The noise of the logarithm of a time or rate, or of an accuracy."""
 
     seed: float = 0.03
     """Standard deviation of what all cells share."""
@@ -34,7 +34,7 @@ class Noise:
     """… with all of its seeds; else with one of them."""
 
     def draw(self, generator: np.random.Generator, sims: int, cells: int, seeds: int) -> np.ndarray:
-        """Shape (sims, cells, seeds)."""
+        """Draw noise of shape (sims, cells, seeds)."""
         shape = (sims, seeds, cells)  # the order of running: all cells of a seed, then those of the next
         if np.isinf(self.tails):
             own = generator.standard_normal(shape)
@@ -71,7 +71,7 @@ PROCESSES = {
 
 
 def usl(gpus: np.ndarray, gamma: float, alpha: float, beta: float) -> np.ndarray:
-    """Throughput by the Universal Scalability Law."""
+    """Return throughput by the Universal Scalability Law."""
     return gamma * gpus / (1 + alpha * (gpus - 1) + beta * gpus * (gpus - 1))
 
 
@@ -87,7 +87,9 @@ class World:
 
     @staticmethod
     def draw(generator: np.random.Generator) -> World:
-        """Throughput by the USL and a batch's economy; accuracy falls with the batch, by rule faster or slower."""
+        """Draw a world: throughput by the USL and a batch's economy; accuracy falls with the batch, faster or slower by
+        rule.
+        """
         alpha, beta = generator.uniform(0, 0.15), generator.uniform(0, 0.01)
         hunger, fall = generator.uniform(0.2, 0.8), generator.uniform(0.002, 0.02)
         cells = [(gpus, batch, rule) for gpus in (1, 2, 4) for batch in (32, 128, 512) for rule in (1.0, 0.3)]
@@ -98,7 +100,7 @@ class World:
 
     @staticmethod
     def unrelated(generator: np.random.Generator) -> World:
-        """The same times in any order; what a cell loses in accuracy tells nothing of what another does."""
+        """Return the same times in random order, so that accuracies of cells are unrelated."""
         related = World.draw(generator)
         lost = generator.uniform(0, 0.03, len(related.time))
         lost[0] = 0.0

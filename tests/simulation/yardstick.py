@@ -1,4 +1,4 @@
-"""What the estimators make of simulated sweeps, against their truth: rates over many simulations."""
+"""Rates of the estimators on simulated sweeps against their truth."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def covered(interval, truth) -> float:
 
 
 def interval_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Of a cell's mean, of a comparison paired by seed, and of one by Welch (seeds that differ)."""
+    """Return the coverage of a cell's mean, of a comparison paired by seed, and of one by Welch (seeds that differ)."""
     pair = noise.draw(generator, sims, 2, seeds)
     apart = noise.draw(generator, sims, 1, seeds)[:, 0]
     one, other = pair[:, 0], pair[:, 1]
@@ -37,7 +37,9 @@ def interval_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
 
 
 def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator, cells: int = 18) -> float:
-    """Of the comparisons of a sweep's cells with its first, by the shrunken variances behind the recommendation."""
+    """Return the coverage of the comparisons of a sweep's cells with its first, with the recommendation's shrunken
+    variances.
+    """
     hits = []
     for values in noise.draw(generator, sims, cells, seeds):
         contest = Contest(objective=np.exp(values), accuracy=values, baseline=0, margin=1.0)
@@ -48,7 +50,7 @@ def shrunken_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.
 
 
 def median_coverage(share: float, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Of the median time to target where this share of the trials does not reach it within the budget."""
+    """Return the coverage of the median time to target if this share of the trials does not reach it within the budget."""
     sigma = np.hypot(CLEAN.seed, CLEAN.own)
     logs = CLEAN.draw(generator, sims, 1, seeds)[:, 0]
     budget = np.inf if share == 0 else float(np.quantile(generator.standard_normal(200_000), 1 - share)) * sigma
@@ -62,7 +64,7 @@ def median_coverage(share: float, seeds: int, sims: int, generator: np.random.Ge
 
 
 def false_equivalence(noise: Noise, seeds: int, sims: int, generator: np.random.Generator, margin: float) -> float:
-    """How often a difference that is exactly the margin is called equivalent."""
+    """Return how often a difference that is exactly the margin is called equivalent."""
     pair = noise.draw(generator, sims, 2, seeds)
     differences = Moments.of(pair[:, 0] - pair[:, 1] - margin)
     called = [
@@ -86,7 +88,7 @@ Worlds = Callable[[np.random.Generator], World]
 def contest(
     noise: Noise, seeds: int, generator: np.random.Generator, draw: Worlds = World.draw
 ) -> tuple[Contest, np.ndarray, np.ndarray]:
-    """A random sweep as measured; and of each cell its regret, and whether it is truly within the margin."""
+    """Return a random sweep as measured, the regret of each cell, and whether it is truly within the margin."""
     world = draw(generator)
     cells = len(world.time)
     objective = world.time[:, None] * np.exp(noise.draw(generator, 1, cells, seeds)[0])
@@ -97,7 +99,7 @@ def contest(
 
 
 def measured(world: World, objective: np.ndarray, accuracy: np.ndarray) -> Contest:
-    """As a sweep that has measured it knows it."""
+    """Return the values as the sweep measures them."""
     likeness = Likeness(batch=world.batch, recipe=np.unique(world.rule, return_inverse=True)[1])
     return Contest(objective=objective, accuracy=accuracy, baseline=0, margin=MARGIN, likeness=likeness)
 
@@ -105,7 +107,7 @@ def measured(world: World, objective: np.ndarray, accuracy: np.ndarray) -> Conte
 def recommendations(
     noise: Noise, seeds: int, sims: int, generator: np.random.Generator, draw: Worlds = World.draw
 ) -> dict[str, float]:
-    """Regret against the truly best cell within the margin, and whether the probabilities are honest."""
+    """Return the regret against the truly best cell within the margin, and whether the probabilities are calibrated."""
     rows = []
     for _ in range(sims):
         asked, regret, truly = contest(noise, seeds, generator, draw)
@@ -131,7 +133,7 @@ def recommendations(
 
 
 def _tail(regrets: np.ndarray, generator: np.random.Generator) -> dict[str, float]:
-    """The 90th percentile, and two standard errors of it by the bootstrap."""
+    """Return the 90th percentile, and two standard errors of it by the bootstrap."""
     again = np.quantile(generator.choice(regrets, (200, len(regrets))), 0.9, axis=1)
     return {"90th percentile of the regret": float(np.quantile(regrets, 0.9)), "±": float(2 * again.std())}
 
@@ -140,7 +142,7 @@ ROUNDS, MOST_SEEDS = 3, 40
 
 
 def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, dict[str, float]]:
-    """What becomes of the choice where the seeds are run that the recommendation asks for, round by round."""
+    """Return the results of the choice if the requested seeds are run, round by round."""
     rows: dict[int, list[tuple[float, ...]]] = {}
     for _ in range(sims):
         world = World.draw(generator)
@@ -162,7 +164,7 @@ def followed(noise: Noise, seeds: int, sims: int, generator: np.random.Generator
 
 
 def _contenders(found: Choice, ran: np.ndarray) -> SimpleNamespace:
-    """What the request for further seeds looks at."""
+    """Return the input of the request for further seeds."""
     return SimpleNamespace(
         choice=found,
         candidates=pd.DataFrame({"n_ok": ran}),
@@ -191,7 +193,7 @@ def _followed(outcomes: list[tuple[float, ...]], generator: np.random.Generator)
 
 
 def rules(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, dict[str, float]]:
-    """What other rules of choosing would come to, all in the same sweeps: misses of the margin against regret."""
+    """Return misses of the margin and regret of other rules of choosing, all in the same sweeps."""
     chosen: dict[str, list[tuple[float, float]]] = {}
     for _ in range(sims):
         asked, regret, truly = contest(noise, seeds, generator)
@@ -235,7 +237,7 @@ def _opportunity_cost(asked: Contest, found: Choice, generator: np.random.Genera
 
 
 def usl_coverage(noise: Noise, seeds: int, sims: int, generator: np.random.Generator) -> dict[str, float]:
-    """Of γ, α, β, and of the throughput at twice the largest GPU count; counts 1, 2, 4, 8."""
+    """Return the coverage of γ, α, β, and of the throughput at twice the largest GPU count; counts 1, 2, 4, 8."""
     counts = np.array([1.0, 2.0, 4.0, 8.0])
     hits = []
     for _ in range(sims):

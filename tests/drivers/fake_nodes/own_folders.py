@@ -1,6 +1,6 @@
-"""Ray's nodes for tests of its autoscaler, processes on this machine, each with a folder of its own as hosts have it.
+"""Nodes for tests of Ray's autoscaler: processes on this machine, each with its own folder, as real hosts have.
 
-Theirs share one, and each that comes unpacks the code that travels once more, over what runs there.
+Ray's fake nodes share a folder, and each new one unpacks the shipped code again, over the running code.
 """
 
 import itertools
@@ -15,7 +15,7 @@ _numbers = itertools.count(1)
 
 
 class Provider(FakeMultiNodeProvider):  # type: ignore[misc]
-    """Named in an autoscaler's config; Ray imports it in the process of its monitor."""
+    """A node provider, named in an autoscaler's config; Ray imports it in its monitor process."""
 
     def _create_node_with_resources_and_labels(self, *given: Any) -> None:
         own = partial(parameter.RayParams, runtime_env_dir_name=f"runtime_resources_{next(_numbers)}")
