@@ -186,10 +186,10 @@ class Reported:
     judged: Sequence[Verdict] | None
     """The verdicts on the sweep's claims; None if judging failed."""
     further: Sequence[Further]
-    has_page: bool
-    """True if report.html was written for these records."""
     troubles: Sequence[str]
     """A line for each step that failed, with the file that has the trace."""
+    has_page: bool = False
+    """True if report.html was written for these records."""
 
     def show(self, console: Console) -> None:
         """Print the tables: on a terminal those that fit its width, to a file or pipe the Markdown of the files."""
@@ -274,35 +274,27 @@ def report_on(
     write_tables(layout, trials, cells, texts | {each.file: each.text for each in further})
     steps.run("the LaTeX tables", lambda: write_latex(layout, cells))
 
-    unsound = None
     if request.html:
         curves = curves or steps.run("the curves", lambda: _read_curves(layout, trials))
-    findings = [*findings, *(curves.findings if curves else ())]
-    if request.html and curves:
-        steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
-        if distances := steps.run("loss_distance.md", lambda: _write_distances(layout, cells, curves.by_cell)):
-            further.append(distances)
-        data = {
-            "trials": trials,
-            "cells": cells,
-            "recommendation": recommendation,
-            "curves": curves.rows,
-            "further": [table for each in further for table in each.tables],
-            "driver": driver,
-            "fingerprint": fingerprint or {},
-            "findings": findings,
-        }
-        unsound = steps.run("report.html", lambda: _write_report(layout, data, decision))
-    return Reported(
+    reported = Reported(  # the steps below still add to `further` and `troubles`
         cells=cells,
         recommendation=recommendation,
         decision=decision,
         judged=judged,
         further=further,
-        findings=[*findings, *(unsound or [])],
-        has_page=unsound is not None,
+        findings=[*findings, *(curves.findings if curves else ())],
         troubles=steps.troubles,
     )
+    if not request.html or not curves:
+        return reported
+    steps.run("curves.parquet", lambda: write_curves(layout, curves.rows))
+    if distances := steps.run("loss_distance.md", lambda: _write_distances(layout, cells, curves.by_cell)):
+        further.append(distances)
+    known = {"trials": trials, "curves": curves.rows, "driver": driver, "fingerprint": fingerprint or {}}
+    unsound = steps.run("report.html", lambda: _write_report(layout, reported, known))
+    if unsound is None:
+        return reported
+    return replace(reported, findings=[*reported.findings, *unsound], has_page=True)
 
 
 def _read_curves(layout: Layout, trials: pd.DataFrame) -> _Curves:
@@ -320,12 +312,19 @@ def _write_distances(layout: Layout, cells: pd.DataFrame, by_cell: LossCurves) -
     return Further(file="loss_distance.md", text=text, tables=[table], printed=False)
 
 
-def _write_report(layout: Layout, data: Mapping[str, Any], decision: str) -> list[Finding]:
-    """Write the page, the document and the plots. Returns findings on damaged telemetry."""
+def _write_report(layout: Layout, reported: Reported, known: Mapping[str, Any]) -> list[Finding]:
+    """Write the page, the document and the plots. Return findings on damaged telemetry."""
     from orchestrator.report.files import write_report  # imports matplotlib, which takes half a second
     from orchestrator.report.report_data import ReportData
 
-    return write_report(ReportData(**data), layout, decision)[0]
+    data = ReportData(
+        cells=reported.cells,
+        recommendation=reported.recommendation,
+        further=[table for each in reported.further for table in each.tables],
+        findings=reported.findings,
+        **known,
+    )
+    return write_report(data, layout, reported.decision)[0]
 
 
 class _Steps:

@@ -77,19 +77,19 @@ def test_cells_timed_by_one_process_are_counted(processes: tuple[str, str], cell
 @pytest.mark.parametrize(
     ("waits_s", "other", "told"),
     [
-        ((0.0009, 0.004), {}, "In 1 cell GPUs wait for their processes (40% "),
-        ((0.001, 0.004), {}, "In 2 cells GPUs wait for their processes (up to 40% "),
-        ((0.0009, 0.0), {}, ""),
-        ((0.004,), {"device": "cpu", "provenance": {"device_model": "Xeon"}}, ""),
+        ((0.0009, 0.004), {}, ("In 1 cell ", "(40% ")),
+        ((0.001, 0.004), {}, ("In 2 cells ", "(up to 40% ")),
+        ((0.0009, 0.0), {}, ()),
+        ((0.004,), {"device": "cpu", "provenance": {"device_model": "Xeon"}}, ()),
     ],
 )
 def test_launch_bound_steps_are_counted(
-    waits_s: tuple[float, ...], other: dict[str, Any], told: str, record_of: RecordOf
+    waits_s: tuple[float, ...], other: dict[str, Any], told: tuple[str, ...], record_of: RecordOf
 ) -> None:
     measured = [{"samples_per_s": 100.0, "step_s": 0.01, "step_host_s": each} for each in waits_s]
     records = [record_of(gpus, metrics=each, **other) for gpus, each in enumerate(measured, start=1)]
     text = speedup_markdown(collect(records, scaling="weak")[1])
-    assert told in text and ("trainable.cuda_graph=on avoids" in text) == bool(told)
+    assert all(each in text for each in told) and ("trainable.cuda_graph=on" in text) == bool(told)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_an_axis_may_be_called_hosts(record_of: RecordOf) -> None:
     assert collect([record], scaling="weak")[1]["hosts"].tolist() == [4]
 
 
-@pytest.mark.parametrize(("mhz", "told"), [(1833.0, "In 1 cell GPUs clocked up to 7% lower"), (1950.0, "")])
+@pytest.mark.parametrize(("mhz", "told"), [(1833.0, " up to 7% lower"), (1950.0, "")])
 def test_clocks_below_the_baseline_are_reported(mhz: float, told: str, record_of: RecordOf) -> None:
     clocks = {1: 1971.0, 2: mhz}
     records = [record_of(gpus, metrics={"samples_per_s": 1.0, "sm_clock_mhz": clock}) for gpus, clock in clocks.items()]

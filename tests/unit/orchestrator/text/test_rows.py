@@ -37,7 +37,7 @@ ROOM = "needs 4 ranks; there is room for 2"
 
 
 def cells(**unlike: Any) -> pd.DataFrame:
-    """Of 1, 2 and 4 GPUs, two batches and two strategies; those of four GPUs do not fit, but as `unlike` says."""
+    """Return cells on 1, 2 and 4 GPUs; 4 GPUs are infeasible. `unlike` changes the independent ones of them."""
     rows = []
     for gpus, batch, strategy in product((1, 2, 4), (32, 64), ("ddp", "independent")):
         row = {"gpus": gpus, "device_batch_size": batch, "lr_rule": "linear", "strategy": strategy}
